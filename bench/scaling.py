@@ -34,7 +34,7 @@ from harness import table, write_json
 from traces import TRACES, arrivals
 
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.wait_queue import Waiter
 
 POLICIES: Final = ("demand", "fixed", "hpa")
@@ -74,10 +74,9 @@ class ScalingSimulation:
 
     def __init__(self, *, spec: dict[str, Any], hpa: SimulatedHpa | None, seed: int) -> None:
         self.now, self.hpa, self.rng = 0.0, hpa, random.Random(seed)
-        self.pool = WarmPool(namespace="bench", name="bench", clock=lambda: self.now)
+        self.pool = Pool(namespace="bench", name="bench", clock=lambda: self.now)
         self.pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", **spec}})
         self.pool.isolated = True
-        self.partition = self.pool.base
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.made = self.hits = self.asked = 0
         self.waiting: deque[tuple[float, Waiter]] = deque()
@@ -113,14 +112,14 @@ class ScalingSimulation:
         }
 
     def _arrive(self) -> None:
-        pod = self.partition.take()
+        pod = self.pool.take()
         counted = self.now > FILLING
         self.asked += counted
         if pod is not None:
             self.hits += counted
             self._use(pod)
         else:
-            self.waiting.append((self.now, self.pool.wait(self.partition)))
+            self.waiting.append((self.now, self.pool.wait()))
 
     def _use(self, pod: Pod) -> None:
         self.at(self.now + self.rng.expovariate(1 / RUN_SECONDS), lambda: self._end(pod))
@@ -130,11 +129,11 @@ class ScalingSimulation:
         self.pool.refill_now()
 
     def _retire(self, pod: Pod) -> None:
-        self.partition.pods.retire(pod)
-        self.at(self.now + END_SECONDS, lambda: self.partition.pods.forget(pod.name))
+        self.pool.pods.retire(pod)
+        self.at(self.now + END_SECONDS, lambda: self.pool.pods.forget(pod.name))
 
     def _ready(self, name: str) -> None:
-        self.partition.mark_ready(name)
+        self.pool.mark_ready(name)
         while self.waiting and self.waiting[0][1].future.done():
             since, waiter = self.waiting.popleft()
             if since > FILLING:
@@ -149,24 +148,23 @@ class ScalingSimulation:
 
     def _turn(self) -> None:
         """Reconcile the pool as its controller does after each event."""
-        pool, partition = self.pool, self.partition
+        pool = self.pool
         assert pool.spec is not None
         if self.hpa is not None:
             warm = min(max(0, self.replicas - pool.counts.busy), MOST_WARM)
             if warm != pool.spec.warm.min:
                 pool.spec = pool.spec.model_copy(update={"warm": pool.spec.warm.model_copy(update={"min": warm})})
-        pool.rebalance(self.now)
-        plan = pool.plan_pods(partition, now=self.now, max_create=5000)
+        plan = pool.plan_pods(now=self.now, max_create=5000)
         for pod in plan.delete:
             self._retire(pod)
         for _ in range(plan.create):
             self.made += 1
             name = f"p{self.made}"
-            partition.pods.add_expectation(name, template=partition.template_hash, now=self.now)
-            partition.pods.confirm_created(name, uid=name, now=self.now)
+            pool.pods.add_expectation(name, template=pool.template_hash, now=self.now)
+            pool.pods.confirm_created(name, uid=name, now=self.now)
             start = START_MEDIAN * math.exp(START_SIGMA * self.rng.gauss(0, 1))
             self.at(self.now + start, lambda name=name: self._ready(name))  # type: ignore[misc]
-        looks = [plan.next_at, self.now + look if (look := pool.rebalance_after()) is not None else None]
+        looks = [plan.next_at, self.now + look if (look := pool.reconsider_after()) is not None else None]
         again = min((max(each, self.now + 0.01) for each in looks if each is not None), default=None)
         if again is not None and (self._look is None or not self.now < self._look <= again):
             self._look = again

@@ -99,7 +99,6 @@ class Execution(_Result):
     conditions: list[Condition] = Field(default_factory=list)
     start: str | None = None
     """Warm or Cold."""
-    variant: str | None = None
     pod_name: str | None = None
     pod_uid: str | None = None
     node_name: str | None = None
@@ -258,11 +257,11 @@ class OfferedPool(_Result):
 
     name: str
     memory_bytes: int | None = None
-    """Memory limit of a sandbox, the smallest of all variants."""
+    """Memory limit of a sandbox."""
     cpus: float | None = None
-    """CPU limit of a sandbox in cores, the smallest of all variants."""
+    """CPU limit of a sandbox in cores."""
     runtime: str | None = None
-    """RuntimeClass of the pods, unless variants differ in it."""
+    """RuntimeClass of the pods; not set if it is the nodes' default."""
     max_timeout_seconds: int
     """Maximum `timeout_seconds`."""
     max_pods: int = 0

@@ -381,8 +381,6 @@ class CodeExecutionStatus(Model):
     start: Start | None = None
     """Warm: the execution got a warm pod. Cold: a pod was created for it. Reused: it got a pod that its owner had used
     before. Session: it got the pod of its session, with what earlier executions left there."""
-    variant: str | None = None
-    """Variant of the pod, if the pool has variants."""
     pod_name: str | None = None
     """Name of the sandbox pod."""
     pod_uid: str | None = None
@@ -444,7 +442,6 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "User", "type": "string", "jsonPath": ".spec.user", "priority": 1},
     {"name": "Description", "type": "string", "jsonPath": ".spec.description", "priority": 1},
     {"name": "Session", "type": "string", "jsonPath": ".spec.session", "priority": 1},
-    {"name": "Variant", "type": "string", "jsonPath": ".status.variant", "priority": 1},
     {"name": "Pod", "type": "string", "jsonPath": ".status.podName", "priority": 1},
     {"name": "Created", "type": "string", "jsonPath": ".status.createdAt", "priority": 1},
     {"name": "Finished", "type": "string", "jsonPath": ".status.finishedAt", "priority": 1},

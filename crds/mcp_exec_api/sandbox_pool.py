@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
@@ -174,37 +174,6 @@ class ImagePullSecret(Model):
     """Name of the Secret."""
 
 
-class Variant(Model):
-    """One pod template of an A/B test, and its share of callers."""
-
-    name: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
-    """Name of the variant, unique in the pool. It appears in the status of executions and pools, in metrics and as a
-    pod label."""
-    weight: Annotated[int, Field(ge=0, le=100)]
-    """Share of callers and warm pods, relative to the sum of all weights; 0 means none."""
-    image: Annotated[str | None, Field(min_length=1, max_length=512)] = None
-    """Image. If not set, the pool's."""
-    runtime_class_name: Annotated[str | None, Field(min_length=1, max_length=253)] = None
-    """RuntimeClass. If not set, the pool's."""
-    resources: Resources | None = None
-    """Resources. If not set, the pool's. If set, they replace the pool's as a whole, and resources that are not listed
-    have their defaults."""
-
-
-_VARIANT_RULES: dict[str, JsonValue] = {
-    "x-kubernetes-validations": [
-        {
-            "rule": "size(self) == 0 || self.exists(each, each.weight > 0)",
-            "message": "at least one of spec.variants must have a weight above 0",
-        },
-        {
-            "rule": "self.all(each, self.exists_one(other, other.name == each.name))",
-            "message": "spec.variants must have different names",
-        },
-    ]
-}
-
-
 class PoolTools(Model):
     """Tools that executions of the pool may call. `spec.tools` of an execution cannot extend them."""
 
@@ -259,11 +228,6 @@ class SandboxPoolSpec(Model):
     """PriorityClass of the pods. If not set, the cluster's default applies."""
     template: PodTemplate = PodTemplate()
     """Additional fields of the pods."""
-    variants: Annotated[list[Variant], Field(max_length=8, json_schema_extra=_VARIANT_RULES)] = Field(
-        default_factory=list
-    )
-    """Pod templates between which callers are divided by weight, for example an image and its successor. If empty, all
-    pods are equal."""
     warm: Warm = Warm()
     """Number of warm pods."""
     scaling: Scaling = Scaling()
@@ -303,23 +267,6 @@ class SandboxPoolSpec(Model):
             raise ValueError(f"warm.max is {self.warm.max}; it must not be more than maxPods, which is {self.max_pods}")
         return self
 
-    @field_validator("variants")
-    @classmethod
-    def _variants_differ(cls, variants: list[Variant]) -> list[Variant]:
-        names = [variant.name for variant in variants]
-        if repeated := sorted({name for name in names if names.count(name) > 1}):
-            raise ValueError(f"variants must have different names; used more than once: {', '.join(repeated)}")
-        if variants and not any(variant.weight for variant in variants):
-            raise ValueError("all weights are 0; at least one must be above 0")
-        return variants
-
-    def build_variant_spec(self, variant: Variant) -> "SandboxPoolSpec":
-        """Return the spec of a pool that has only the pods of this variant."""
-        overrides = {name: getattr(variant, name) for name in ("image", "runtime_class_name", "resources")}
-        return self.model_copy(
-            update={"variants": [], **{name: value for name, value in overrides.items() if value is not None}}
-        )
-
     @property
     def max_warm(self) -> int:
         """Maximum number of warm pods. `kubectl scale` can set `warm.min` above `warm.max`; then `warm.min` applies."""
@@ -337,37 +284,12 @@ class Library(Model):
     name: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
     """Name of the distribution, in the form of package indexes: `python-dateutil`."""
     version: Annotated[str, Field(min_length=1, max_length=160, pattern=r"^[0-9A-Za-z!+._ ]+$")]
-    """Version; if the pool's variants have different ones, all of them, such as `2.2.3 or 2.3.1`."""
+    """Version, such as `2.2.3`."""
     imports: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]],
         Field(max_length=MAX_IMPORTS),
     ]
     """Names that code imports, such as `dateutil`."""
-
-
-class VariantStatus(Model):
-    """State of one variant."""
-
-    name: str
-    """Name of the variant."""
-    weight: int
-    """Weight of the variant in the spec."""
-    desired: int
-    """Share of the pool's desired pods."""
-    warm: int
-    """Warm pods of the variant."""
-    starting: int
-    """Starting pods of the variant."""
-    busy: int
-    """Busy pods of the variant."""
-    in_rotation: bool
-    """Whether callers are assigned to the variant. False if it was ejected because it fails."""
-    reason: str | None = None
-    """Reason for the ejection. StartFailures: its pods do not become ready. ErrorRate: too many of its runs fail."""
-    message: str | None = None
-    """Reason for the ejection, as a sentence for people."""
-    template: str | None = None
-    """Hash of the variant's pod template."""
 
 
 class SandboxPoolStatus(Model):
@@ -406,19 +328,14 @@ class SandboxPoolStatus(Model):
     """Share of executions that got a pod of their owner in the slow window, from 0 to 1. Not set if no pod was used
     again."""
     python: str | None = None
-    """Python of the pool's image, such as `3.11.2`. Not set until a pod has become ready. The oldest, if variants have
-    different ones."""
+    """Python of the pool's image, such as `3.11.2`. Not set until a pod has become ready."""
     libraries: Annotated[list[Library], Field(max_length=MAX_LIBRARIES)] = Field(default_factory=list)
     """Libraries that code can import in each of the pool's pods, the largest first, at most 100. The operator asks one
-    pod of each image for them."""
-    variants: list[VariantStatus] = Field(default_factory=list)
-    """State of each variant."""
-    restored: str | None = None
-    """Last handled value of the annotation `mcp-exec.dev/restore-variant`."""
+    pod of each template for them."""
     conditions: list[Condition] = Field(default_factory=list)
     """Ready: the desired pods are warm. Scaled: reason for `desired`; False if a limit keeps it below demand. Isolated:
     the NetworkPolicy exists. TemplateHonoured: every field of `template` was applied. Current: no idle pod is being
-    replaced. VariantsHealthy (only with variants): none is ejected."""
+    replaced."""
 
 
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {

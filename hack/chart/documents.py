@@ -155,7 +155,7 @@ prints a first command.
 
 - **`pool.runtimeClassName`**: the RuntimeClass of gVisor or Kata, or `NodeDefault`. With `NodeDefault`, pods use the
   runtime that the node's container runtime starts by default. That is usually runc, and the code then runs on the
-  node's own kernel. A pool whose variants all have a `runtimeClassName` needs none.
+  node's own kernel.
 - **`namespaces`** must not contain the release's own namespace. It contains the keys of the release, and an account
   that may create ToolServers or pods in a served namespace can read the Secrets there.
 - **`networkPolicy.apiServer.cidrs`**: operator and gateway may reach sandboxes, the broker and these addresses, and

@@ -688,7 +688,7 @@ class AdmissionPolicyValues(Model):
     trusted_users: Annotated[list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )
-    """Usernames that may state callers, variant keys and approvers of executions, as the gateway does."""
+    """Usernames that may state callers and approvers of executions, as the gateway does."""
     own_user_only: bool = False
     """Require that `spec.user` of an execution that was not created by the gateway is its creator's username."""
     isolation: bool = True

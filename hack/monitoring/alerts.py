@@ -68,13 +68,6 @@ ALERTS: Final = (
         summary=f"Pods of pool {_POOL} fail: {{{{ $labels.reason }}}}.",
     ),
     Alert(
-        name="McpExecVariantEjected",
-        expr="max by (namespace, pool, variant) (mcp_exec_pool_variant_in_rotation) == 0",
-        minutes=10,
-        severity="warning",
-        summary=f"Variant {{{{ $labels.variant }}}} of pool {_POOL} is ejected, because it fails more than the others.",
-    ),
-    Alert(
         name="McpExecGatewayErrors",
         expr="mcp_exec:gateway_errors:ratio_rate5m > 0.05",
         minutes=5,

@@ -32,7 +32,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.records.recorder import ExecutionRecorder
 from mcp_exec_operator.resync import Resync
@@ -91,7 +91,7 @@ class Manager:
             seal_after_seconds=settings.seal_after_seconds,
         )
 
-        def make_controller(pool: WarmPool) -> PoolController:
+        def make_controller(pool: Pool) -> PoolController:
             return PoolController(
                 pool=pool,
                 api=api,
@@ -193,7 +193,7 @@ class Manager:
         sessions.registry.on_interrupted = executions.withdraw_session
         pools.find_session_pods = sessions.registry.find_pods
 
-        def withdraw_pool(pool: WarmPool) -> None:
+        def withdraw_pool(pool: Pool) -> None:
             executions.withdraw_pool(pool)
             sessions.registry.withdraw_pool(pool)
 

@@ -22,7 +22,7 @@ _CODE_BYTES: Final = tuple(4**exponent for exponent in range(3, 10))
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """All metrics. Their labels have few values: phases, reasons, stages, and names of pools and their variants."""
+    """All metrics. Their labels have few values: phases, reasons, stages, and names of pools."""
 
     registry: CollectorRegistry
     executions: Counter
@@ -45,7 +45,6 @@ class Metrics:
     pool_hits: Gauge
     pool_reuse: Gauge
     recycles: Counter
-    variants: Gauge
     pod_starts: Histogram
     pod_failures: Counter
     events: Counter
@@ -68,7 +67,7 @@ class Metrics:
             executions=Counter(
                 "mcp_exec_executions",
                 "Finished executions",
-                ["phase", "reason", "start", *_POOL, "variant"],
+                ["phase", "reason", "start", *_POOL],
                 registry=registry,
             ),
             code_findings=Counter(
@@ -168,12 +167,6 @@ class Metrics:
                 [*_POOL, "outcome"],
                 registry=registry,
             ),
-            variants=Gauge(
-                "mcp_exec_pool_variant_in_rotation",
-                "1 if callers are assigned to a pool's variant, else 0",
-                [*_POOL, "variant"],
-                registry=registry,
-            ),
             pod_starts=Histogram(
                 "mcp_exec_pod_start_seconds",
                 "Seconds from a pod's creation until its supervisor answered",
@@ -267,7 +260,6 @@ class Metrics:
             self.pool_hits,
             self.pool_reuse,
             self.recycles,
-            self.variants,
             self.pod_starts,
             self.pod_failures,
         ):

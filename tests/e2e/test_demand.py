@@ -1,6 +1,5 @@
-"""Pools that follow demand, and pools of several kinds of pods."""
+"""Pools that follow demand."""
 
-from collections import Counter
 from typing import Any
 
 from tests.e2e.support import Cluster, MakePool, condition, execution_manifest
@@ -37,37 +36,3 @@ def test_a_pool_without_pods_grows_with_a_burst_and_is_empty_again_after_it(
         return not status.get("desired") and not left and condition(status, "Scaled").get("reason") == "AtMinimum"
 
     eventually(empty, seconds=60, every=0.5, what="the pool is empty again")
-
-
-def test_callers_keep_their_variant_and_each_variant_has_its_share(installed: Cluster, make_pool: MakePool) -> None:
-    half = {"limits": {"cpu": "500m", "memory": "256Mi"}}
-    variants = [{"name": "whole", "weight": 50}, {"name": "half", "weight": 50, "resources": half}]
-    make_pool("mixed", warm=2, variants=variants)
-    installed.wait_for("Ready", "SandboxPool", "mixed", seconds=90)
-
-    def each_has_one() -> bool:
-        return {each["name"]: each.get("warm") for each in status_of(installed, "mixed")["variants"]} == {
-            "whole": 1,
-            "half": 1,
-        }
-
-    eventually(each_has_one, seconds=60, what="a warm pod of each variant")
-    seen: dict[str, set[str]] = {}
-    for number in range(8):
-        caller = f"caller-{number % 4}"
-        manifest = execution_manifest(name=f"mixed-{number}", code="print(1)", poolRef={"name": "mixed"})
-        manifest["metadata"]["annotations"] = {"mcp-exec.dev/variant-key": caller}
-        installed.apply(manifest)
-        status = installed.finished(f"mixed-{number}")
-        assert status["phase"] == "Succeeded"
-        seen.setdefault(caller, set()).add(status["variant"])
-    assert all(len(found) == 1 for found in seen.values()), seen
-    pods = installed.select("Pod", labels=PODS + "mixed")
-    memory = Counter(
-        (
-            pod["metadata"]["labels"]["mcp-exec.dev/variant"],
-            pod["spec"]["containers"][0]["resources"]["limits"]["memory"],
-        )
-        for pod in pods
-    )
-    assert set(memory) <= {("whole", "512Mi"), ("half", "256Mi")}

@@ -141,16 +141,6 @@ REFUSED = [
     ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
     (
         "sandboxpools",
-        POOL | {"variants": [{"name": "a", "weight": 0}]},
-        "at least one of spec.variants must have a weight above 0",
-    ),
-    (
-        "sandboxpools",
-        POOL | {"variants": [{"name": "a", "weight": 1}, {"name": "a", "weight": 1}]},
-        "spec.variants must have different names",
-    ),
-    (
-        "sandboxpools",
         POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
         "spec.scaling.slowWindowSeconds must not be less than spec.scaling.fastWindowSeconds",
     ),
@@ -287,10 +277,7 @@ def test_what_contradicts_itself_is_refused(server: httpx.Client, plural: str, s
     [
         ("codeexecutions", CODE | {"user": "somebody", "tools": ["a.*"], "context": {"rows": [1, {"any": "thing"}]}}),
         ("sandboxpools", POOL),
-        (
-            "sandboxpools",
-            POOL | {"warm": {"max": 10}, "variants": [{"name": "a", "weight": 0}, {"name": "b", "weight": 1}]},
-        ),
+        ("sandboxpools", POOL | {"warm": {"max": 10}}),
         ("executionrollouts", ROLLOUT | {"guards": [GUARD | {"compareTo": "Control"}], "completeWith": "code"}),
         (
             "executionrollouts",

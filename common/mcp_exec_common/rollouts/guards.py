@@ -72,12 +72,13 @@ def _judge(guard: RolloutGuard, arm: str, measured: ArmIntervals, compared: ArmI
     found, base = measured.get(guard.metric), compared.get(guard.metric)
     samples = found.samples if found else 0
     unknown = GuardResult(name=guard.name, metric=guard.metric, state=GuardState.UNKNOWN, arm=arm, samples=samples)
-    if found is None or found.samples < guard.min_samples:
+    needed = 0 if guard.metric is GuardMetric.START_FAILURES else guard.min_samples
+    if found is None or found.samples < needed:
         return unknown
     is_rating = guard.metric is GuardMetric.RATING
     limit = guard.threshold
     if guard.compare_to is not None:
-        if base is None or base.samples < guard.min_samples:
+        if base is None or base.samples < needed:
             return unknown
         limit = base.value - guard.threshold if is_rating else base.value + guard.threshold
     bound = found.high if is_rating else found.low
@@ -101,6 +102,11 @@ def _demand(guard: RolloutGuard, state: GuardState, *, at_end: bool) -> Verdict:
 def _explain(guard: RolloutGuard, result: GuardResult) -> str:
     if result.state is GuardState.UNKNOWN:
         return f"guard {guard.name}: arm {result.arm} has {result.samples} samples; {guard.min_samples} are needed"
+    if guard.metric is GuardMetric.START_FAILURES:
+        return (
+            f"guard {guard.name}: {result.value:.0f} consecutive pods of the pool of arm {result.arm} did not become "
+            f"ready, which is above {result.limit:.4g}"
+        )
     side = "below" if guard.metric is GuardMetric.RATING else "above"
     return (
         f"guard {guard.name}: {guard.metric} of arm {result.arm} is {result.value:.4g} in {result.samples} samples, "

@@ -9,8 +9,8 @@ class ReasonTrait(Flag):
 
     SANDBOX = auto()
     """A sandbox may report it as the reason of a failure."""
-    VARIANT = auto()
-    """It may be the fault of the pool's variant: neither the code's own error, nor the node's."""
+    FAULT = auto()
+    """It may be the fault of the pool: neither the code's own error, nor the node's."""
     FILES = auto()
     """A sandbox may report it as the reason why a workspace was not saved."""
 
@@ -63,19 +63,19 @@ class Reason(StrEnum):
         "RunnerDied",
         "the interpreter exited: `os._exit`, a stack overflow, or a crash of native code",
         "look for os._exit and endless recursion in the code, and for native modules that crash",
-        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
+        ReasonTrait.SANDBOX | ReasonTrait.FAULT,
     )
     OUT_OF_MEMORY = (
         "OutOfMemory",
         "a MemoryError, the sandbox's memory limit, or the kernel's OOM killer",
         "keep less data in memory, or raise the pool's `resources.limits.memory`",
-        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
+        ReasonTrait.SANDBOX | ReasonTrait.FAULT,
     )
     PROCESS_LIMIT = (
         "ProcessLimit",
         "more processes or threads than allowed",
         "start fewer processes and threads, or raise the pool's `maxProcesses`",
-        ReasonTrait.SANDBOX | ReasonTrait.VARIANT,
+        ReasonTrait.SANDBOX | ReasonTrait.FAULT,
     )
     STORAGE_LIMIT = (
         "StorageLimit",
@@ -110,19 +110,19 @@ class Reason(StrEnum):
         "SandboxLost",
         "the pod vanished while the code ran or may have run",
         "run it again if its tools allow that, since it may have run; kubectl get events shows why",
-        ReasonTrait.VARIANT,
+        ReasonTrait.FAULT,
     )
     SUPERVISOR_DIED = (
         "SupervisorDied",
         "the first process of the sandbox exited, and the pod with it",
         "raise the pool's `resources.limits.memory`; if it happens again, report a bug",
-        ReasonTrait.VARIANT,
+        ReasonTrait.FAULT,
     )
     STREAM_BROKEN = (
         "StreamBroken",
         "the connection to the sandbox broke and was not restored within 6 seconds, although the pod exists",
         "check that NetworkPolicies allow the operator to connect to sandboxes",
-        ReasonTrait.VARIANT,
+        ReasonTrait.FAULT,
     )
     NODE_LOST = (
         "NodeLost",

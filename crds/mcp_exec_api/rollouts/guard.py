@@ -25,6 +25,10 @@ class GuardMetric(StrEnum):
     """Mean cost of an outcome, in the currency of the price table."""
     RATING = "rating"
     """Mean rating, from 1 to 5. Lower is worse."""
+    FAULT_RATE = "faultRate"
+    """Share of the runs in the arm's pool that ended by a fault of the sandbox, from 0 to 1."""
+    START_FAILURES = "startFailures"
+    """Consecutive pods of the arm's pool that did not become ready."""
 
 
 class GuardComparison(StrEnum):
@@ -54,6 +58,10 @@ _RULES: Final[list[JsonValue]] = [
         "message": "the threshold of errorRate is a share from 0 to 1",
     },
     {
+        "rule": "self.metric != 'faultRate' || self.threshold <= 1.0",
+        "message": "the threshold of faultRate is a share from 0 to 1",
+    },
+    {
         "rule": "self.metric != 'rating' || self.threshold <= 5.0",
         "message": "the threshold of rating is at most 5",
     },
@@ -70,14 +78,17 @@ class RolloutGuard(Model):
     metric: GuardMetric
     """errorRate: share of failed outcomes, from 0 to 1. p95LatencyMs: 95th percentile of the latency.
     costPerConversation: mean cost. rating: mean rating, from 1 to 5, where lower is worse. Each unit counts once, with
-    the mean of its outcomes, or its newest latency."""
+    the mean of its outcomes, or its newest latency. The operator measures two more itself in the arm's pool, without
+    reported outcomes. faultRate: share of the runs that ended by a fault of the sandbox, from 0 to 1. startFailures:
+    consecutive pods that did not become ready."""
     threshold: Annotated[float, Field(ge=0, le=1e12)]
     """Limit, in the unit of the metric. The guard acts if the 95 % confidence interval of an arm lies on the wrong side
     of it, so that few samples do not stop a rollout. With `compareTo`, the allowed difference from the control arm."""
     compare_to: GuardComparison | None = None
     """Control: compare with the control arm in the same window. By default, `threshold` is absolute."""
     min_samples: Annotated[int, Field(ge=1, le=MAX_SAMPLES)] = 20
-    """Units with outcomes that the arm needs in the window, and the control arm too with `compareTo`."""
+    """Units with outcomes that the arm needs in the window, and the control arm too with `compareTo`. For faultRate,
+    runs. Not used for startFailures."""
     window_seconds: Annotated[int, Field(ge=10, le=MAX_WINDOW_SECONDS)] = 3600
     """Seconds of the past whose outcomes count; the default is one hour."""
     action: GuardAction = GuardAction.ROLLBACK

@@ -10,7 +10,6 @@ from mcp_exec_api.sandbox_pool import Library, Resources, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import SandboxLibraries
 
-_MAX_VARIANTS: Final = 8
 _MAX_CONTAINERS: Final = 16
 _MAX_PODS: Final[int] = SandboxPoolSpec.model_fields["max_pods"].default
 
@@ -21,11 +20,11 @@ class PoolCapacity(Model):
     name: str
     """Name of the pool, for `poolRef.name`."""
     memory_bytes: int | None = None
-    """Memory limit of a sandbox in bytes, the smallest of all variants. Not set if the spec is invalid."""
+    """Memory limit of a sandbox in bytes. Not set if the spec is invalid."""
     cpus: float | None = None
-    """CPU limit of a sandbox in cores, the smallest of all variants. Not set if the spec is invalid."""
+    """CPU limit of a sandbox in cores. Not set if the spec is invalid."""
     runtime: str | None = None
-    """RuntimeClass of the pods. Not set if it is the nodes' default, or if variants differ in it."""
+    """RuntimeClass of the pods. Not set if it is the nodes' default."""
     max_timeout_seconds: int
     """Maximum `timeoutSeconds` of an execution."""
     max_pods: int
@@ -50,26 +49,14 @@ class PoolCapacity(Model):
 def read_limits(spec: Object) -> tuple[int | None, float | None]:
     """Return memory in bytes and CPU in cores that each pod of a pool has, or None for what the spec has not validly.
 
-    A variant's resources replace the pool's, and the template's container has precedence, as in the operator.
+    The template's container has precedence, as in the operator.
     """
-    own = _read_template_limits(spec)
-    variants = [each for each in (spec.get("variants") or [])[:_MAX_VARIANTS] if each.get("weight")]
-    memory, cpus = [], []
     try:
-        for resources in [each.get("resources") or spec.get("resources") or {} for each in variants or [{}]]:
-            limits = {**Resources.model_validate(resources).limits.to_api(), **own}
-            memory.append(int(parse_quantity(str(limits["memory"]))))
-            cpus.append(float(parse_quantity(str(limits["cpu"]))))
+        own = Resources.model_validate(spec.get("resources") or {}).limits.to_api()
+        limits = {**own, **_read_template_limits(spec)}
+        return int(parse_quantity(str(limits["memory"]))), float(parse_quantity(str(limits["cpu"])))
     except (ValidationError, ValueError, OverflowError):
         return None, None
-    return min(memory), min(cpus)
-
-
-def read_runtime(spec: Object) -> str | None:
-    """Return the RuntimeClass of all pods, or None if it is the default or differs."""
-    variants = [each for each in (spec.get("variants") or [])[:_MAX_VARIANTS] if each.get("weight")]
-    found = {each.get("runtimeClassName") or spec.get("runtimeClassName") for each in variants or [{}]}
-    return found.pop() if len(found) == 1 else None
 
 
 def read_capacity(pool: Object) -> PoolCapacity:
@@ -82,7 +69,7 @@ def read_capacity(pool: Object) -> PoolCapacity:
         name=pool["metadata"]["name"],
         memory_bytes=memory,
         cpus=cpus,
-        runtime=read_runtime(spec),
+        runtime=spec.get("runtimeClassName") or None,
         max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
         max_pods=int(spec.get("maxPods", _MAX_PODS)),
         max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),

@@ -16,8 +16,7 @@ from mcp_exec_common.supervisor.protocol import JobSkills
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_cancellation, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 
 _MAX_NAMED: Final = 3
 """Findings that the error message names; the status has all of them."""
@@ -39,7 +38,7 @@ class Admission:
     metrics: Metrics
 
     async def check(
-        self, spec: CodeExecutionSpec, pool: WarmPool | Partition, *, earlier: CodeCheckResult | None = None
+        self, spec: CodeExecutionSpec, pool: Pool, *, earlier: CodeCheckResult | None = None
     ) -> CodeCheckResult:
         """Return the findings in the code by the pool's present rules, or `earlier` if the rules are the same.
 
@@ -70,7 +69,7 @@ class Admission:
             raise EndedBeforeRun(replace(rejection, code_findings=stored))
         return CodeCheckResult(rules=rules, findings=stored)
 
-    async def check_skills(self, skills: JobSkills | None, pool: Partition) -> None:
+    async def check_skills(self, skills: JobSkills | None, pool: Pool) -> None:
         """Raise EndedBeforeRun if the pool rejects the code of a skill that the execution gets."""
         rules = pool.spec.code_check if pool.spec is not None else CodeCheck()
         if skills is None or rules.mode is not CodeCheckMode.STRICT:

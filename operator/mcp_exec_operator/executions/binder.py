@@ -36,8 +36,7 @@ from mcp_exec_operator.executions.status import build_bound_status, build_pendin
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools.grants import GrantIssuer
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods
 from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
@@ -51,7 +50,7 @@ _MAX_TIMEOUTS: Final = 20
 _REPORT_SECONDS: Final = 30.0
 """How long an execution waits for a pod before an Event reports it."""
 _CHECK_SECONDS: Final = 1.0
-"""How often a waiting execution checks its partition and its deadline."""
+"""How often a waiting execution checks its pool and its deadline."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,22 +85,21 @@ class Binder:
             checked, priority = await self._admit(record, hold)
             if record.workspace is not None:
                 await self.writers.wait(record, on_wait=lambda: self.specs.release(hold))
-            if session is not None and session.pod is not None and session.partition is not None:
-                kept = session.partition, session.pod
+            if session is not None and session.pod is not None:
+                kept = self.pools.get(session.pool), session.pod
                 return await self._bind_to(record, *kept, start=Start.SESSION, checked=checked, hold=hold)
             # the registry is asked again: the pool may have been deleted and created meanwhile
             pool = self.pools.get(record.pool)
-            partition = pool.assign(record.variant_key)
             cold = False
-            pod = partition.take(_find_owner(record, partition))
+            pod = pool.take(_find_owner(record, pool))
             if pod is None:
                 self.specs.release(hold)  # thousands may wait
                 cold = True
-                partition, pod = await self._wait(record, pool, partition, priority)
+                pod = await self._wait(record, pool, priority)
             if session is not None:
-                await self._keep(record, session, partition, pod)
+                await self._keep(record, session, pool, pod)
             start = Start.REUSED if pod.uses else Start.COLD if cold else Start.WARM
-            return await self._bind_to(record, partition, pod, start=start, checked=checked, hold=hold)
+            return await self._bind_to(record, pool, pod, start=start, checked=checked, hold=hold)
         except BaseException:
             self.specs.release(hold)
             if record.binding is None:
@@ -113,15 +111,15 @@ class Binder:
         if hold.spec is None:
             hold.take(await self.specs.acquire(record))
 
-    async def _keep(self, record: ExecutionRecord, session: SessionRecord, partition: Partition, pod: Pod) -> None:
+    async def _keep(self, record: ExecutionRecord, session: SessionRecord, pool: Pool, pod: Pod) -> None:
         """Keep the pod that an execution took for its session, or for a new one if that was deleted meanwhile."""
         try:
             try:
-                await self.turns.claims.keep(session, partition, pod)
+                await self.turns.claims.keep(session, pool, pod)
             except SessionGone:
-                await self.turns.claims.keep(await self.turns.claim(record), partition, pod)
+                await self.turns.claims.keep(await self.turns.claim(record), pool, pod)
         except (SessionGone, EndedBeforeRun):
-            self.pools.retire(self.pools.get(record.pool), pod)
+            self.pools.retire(pool, pod)
             raise
 
     async def _admit(self, record: ExecutionRecord, hold: SpecHold) -> tuple[CodeCheckResult, Priority]:
@@ -137,7 +135,7 @@ class Binder:
     async def _bind_to(
         self,
         record: ExecutionRecord,
-        partition: Partition,
+        pool: Pool,
         pod: Pod,
         *,
         start: Start,
@@ -150,26 +148,24 @@ class Binder:
             await self._restore(record, hold)
             spec = parse_spec(record, hold.spec)
             binding = Binding(
-                partition=partition,
+                pool=pool,
                 pod=pod,
                 spec=strip_spec(spec),
                 release_job=lambda: self.specs.release(hold),
             )
-            owner = record.owner if record.session is not None else _find_owner(record, partition)
+            owner = record.owner if record.session is not None else _find_owner(record, pool)
             binding.owner = owner.digest if owner is not None else None
             pod.caller = record.caller
-            checked = await self.admission.check(spec, partition, earlier=checked)
+            checked = await self.admission.check(spec, pool, earlier=checked)
             if spec.tools:
                 seconds = run_deadline_seconds(spec)
                 binding.tools = await self.tools.grant(record, binding, run_seconds=seconds)
             skills = await self._find_skills(record, spec)
-            await self.admission.check_skills(skills, partition)
+            await self.admission.check_skills(skills, pool)
             binding.skills = sorted(skills.sources) if skills is not None else []
             binding.files = self.files.grant(record, binding)
             began = monotonic()
-            connection = self.supervisors.get_connection(
-                namespace=partition.namespace, pod=pod.name, address=pod.address
-            )
+            connection = self.supervisors.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
             binding.pending_run = connection.prepare_run(
                 build_job(
                     record.uid,
@@ -190,7 +186,7 @@ class Binder:
             if isinstance(error, Exception):
                 record.pod = None
                 if record.session is None:
-                    partition.release(pod)
+                    pool.release(pod)
             raise
         binding.bound = monotonic()
         binding.bind_milliseconds = (binding.bound - began) * 1000
@@ -204,7 +200,7 @@ class Binder:
         if binding.owner is None or pod.owner:
             await self._record(record, binding, start, checked)
         else:
-            pool, owner = self.pools.get(record.pool), binding.owner
+            pool, owner = binding.pool, binding.owner
             recorded, claimed = await asyncio.gather(
                 self._record(record, binding, start, checked),
                 self.pools.claim(pool, pod, owner=owner),
@@ -225,7 +221,8 @@ class Binder:
         record.pod = str(record.status.get("podName") or "")
         if record.turn is None:
             self.turns.adopt(record)  # an earlier attempt has bound it after all
-        partition, pod = self.pools.get(record.pool).adopt(record.pod, uid=record.pod_uid, now=monotonic())
+        pool = self.pools.get(record.pool)
+        pod = pool.pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
         hold = await self.specs.acquire(record)
         try:
             spec = strip_spec(CodeExecutionSpec.model_validate(hold.spec))
@@ -236,9 +233,9 @@ class Binder:
             self.specs.release(hold)
         owner = record.owner.digest
         if record.session is not None:
-            return Binding(partition=partition, pod=pod, spec=spec, owner=owner)
+            return Binding(pool=pool, pod=pod, spec=spec, owner=owner)
         # without the label another operator may not have recorded the owner: the pod serves this execution only
-        return Binding(partition=partition, pod=pod, spec=spec, owner=owner if pod.owner == owner else None)
+        return Binding(pool=pool, pod=pod, spec=spec, owner=owner if pod.owner == owner else None)
 
     async def _find_skills(self, record: ExecutionRecord, spec: CodeExecutionSpec) -> JobSkills | None:
         try:
@@ -266,7 +263,6 @@ class Binder:
                 ready_seconds=ready_seconds,
                 uses=pod.uses,
                 digest=record.digest,
-                variant=binding.partition.variant,
                 code_findings=checked.findings,
                 skills=binding.skills,
                 moment=moment,
@@ -275,67 +271,58 @@ class Binder:
 
         await self.writer.write(record, decide, what="bind")
 
-    async def _wait(
-        self, record: ExecutionRecord, pool: WarmPool, partition: Partition, priority: Priority
-    ) -> tuple[Partition, Pod]:
-        """Wait for a pod, and write the reason and the queue position to the status meanwhile.
-
-        Returns the pod with its partition, which is another one if the first was ejected meanwhile.
-        """
-        waiter = self._join(record, pool, partition, priority)
+    async def _wait(self, record: ExecutionRecord, pool: Pool, priority: Priority) -> Pod:
+        """Wait for a pod, and write the reason and the queue position to the status meanwhile."""
+        waiter = self._join(record, pool, priority)
         began = monotonic()
         report_at = began + _REPORT_SECONDS
-        written, write_at = QueueUpdate.from_status(record.status), began + first_update_after(len(partition.queue))
+        written, write_at = QueueUpdate.from_status(record.status), began + first_update_after(len(pool.queue))
         try:
             while not waiter.future.done():
-                next_at = min(self._deadline(began, partition), write_at)
+                next_at = min(self._deadline(began, pool), write_at)
                 await waiter.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
                 record.wakeup.clear()
                 check_still_wanted(record)
-                if not partition.allocation.accepting:
-                    partition.leave(waiter)
-                    partition = pool.assign(record.variant_key)
-                    waiter = self._join(record, pool, partition, priority)
                 at = monotonic()
-                if at >= self._deadline(began, partition):
-                    problem = pool.explain_shortage(partition)
+                if at >= self._deadline(began, pool):
+                    problem = pool.explain_shortage()
                     raise EndedBeforeRun(build_failure(problem.reason, problem.message))
                 if at >= report_at:
                     report_at = inf
-                    problem, place = pool.explain_shortage(partition), partition.queue.place(waiter, at)
+                    problem, place = pool.explain_shortage(), pool.queue.place(waiter, at)
                     message = f"has no pod after {_REPORT_SECONDS:.0f} s: {problem.message}; {place}"
                     self.writer.report(record, reason=problem.reason.value or "Queued", message=message)
                 if at >= write_at:
-                    write_at = at + next_update_after(len(partition.queue))
-                    written = await self._write_pending(record, pool, partition, waiter, written)
+                    write_at = at + next_update_after(len(pool.queue))
+                    written = await self._write_pending(record, pool, waiter, written)
         except BaseException:
-            partition.leave(waiter)
+            pool.leave(waiter)
             self.pools.discard(pool)
             raise
-        return partition, waiter.future.result()
+        return waiter.future.result()
 
-    def _join(self, record: ExecutionRecord, pool: WarmPool, partition: Partition, priority: Priority) -> Waiter:
+    def _join(self, record: ExecutionRecord, pool: Pool, priority: Priority) -> Waiter:
         try:
-            owner = _find_owner(record, partition)
-            waiter = pool.wait(partition, caller=record.caller, priority=priority, owner=owner)
+            owner = _find_owner(record, pool)
+            waiter = pool.wait(caller=record.caller, priority=priority, owner=owner)
         except QueueFull as error:
-            message = f"{error}: {pool.explain_shortage(partition).message}"
+            message = f"{error}: {pool.explain_shortage().message}"
             raise EndedBeforeRun(build_failure(Reason.QUEUE_FULL, message)) from error
         waiter.wakeup = record.wakeup
         return waiter
 
-    def _deadline(self, began: float, partition: Partition) -> float:
+    def _deadline(self, began: float, pool: Pool) -> float:
         """Return when the wait ends: later while the queue moves, but not without limit."""
         latest = began + _MAX_TIMEOUTS * self.bind_timeout_seconds
-        return min(max(began, partition.served_at) + self.bind_timeout_seconds, latest)
+        return min(max(began, pool.served_at) + self.bind_timeout_seconds, latest)
 
     async def _write_pending(
-        self, record: ExecutionRecord, pool: WarmPool, partition: Partition, waiter: Waiter, written: QueueUpdate
+        self, record: ExecutionRecord, pool: Pool, waiter: Waiter, written: QueueUpdate
     ) -> QueueUpdate:
         """Write why the execution waits, if that differs enough from what is written. Return what is written now."""
-        problem, place = pool.explain_shortage(partition), partition.queue.place(waiter, monotonic())
+        problem, place = pool.explain_shortage(), pool.queue.place(waiter, monotonic())
         update = QueueUpdate(reason=problem.reason, place=place)
         if not update.differs_enough_from(written):
             return written
@@ -356,6 +343,6 @@ class Binder:
         return update
 
 
-def _find_owner(record: ExecutionRecord, partition: Partition) -> Owner | None:
+def _find_owner(record: ExecutionRecord, pool: Pool) -> Owner | None:
     """Return the owner whose used pods the execution may get; None if it needs one that nobody has used."""
-    return record.owner if record.session is None and reuses_pods(partition.spec) else None
+    return record.owner if record.session is None and reuses_pods(pool.spec) else None

@@ -8,7 +8,7 @@ from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_common.supervisor.client import PendingRun
 from mcp_exec_common.supervisor.protocol import Job, JobFiles, JobSkills, JobTools, LibraryHints
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import Pool
 
 _GRACE_SECONDS: Final = 15.0
 """How long after its timeout a run that has not ended is ended by the operator."""
@@ -23,7 +23,7 @@ _OPTIONS: Final = tuple(field.name for field in fields(Job) if field.name not in
 class Binding:
     """The pod that an execution has until the pod is retired."""
 
-    partition: Partition
+    pool: Pool
     pod: Pod
     spec: CodeExecutionSpec
     """The spec that runs, without code and context, which only the job needs."""
@@ -45,7 +45,7 @@ class Binding:
 
     def find_missing_libraries(self) -> LibraryHints:
         """Return the libraries of other pools that the pod lacks."""
-        return self.partition.libraries.find_missing(self.pod.template)
+        return self.pool.libraries.find_missing(self.pod.template)
 
     def withdraw(self) -> None:
         """Withdraw the job if it is not dispatched, and release its memory."""

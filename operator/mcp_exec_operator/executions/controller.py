@@ -52,7 +52,7 @@ from mcp_exec_operator.kube.callers import CallerProofs
 from mcp_exec_operator.kube.execution_row import ExecutionRow
 from mcp_exec_operator.kube.staleness import DeletedUids, is_older
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.skills.component import SkillComponent
 from mcp_exec_operator.skills.drafts import SavedBy, SavedSkills
@@ -158,7 +158,7 @@ class ExecutionController:
         if record.phase is Phase.RUNNING and record.pod:
             # before the task's first step: no other execution may claim the pod
             pool = self.pools.get(record.pool)
-            pool.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+            pool.pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
             self.turns.adopt(record)
             self.writers.hold(record)
             if pool.body is None:
@@ -192,7 +192,7 @@ class ExecutionController:
                 del self._ignored[uid]
         self.ttl.retain(namespace, uids, listed_at=listed_at)
 
-    def withdraw_pool(self, pool: WarmPool) -> None:
+    def withdraw_pool(self, pool: Pool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
         for record in self._records.values():
             if record.pool == (pool.namespace, pool.name) and record.pod:
@@ -234,7 +234,7 @@ class ExecutionController:
         record = ExecutionRecord.from_object(body)
         self._ignored[record.uid] = (record.namespace, record.pod or "")
         if record.pod:
-            self.pools.get(record.pool).adopt(record.pod, uid=record.pod_uid, now=monotonic())
+            self.pools.get(record.pool).pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
         if (phase := str(record.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(
@@ -431,11 +431,9 @@ class ExecutionController:
         known = self.pools.get(record.pool)
         # names of pools that do not exist are unbounded
         pool = known.name if known.body is not None else ""
-        variant = str(status.get("variant") or "")
-        variant = variant if variant in known.weights else ""
-        known.record_run(variant, outcome.reason, now=monotonic())
+        known.health.record_run(outcome.reason, now=monotonic())
         start = status.get("start") or ""
-        labels = (outcome.phase, outcome.reason, start, record.namespace, pool, variant)
+        labels = (outcome.phase, outcome.reason, start, record.namespace, pool)
         self.metrics.executions.labels(*labels).inc()
         if outcome.usage is not None:
             self.metrics.observe_usage(outcome.usage, namespace=record.namespace, pool=pool)
@@ -461,10 +459,8 @@ class ExecutionController:
             self.pools.give_back(pool, binding.pod, uid=record.uid)
         elif binding is not None:
             self.pools.retire(pool, binding.pod)
-        elif record.pod:
-            partition = pool.partition_with(record.pod)
-            if partition is not None and (pod := partition.pods.get(record.pod)) is not None:
-                self.pools.retire(pool, pod)
+        elif record.pod and (pod := pool.pods.get(record.pod)) is not None:
+            self.pools.retire(pool, pod)
         self.pools.discard(pool)
 
     def _read_listed_caller(self, metadata: Object) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, spec_digest
-from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY, LABEL_USE_CASE
+from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at, read_phase
 from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
@@ -27,8 +27,8 @@ from mcp_exec_operator.kube.staleness import is_older
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
-_MAX_KEY: Final = 256
-"""Characters of a variant key that are kept. The digest of a longer one takes its place."""
+_MAX_CREATED: Final = 256
+"""Characters that are kept of the annotation with the time of creation."""
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 _MUTABLE_SPEC: Final = ("cancelRequested", "ttlSecondsAfterFinished")
 
@@ -75,8 +75,6 @@ class ExecutionRecord:
     """Its turn in the session, from joining the queue to its end."""
     written_workspace: str = ""
     """Name of the workspace to which it writes; empty if there is none."""
-    variant_key: str = ""
-    """The key that assigns it to a variant of the pool: its annotation, else its caller, else its name."""
     pod: str | None = None
     """Name of the pod that it has or is bound to."""
     weight: int = 0
@@ -111,7 +109,6 @@ class ExecutionRecord:
         caller = "" if claimed else caller
         owner = Owner(namespace=meta["namespace"], caller=caller, user=str(spec.get("user") or ""))
         session = str(spec.get("session") or "")
-        key = str((meta.get("annotations") or {}).get(ANNOTATION_VARIANT_KEY) or caller or meta["name"])
         return cls(
             body=reduce_body(body),
             key=object_key(body),
@@ -130,7 +127,6 @@ class ExecutionRecord:
             user=str(spec.get("user") or ""),
             session=SessionRequest(uid=meta["uid"], name=session, owner=owner, pool=str(pool)) if session else None,
             written_workspace=_read_written_workspace(spec),
-            variant_key=key if len(key) <= _MAX_KEY else hashlib.sha256(key.encode()).hexdigest(),
             pod=(body.get("status") or {}).get("podName"),
         )
 
@@ -255,7 +251,7 @@ def reduce_body(body: Object) -> Object:
     return {
         "metadata": {
             **{name: metadata[name] for name in _METADATA if name in metadata},
-            **({} if created is None else {"annotations": {ANNOTATION_CREATED: str(created)[:_MAX_KEY]}}),
+            **({} if created is None else {"annotations": {ANNOTATION_CREATED: str(created)[:_MAX_CREATED]}}),
         },
         "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
         "status": {name: value for name, value in status.items() if name != "output"},

@@ -146,7 +146,7 @@ class ExecutionRun:
 
     async def _find_pod(self) -> PodProblem | None:
         """Read a pod of which only the name is known. Return the problem if the pod is lost. Raises ApiError."""
-        name, pods = self.binding.pod.name, self.binding.partition.pods
+        name, pods = self.binding.pod.name, self.binding.pool.pods
         body = await self._read_pod()
         if body is not None:
             pods.observe(body, now=monotonic())

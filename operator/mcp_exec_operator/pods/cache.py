@@ -1,4 +1,4 @@
-"""Cache of the pods of one partition, by state. A state machine without I/O.
+"""Cache of the pods of one pool, by state. A state machine without I/O.
 
 A pod counts from the moment the operator asks for it, before any watch event, so that no pod is created twice because
 the cache lags. A taken pod is never taken again, unless its taker releases it unused.
@@ -7,7 +7,7 @@ the cache lags. A taken pod is never taken again, unless its taker releases it u
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Final
@@ -37,6 +37,10 @@ class PodState(StrEnum):
     """Was used, is clean, and is kept for its owner."""
     BUSY = "busy"
     TERMINATING = "terminating"
+
+
+IDLE: Final = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED)
+"""States of pods that exist and serve no execution."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -98,7 +102,7 @@ class Pod:
     wrappers: str | None = None
     """Hash of the tool wrappers that it has."""
     next_failure_at: float = 0.0
-    """Time from which another failed image pull counts against its variant."""
+    """Time from which another failed image pull counts against its pool."""
     warning: str = ""
     """Message of its newest warning Event, if Events were read."""
     read_events_at: float = 0.0
@@ -143,9 +147,6 @@ class PodCounts:
     busy: int = 0
     terminating: int = 0
 
-    def __add__(self, other: "PodCounts") -> "PodCounts":
-        return PodCounts(**{each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(self)})
-
     @property
     def total(self) -> int:
         """All pods. Terminating ones still take room."""
@@ -160,7 +161,7 @@ class PodCounts:
 
 @dataclass(kw_only=True)
 class PodCache:
-    """All pods of a partition. Every operation is O(1), except those over all pods."""
+    """All pods of a pool. Every operation is O(1), except those over all pods."""
 
     is_trusted_node: Callable[[str | None], bool] = lambda node: True
     """Whether pods on a node may be taken."""
@@ -251,8 +252,7 @@ class PodCache:
             self._move(pod, PodState.STARTING)
         if pod.lost:
             pod.wakeup.set()
-            idle = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED)
-            if pod.state in idle and is_terminating(item):
+            if pod.state in IDLE and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
         self._update_readiness(pod, now)
         return pod

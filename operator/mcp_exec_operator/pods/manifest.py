@@ -3,8 +3,10 @@
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
+
+from pydantic import ValidationError
 
 from mcp_exec_api.constants import (
     API_VERSION,
@@ -16,17 +18,18 @@ from mcp_exec_api.constants import (
     LABEL_SESSION,
     LABEL_STATE,
     LABEL_TEMPLATE,
-    LABEL_VARIANT,
     MANAGED_BY,
     SANDBOX_CONTAINER,
     SANDBOX_NAME,
     SUPERVISOR_PORT,
 )
-from mcp_exec_api.meta import parse_quantity
+from mcp_exec_api.meta import field_errors, parse_quantity
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
-from mcp_exec_operator.pods.template import merge_template, refused_fields
+from mcp_exec_operator.pods.status import PodProblem
+from mcp_exec_operator.pods.template import merge_template, refused_fields, select_labels
 
 FIRST_UID: Final = 100_000
 LAST_UID: Final = 2**31 - 2
@@ -73,7 +76,6 @@ def build_pod(
     pod: PodIdentity,
     template_hash: str,
     isolation: IsolationAddresses = NO_ADDRESSES,
-    variant: str = "",
     template_prefixes: tuple[str, ...] = (),
 ) -> PodManifest:
     """Build the manifest of a warm pod. Security fields are set after the template is merged, which cannot change them.
@@ -83,21 +85,48 @@ def build_pod(
     """
     template = spec.template.to_api()
     base = _base(spec, pool, pod, template_hash)
-    if variant:
-        base["metadata"]["labels"][LABEL_VARIANT] = variant
     base["spec"]["containers"][0]["env"] += isolation.to_environment()
     body = harden(merge_template(base, template, prefixes=template_prefixes), pod=pod)
     return PodManifest(body=body, refused=refused_fields(template, body))
 
 
-def template_hash(spec: SandboxPoolSpec, *, variant: str = "", template_prefixes: tuple[str, ...] = ()) -> str:
+def template_hash(spec: SandboxPoolSpec, *, template_prefixes: tuple[str, ...] = ()) -> str:
     """Return a digest of the pods of a spec. Pods with another digest are outdated."""
     pool = PoolIdentity(namespace="", name="", uid="")
     pod = PodIdentity(name="", token_sha256="", uid=0)
-    body = build_pod(
-        spec=spec, pool=pool, pod=pod, template_hash="", variant=variant, template_prefixes=template_prefixes
-    ).body
+    body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="", template_prefixes=template_prefixes).body
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:10]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolTemplate:
+    """Spec of a pool, and what all of its pods have in common."""
+
+    spec: SandboxPoolSpec | None = None
+    """None if the pool does not exist or its spec is invalid."""
+    digest: str = ""
+    """Hash of the pods. Pods with another one are outdated. Empty if the spec is invalid."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels of the pods, without those that change."""
+    problem: PodProblem | None = None
+    """What is wrong with the spec."""
+
+    @classmethod
+    def read(cls, body: Object, *, pool: str, prefixes: tuple[str, ...]) -> "PoolTemplate":
+        """Read the object of a pool with this name.
+
+        `prefixes` are those that labels and annotations of templates may have.
+        """
+        try:
+            spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
+            labels = select_labels(spec.template.to_api(), prefixes=prefixes) | pool_labels(pool)
+            return cls(spec=spec, digest=template_hash(spec, template_prefixes=prefixes), labels=labels)
+        except ValidationError as error:
+            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error, SandboxPoolSpec))
+            message = f"the pool's spec is invalid: {text}"
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            message = f"the pool's template is invalid: {error}"
+        return cls(problem=PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message))
 
 
 def harden(body: Object, *, pod: PodIdentity) -> Object:

@@ -5,24 +5,16 @@ selecting every pod.
 """
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcp_exec_api.constants import (
-    LABEL_EXECUTION,
-    LABEL_OWNER,
-    LABEL_SESSION,
-    LABEL_STATE,
-    LABEL_TEMPLATE,
-    LABEL_VARIANT,
-)
+from mcp_exec_api.constants import LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE, LABEL_TEMPLATE
 from mcp_exec_common.kube.objects import Object
 
 _MAX_POLICIES: Final = 256
 """Policies of a namespace that are kept."""
 _MAX_SELECTOR_CHARACTERS: Final = 4096
-_CHANGING: Final = frozenset({LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE, LABEL_TEMPLATE, LABEL_VARIANT})
+_CHANGING: Final = frozenset({LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE, LABEL_TEMPLATE})
 """Labels that differ between the pods of a pool, so that any requirement on them may be met."""
 
 
@@ -58,10 +50,9 @@ class NamespacePolicies:
             self._openings[name] = opening
         self.version += 1
 
-    def find(self, label_sets: Iterable[dict[str, str]]) -> list[Opening]:
-        """Return the policies that may select a pod with any of these sets of labels."""
-        sets = list(label_sets)
-        found = (each for each in self._openings.values() if any(may_select(each.selector, labels) for labels in sets))
+    def find(self, labels: dict[str, str]) -> list[Opening]:
+        """Return the policies that may select a pod with these labels."""
+        found = (each for each in self._openings.values() if may_select(each.selector, labels))
         return sorted(found, key=lambda each: each.name)
 
 

@@ -22,7 +22,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
@@ -30,8 +30,7 @@ from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_o
 from mcp_exec_operator.pools.inspector import PodInspector
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.library_reader import LibraryReader
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
 from mcp_exec_operator.pools.recycler import Recycler
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
@@ -42,7 +41,7 @@ log = logging.getLogger(__name__)
 _RESULT_FIRST_SECONDS: Final = 0.05
 """Delay before a used pod is deleted: its deletion, and its replacement, must not compete with the result."""
 _MAX_CREATING: Final = 8
-"""Concurrent creations per partition."""
+"""Concurrent creations of a pool."""
 _DEFER_CHECK_SECONDS: Final = 0.1
 """Interval of checks whether status writes still defer refill."""
 _GATHER_SECONDS: Final = 0.01
@@ -54,10 +53,10 @@ _READ_EVENTS_SECONDS: Final = 10.0
 _FORCE_DELETE_SECONDS: Final = 120.0
 """How long after its deletion a pod may exist, on a node that may be lost, before it is deleted by force."""
 _IMAGE_FAILURE_SECONDS: Final = 10.0
-"""Interval in which a failed image pull counts against the variant again: the pod is kept, not replaced."""
+"""Interval in which a failed image pull counts against the pool again: the pod is kept, not replaced."""
 _NO_FAULT: Final = frozenset({Reason.POOL_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
-"""Reasons that are not the variant's fault: there is no room, or no answer."""
-_GUARDED: Final = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED, PodState.BUSY)
+"""Reasons that are not the fault of the pool's template: there is no room, or no answer."""
+_GUARDED: Final = (*IDLE, PodState.BUSY)
 """States of pods that a later operator should recognize and that need the base NetworkPolicy."""
 _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
 
@@ -80,7 +79,7 @@ class PoolControllerConfig:
 class PoolController:
     """Reconciles one pool. The pool decides; the calls to the API server and to supervisors are made here."""
 
-    pool: WarmPool
+    pool: Pool
     api: OperatorApi
     supervisors: SupervisorClient
     authenticator: PodAuthenticator
@@ -113,6 +112,7 @@ class PoolController:
             pool=self.pool, api=self.api, tasks=self.tasks, metrics=self.metrics, delete=self._delete
         )
         self.recycler = Recycler(
+            pool=self.pool,
             supervisors=self.supervisors,
             tasks=self.tasks,
             metrics=self.metrics,
@@ -120,12 +120,13 @@ class PoolController:
             on_idle=self.on_warm,
         )
         self.prober = ReadinessProber(
+            pool=self.pool,
             supervisors=self.supervisors,
             tasks=self.tasks,
             metrics=self.metrics,
             timeout_seconds=self.config.pod_start_timeout_seconds,
             retire=self.retire,
-            fail=lambda partition, pod, problem: self._fail(partition, pod, problem, monotonic()),
+            fail=lambda pod, problem: self._fail(pod, problem, monotonic()),
             on_warm=self.on_warm,
             recover=self.recycler.recover,
         )
@@ -151,20 +152,18 @@ class PoolController:
 
     def retire(self, pod: Pod) -> None:
         """Delete a pod, once."""
-        partition = self.pool.partition_with(pod.name)
-        if partition is not None and partition.pods.retire(pod):
-            self.tasks.spawn(self._replace(partition, pod), name=f"delete {pod.name}")
+        if self.pool.pods.retire(pod):
+            self.tasks.spawn(self._replace(pod), name=f"delete {pod.name}")
 
     def give_back(self, pod: Pod, *, uid: str) -> None:
         """Clean a pod after its execution with this uid and return it to its owner, or delete it."""
-        partition = self.pool.partition_with(pod.name)
-        if partition is None or partition.pods.get(pod.name) is not pod:
+        if self.pool.pods.get(pod.name) is not pod:
             return
-        if reason := partition.reuse.reason_to_end(pod, now=monotonic()):
+        if reason := self.pool.reuse.reason_to_end(pod, now=monotonic()):
             log.debug("pod %s is not used again: %s", pod.name, reason, extra={"pool": self.pool.name})
             self.retire(pod)
         else:
-            self.recycler.recycle(partition, pod, uid=uid)
+            self.recycler.recycle(pod, uid=uid)
 
     async def claim(self, pod: Pod, *, owner: str) -> bool:
         """Record in the API server that a pod serves this owner only. Return False if that is uncertain.
@@ -189,24 +188,23 @@ class PoolController:
         passes `at_once`: no pod is in transit yet, and leftovers must not take room if the leader dies early.
         """
         found: set[str] = set()
-        for partition in self.pool:
-            for pod in partition.pods.all():
-                if (self.pool.namespace, pod.name) in held:
-                    continue
-                deleted_for = age_of_deletion(pod.newest, utc_now()) if pod.newest is not None else 0.0
-                overdue = deleted_for > _FORCE_DELETE_SECONDS
-                orphaned = pod.state is PodState.BUSY and not pod.recycling
-                orphaned |= pod.state is PodState.STARTING and pod.labelled_busy
-                undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
-                # an earlier operator had no time to seal it, or somebody copied one of its pods
-                unknown = not pod.verified and not pod.created_here and pod.state is not PodState.TERMINATING
-                if not orphaned and not undeleted and not unknown:
-                    continue
-                found.add(pod.name)
-                if at_once or pod.name in self._leftovers:
-                    log.warning("deleting the leftover pod %s", pod.name, extra={"pool": self.pool.name})
-                    partition.pods.retire(pod)
-                    self.tasks.spawn(self._delete(pod, grace_seconds=0 if overdue else 1), name=f"delete {pod.name}")
+        for pod in self.pool.pods.all():
+            if (self.pool.namespace, pod.name) in held:
+                continue
+            deleted_for = age_of_deletion(pod.newest, utc_now()) if pod.newest is not None else 0.0
+            overdue = deleted_for > _FORCE_DELETE_SECONDS
+            orphaned = pod.state is PodState.BUSY and not pod.recycling
+            orphaned |= pod.state is PodState.STARTING and pod.labelled_busy
+            undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
+            # an earlier operator had no time to seal it, or somebody copied one of its pods
+            unknown = not pod.verified and not pod.created_here and pod.state is not PodState.TERMINATING
+            if not orphaned and not undeleted and not unknown:
+                continue
+            found.add(pod.name)
+            if at_once or pod.name in self._leftovers:
+                log.warning("deleting the leftover pod %s", pod.name, extra={"pool": self.pool.name})
+                self.pool.pods.retire(pod)
+                self.tasks.spawn(self._delete(pod, grace_seconds=0 if overdue else 1), name=f"delete {pod.name}")
         self._leftovers = found
 
     def drop_metrics(self) -> None:
@@ -221,30 +219,28 @@ class PoolController:
         await self.network_policy.ensure(now)
         if pool.spec is None:  # deleted or changed meanwhile
             return await self.status_writer.write(monotonic())
-        for partition in pool:
-            self._confirm_uncertain(partition)
-            self._delete_failed(partition, now)
-        pool.rebalance(now)
-        next_times = [self._reconcile_pods(partition, now) for partition in pool.in_refill_order()]
-        next_times += [self.library_reader.read_missing(now), pool.alterations.expire(now)]
+        self._confirm_uncertain()
+        self._delete_failed(now)
+        next_times = [self._reconcile_pods(now), self.library_reader.read_missing(now), pool.alterations.expire(now)]
         guard_after = self._guard_pods(now)
         status_after = await self.status_writer.write(monotonic())
         next_times += [now + guard_after] if guard_after is not None else []
         return self._next_reconcile_after(now, status_after, next_times)
 
-    def _reconcile_pods(self, partition: Partition, now: float) -> float | None:
-        """Create and delete pods of a partition. Return the time from which missing pods may be created."""
+    def _reconcile_pods(self, now: float) -> float | None:
+        """Create and delete pods. Return the time from which missing pods may be created."""
+        pool = self.pool
         # pods that an execution waits for are part of its binding; refill is not
-        deferred = not partition.queue and self.write_priority.defer_seconds() > 0
-        max_create = 0 if deferred else _MAX_CREATING - partition.pods.counts.creating
-        plan = self.pool.plan_pods(partition, now=now, max_create=max_create)
+        deferred = not pool.queue and self.write_priority.defer_seconds() > 0
+        max_create = 0 if deferred else _MAX_CREATING - pool.counts.creating
+        plan = pool.plan_pods(now=now, max_create=max_create)
         for pod in plan.delete:
             self.retire(pod)
-        partition.update_lacking(now)
-        self.prober.probe_starting(partition)
+        pool.update_lacking(now)
+        self.prober.probe_starting()
         for _ in range(plan.create):
-            self._start_creation(partition, now)
-        times = [at for at in (plan.next_at, partition.unserved.until) if at is not None]
+            self._start_creation(now)
+        times = [at for at in (plan.next_at, pool.unserved.until) if at is not None]
         return min(times, default=None)
 
     def _next_reconcile_after(
@@ -252,65 +248,67 @@ class PoolController:
     ) -> float | None:
         deferred = min(self.write_priority.defer_seconds(), _DEFER_CHECK_SECONDS)
         delays = [max(at - now, deferred) for at in next_times if at is not None]
-        delays += [seconds for seconds in (status_after, self.pool.rebalance_after()) if seconds is not None]
+        delays += [seconds for seconds in (status_after, self.pool.reconsider_after()) if seconds is not None]
         if self.network_policy.dirty:
             delays.append(self.network_policy.backoff.until - now)
-        if any(_needs_checks(partition) for partition in self.pool):
+        counts = self.pool.counts
+        if (
+            counts.coming or counts.owned or self.pool.lacking_since is not None
+        ):  # time alone changes what is to be done
             delays.append(_RECHECK_SECONDS)
         return max(min(delays), 0.01) if delays else None
 
-    def _delete_failed(self, partition: Partition, now: float) -> None:
-        for pod in partition.pods_to_end(now):
+    def _delete_failed(self, now: float) -> None:
+        for pod in self.pool.pods_to_end(now):
             self.retire(pod)
-        for pod in partition.pods.all_failed():
-            self._fail(partition, pod, starting_problem(pod.newest) if pod.newest is not None else None, now)
-        for pod in partition.pods.all(PodState.STARTING):
-            self._check_starting(partition, pod, now)
+        for pod in self.pool.pods.all_failed():
+            self._fail(pod, starting_problem(pod.newest) if pod.newest is not None else None, now)
+        for pod in self.pool.pods.all(PodState.STARTING):
+            self._check_starting(pod, now)
 
-    def _check_starting(self, partition: Partition, pod: Pod, now: float) -> None:
+    def _check_starting(self, pod: Pod, now: float) -> None:
         problem = starting_problem(pod.newest) if pod.newest is not None else None
         if problem is not None and problem.held:
             pod.held_at = now
             if problem.reason is Reason.IMAGE_PULL_FAILED and now >= pod.next_failure_at:
                 pod.next_failure_at = now + _IMAGE_FAILURE_SECONDS
-                self._record_failure(partition, problem)
+                self._record_failure(problem)
             return
         seconds = pod.starting_for(now, utc_now())
         if is_stuck(pod, now):
-            self._replace_stuck(partition, pod, seconds)
+            self._replace_stuck(pod, seconds)
         elif seconds > self.config.pod_start_timeout_seconds:
             message = pod.warning or f"pod {pod.name} was not ready after {seconds:.0f} s"
-            self._fail(partition, pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), now)
+            self._fail(pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), now)
         elif seconds > _READ_EVENTS_SECONDS and not pod.address and now >= pod.read_events_at:
             pod.read_events_at = math.inf
             self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
 
-    def _replace_stuck(self, partition: Partition, pod: Pod, seconds: float) -> None:
+    def _replace_stuck(self, pod: Pod, seconds: float) -> None:
         """Replace a stuck pod. This is no failure of the pool: another pod became ready."""
         message = f"pod {pod.name} is not ready after {seconds:.0f} s, unlike a younger pod on its node; replacing it"
         message += f": {pod.warning}" if pod.warning else ""
         log.warning(message, extra={"pool": self.pool.name, "pod": pod.name})
-        self._count_failure(partition, Reason.POD_FAILED)
+        self._count_failure(Reason.POD_FAILED)
         self.retire(pod)
 
-    def _fail(self, partition: Partition, pod: Pod, problem: PodProblem | None, now: float) -> None:
+    def _fail(self, pod: Pod, problem: PodProblem | None, now: float) -> None:
         failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
-        partition.failure = failure
-        partition.create_backoff.fail(now)
-        self._count_failure(partition, failure.reason)
+        self.pool.failure = failure
+        self.pool.create_backoff.fail(now)
+        self._count_failure(failure.reason)
         if not pod.ready_at:
-            self._record_failure(partition, failure)
+            self._record_failure(failure)
         log.warning("pod %s: %s", pod.name, failure.message, extra={"pool": self.pool.name, "pod": pod.name})
         self.retire(pod)
 
-    def _record_failure(self, partition: Partition, problem: PodProblem) -> None:
-        """Record that a pod did not become ready for a reason that may be its variant's fault."""
-        if partition.variant and problem.reason not in _NO_FAULT:
-            partition.health.record_failure(problem.message)
-            self.pool.wakeup.set()
+    def _record_failure(self, problem: PodProblem) -> None:
+        """Record that a pod did not become ready for a reason that may be the fault of the pool's template."""
+        if problem.reason not in _NO_FAULT:
+            self.pool.health.record_failure(problem.message)
 
-    def _count_failure(self, partition: Partition, reason: Reason) -> None:
-        self.metrics.pod_failures.labels(partition.namespace, partition.name, reason).inc()
+    def _count_failure(self, reason: Reason) -> None:
+        self.metrics.pod_failures.labels(self.pool.namespace, self.pool.name, reason).inc()
 
     async def _read_events(self, pod: Pod) -> None:
         try:
@@ -321,62 +319,61 @@ class PoolController:
         else:
             self.pool.wakeup.set()
 
-    def _start_creation(self, partition: Partition, now: float) -> None:
+    def _start_creation(self, now: float) -> None:
         suffix = "".join(random.SystemRandom().choices(_ALPHABET, k=6))
         name = f"{self.pool.name[:50].rstrip('-')}-{suffix}"
-        partition.pods.add_expectation(name, template=partition.template_hash, now=now)
-        self.tasks.spawn(self._create(partition, name), name=f"create {name}")
+        self.pool.pods.add_expectation(name, template=self.pool.template_hash, now=now)
+        self.tasks.spawn(self._create(name), name=f"create {name}")
 
-    async def _create(self, partition: Partition, name: str) -> None:
-        if partition.spec is None:
-            partition.pods.forget(name)
+    async def _create(self, name: str) -> None:
+        if self.pool.spec is None:
+            self.pool.pods.forget(name)
             return
         token = supervisor_token(key=self.supervisors.key, namespace=self.pool.namespace, pod=name)
         manifest = build_pod(
-            spec=partition.spec,
+            spec=self.pool.spec,
             pool=self.pool.identity,
             pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid()),
-            template_hash=partition.template_hash,
+            template_hash=self.pool.template_hash,
             isolation=self.config.isolation(),
-            variant=partition.variant,
             template_prefixes=self.pool.template_prefixes,
         )
-        partition.refused_fields = manifest.refused
-        if (pod := partition.pods.get(name)) is not None:
+        self.pool.refused_fields = manifest.refused
+        if (pod := self.pool.pods.get(name)) is not None:
             pod.requested = manifest.body
         try:
             created = await self.api.create_pod(manifest.body)
         except ApiError as error:
-            self._handle_refusal(partition, name, error)
+            self._handle_refusal(name, error)
         else:
-            self._confirm(partition, name, manifest.body, created)
+            self._confirm(name, manifest.body, created)
         self.pool.wakeup.set()
 
-    def _confirm(self, partition: Partition, name: str, requested: Object, stored: Object) -> None:
+    def _confirm(self, name: str, requested: Object, stored: Object) -> None:
         """Use a created pod, unless it differs from what was requested: then it is deleted."""
-        partition.pods.confirm_created(name, uid=stored["metadata"]["uid"], now=monotonic())
-        partition.changed_fields = find_changes(requested, stored)
-        if not partition.changed_fields:
-            if (pod := partition.pods.get(name)) is not None:
-                self.inspector.accept(partition, pod, stored)
-            if partition.refusal is not None:
-                partition.refusal = None
-                partition.create_backoff.succeed()
+        self.pool.pods.confirm_created(name, uid=stored["metadata"]["uid"], now=monotonic())
+        self.pool.changed_fields = find_changes(requested, stored)
+        if not self.pool.changed_fields:
+            if (pod := self.pool.pods.get(name)) is not None:
+                self.inspector.accept(pod, stored)
+            if self.pool.refusal is not None:
+                self.pool.refusal = None
+                self.pool.create_backoff.succeed()
             return
-        message = f"an admission webhook changed {', '.join(partition.changed_fields)} of pod {name}, which is not used"
-        partition.refusal = PodProblem(reason=Reason.POD_CHANGED, message=message)
-        self._count_failure(partition, Reason.POD_CHANGED)
-        self._record_failure(partition, partition.refusal)
-        partition.create_backoff.fail(monotonic())
-        if (pod := partition.pods.get(name)) is not None:
+        message = f"an admission webhook changed {', '.join(self.pool.changed_fields)} of pod {name}, which is not used"
+        self.pool.refusal = PodProblem(reason=Reason.POD_CHANGED, message=message)
+        self._count_failure(Reason.POD_CHANGED)
+        self._record_failure(self.pool.refusal)
+        self.pool.create_backoff.fail(monotonic())
+        if (pod := self.pool.pods.get(name)) is not None:
             pod.verified = False
             self.retire(pod)
 
-    def _confirm_uncertain(self, partition: Partition) -> None:
+    def _confirm_uncertain(self) -> None:
         """Confirm created pods of which only a watch or a list has reported the uid, because the answer was lost."""
-        for pod in partition.pods.all(PodState.STARTING):
+        for pod in self.pool.pods.all(PodState.STARTING):
             if pod.uncertain and pod.requested is not None and pod.newest is not None:
-                self._confirm(partition, pod.name, pod.requested, pod.newest)
+                self._confirm(pod.name, pod.requested, pod.newest)
 
     def _guard_pods(self, now: float) -> float | None:
         """Seal pods and renew their owners. Return the seconds until the next pod has to be sealed, or None.
@@ -384,17 +381,16 @@ class PoolController:
         Most pods of a busy pool are used earlier, so that sealing costs no write per execution.
         """
         pool, next_after = self.pool, None
-        for partition in pool:
-            for pod in partition.pods.all(*_GUARDED):
-                if not pod.verified or pod.newest is None or pod.lost or pod.name in self._guarding:
-                    continue
-                unsealed = not pod.sealed and pod.state is not PodState.BUSY
-                wait = self.config.seal_after_seconds - (now - pod.existing_since) if unsealed else 0.0
-                if unsealed and wait > 0:
-                    next_after = min(wait, next_after if next_after is not None else wait)
-                elif unsealed or (pool.isolated and not self._is_guarded(pod)):
-                    self._guarding.add(pod.name)
-                    self.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
+        for pod in pool.pods.all(*_GUARDED):
+            if not pod.verified or pod.newest is None or pod.lost or pod.name in self._guarding:
+                continue
+            unsealed = not pod.sealed and pod.state is not PodState.BUSY
+            wait = self.config.seal_after_seconds - (now - pod.existing_since) if unsealed else 0.0
+            if unsealed and wait > 0:
+                next_after = min(wait, next_after if next_after is not None else wait)
+            elif unsealed or (pool.isolated and not self._is_guarded(pod)):
+                self._guarding.add(pod.name)
+                self.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
         return next_after
 
     def _is_guarded(self, pod: Pod) -> bool:
@@ -421,22 +417,22 @@ class PoolController:
             self._guarding.discard(pod.name)
             self.pool.wakeup.set()
 
-    def _handle_refusal(self, partition: Partition, name: str, error: ApiError) -> None:
+    def _handle_refusal(self, name: str, error: ApiError) -> None:
         if error.code == 0:
             # it may exist: it counts until a watch or a list shows whether it does
-            partition.pods.mark_uncertain(name, now=monotonic())
+            self.pool.pods.mark_uncertain(name, now=monotonic())
             log.warning("pod %s: %s", name, error, extra={"pool": self.pool.name})
         else:
-            partition.pods.forget(name)
+            self.pool.pods.forget(name)
         if error.code != 409:  # the name is taken: the next one is not
-            partition.refusal = refusal_of(error)
-            self._count_failure(partition, partition.refusal.reason)
-            self._record_failure(partition, partition.refusal)
-            partition.create_backoff.fail(monotonic())
+            self.pool.refusal = refusal_of(error)
+            self._count_failure(self.pool.refusal.reason)
+            self._record_failure(self.pool.refusal)
+            self.pool.create_backoff.fail(monotonic())
 
-    async def _replace(self, partition: Partition, pod: Pod) -> None:
+    async def _replace(self, pod: Pod) -> None:
         await asyncio.sleep(_RESULT_FIRST_SECONDS)
-        if not partition.queue:
+        if not self.pool.queue:
             await self.write_priority.wait_until_idle()
         self.pool.refill_now()
         await self._delete(pod)
@@ -447,9 +443,3 @@ class PoolController:
         except ApiError as error:
             # the next resync tries again
             log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})
-
-
-def _needs_checks(partition: Partition) -> bool:
-    """Return whether time alone changes what is to be done."""
-    counts = partition.pods.counts
-    return bool(counts.coming or counts.owned) or partition.lacking_since is not None

@@ -15,8 +15,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import ChangeableParts, find_alterations
 from mcp_exec_operator.pods.status import is_terminating
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ _LABELS: Final = ("metadata.labels",)
 class PodInspector:
     """Inspects the pods of one pool. The labels of an altered pod may not select its NetworkPolicies any more."""
 
-    pool: WarmPool
+    pool: Pool
     api: OperatorApi
     tasks: TaskRegistry
     metrics: Metrics
@@ -38,27 +37,27 @@ class PodInspector:
     """Deletes a pod."""
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_READS))
 
-    def inspect(self, partition: Partition, pod: Pod, item: Object) -> None:
+    def inspect(self, pod: Pod, item: Object) -> None:
         """Delete a pod whose object shows that it was altered."""
         if self.pool.alterations.inspect(pod, item):
             return
-        self._count(partition)
-        if partition.pods.retire(pod):
+        self._count()
+        if self.pool.pods.retire(pod):
             self.tasks.spawn(self.delete(pod), name=f"delete {pod.name}")
 
-    def accept(self, partition: Partition, pod: Pod, stored: Object) -> None:
+    def accept(self, pod: Pod, stored: Object) -> None:
         """Compare later objects of a pod with this one, which was verified."""
         pod.parts = ChangeableParts.of(stored)
         if pod.newest is not None:  # a watch was faster than the answer
-            self.inspect(partition, pod, pod.newest)
+            self.inspect(pod, pod.newest)
 
-    def check_gone(self, partition: Partition, pod: Pod) -> None:
+    def check_gone(self, pod: Pod) -> None:
         """Delete a pod that no watch or list shows any more, if it exists: somebody took its labels."""
         ends = pod.state is PodState.TERMINATING or (pod.newest is not None and is_terminating(pod.newest))
         if pod.uid is not None and not ends:
-            self.tasks.spawn(self._check_gone(partition, pod), name=f"look for {pod.name}")
+            self.tasks.spawn(self._check_gone(pod), name=f"look for {pod.name}")
 
-    async def _check_gone(self, partition: Partition, pod: Pod) -> None:
+    async def _check_gone(self, pod: Pod) -> None:
         try:
             async with self._slots:
                 found = await self.api.get_pod(self.pool.namespace, pod.name)
@@ -69,9 +68,9 @@ class PodInspector:
                 return
             changed = find_alterations(pod.parts, ChangeableParts.of(found)) if pod.parts is not None else ()
             self.pool.alterations.note(pod, changed or _LABELS)
-            self._count(partition)
+            self._count()
         await self.delete(pod)
 
-    def _count(self, partition: Partition) -> None:
-        self.metrics.pod_failures.labels(partition.namespace, partition.name, Reason.POD_CHANGED).inc()
+    def _count(self) -> None:
+        self.metrics.pod_failures.labels(self.pool.namespace, self.pool.name, Reason.POD_CHANGED).inc()
         self.pool.wakeup.set()

@@ -11,7 +11,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
 from mcp_exec_operator.pods.status import PodProblem, is_terminating
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 
 
 class _PolicyDeleted(Exception):
@@ -22,7 +22,7 @@ class _PolicyDeleted(Exception):
 class NetworkPolicyEnforcer:
     """The NetworkPolicies of one pool."""
 
-    pool: WarmPool
+    pool: Pool
     api: OperatorApi
     release_namespace: str
     broker: bool = False

@@ -1,16 +1,11 @@
 """Libraries of the pools' images, and which other pools of a namespace have what a pool lacks. No I/O."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.sandbox_pool import Library
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import MAX_HINTED_POOLS, MAX_HINTS, LibraryHints, SandboxLibraries
-
-_MAX_VERSION: Final = 160
 
 
 @dataclass(kw_only=True, eq=False)
@@ -57,14 +52,14 @@ class NamespaceLibraries:
 
 @dataclass(kw_only=True, eq=False)
 class PoolLibraries:
-    """Libraries of one pool: what all of its partitions have."""
+    """Libraries of one pool."""
 
     pool: str
     namespace: NamespaceLibraries = field(default_factory=NamespaceLibraries)
     current: SandboxLibraries | None = None
     """What code can import in each of the pool's pods; None if no pod was asked yet."""
-    _by_template: dict[str, SandboxLibraries] = field(default_factory=dict)
-    """By hash of the pods' template."""
+    _template: str = ""
+    """Hash of the template of the pod that was asked last."""
     _missing: tuple[int, LibraryHints] = (-1, {})
 
     def restore(self, status: Object) -> None:
@@ -76,19 +71,17 @@ class PoolLibraries:
             self._set(None)
 
     def knows(self, template: str) -> bool:
-        """Return whether a pod of this template was asked."""
-        return template in self._by_template
+        """Return whether a pod of this template was asked last."""
+        return bool(template) and template == self._template
 
-    def add(self, libraries: SandboxLibraries, *, template: str, templates: Iterable[str]) -> None:
-        """Set what pods of a template have. `templates` are those of the pool's present spec."""
-        wanted = {template, *templates}
-        self._by_template = {each: known for each, known in self._by_template.items() if each in wanted}
-        self._by_template[template] = libraries
-        self._set(combine(list(self._by_template.values())))
+    def set(self, libraries: SandboxLibraries, *, template: str) -> None:
+        """Set what pods of a template have."""
+        self._template = template
+        self._set(libraries)
 
     def clear(self) -> None:
         """Forget all, because the pool was deleted."""
-        self._by_template = {}
+        self._template = ""
         self._set(None)
 
     def find_missing(self, template: str) -> LibraryHints:
@@ -105,23 +98,3 @@ class PoolLibraries:
     def _set(self, libraries: SandboxLibraries | None) -> None:
         self.current = libraries
         self.namespace.set(self.pool, libraries)
-
-
-def combine(known: list[SandboxLibraries]) -> SandboxLibraries:
-    """Return what all of some images have. Versions that differ are all named."""
-    first, *others = known
-    pythons = {each.python: None for each in known}
-    found = [{library.name: library for library in each.libraries} for each in others]
-    common = []
-    for library in first.libraries:
-        same = [library, *(each[library.name] for each in found if library.name in each)]
-        if len(same) == len(known):
-            versions = " or ".join(dict.fromkeys(each.version for each in same))
-            imports = [name for name in library.imports if all(name in each.imports for each in same)]
-            common.append(Library(name=library.name, version=versions[:_MAX_VERSION], imports=imports))
-    python = first.python if len(pythons) == 1 else min(pythons, key=_order)
-    return SandboxLibraries(python=python, libraries=tuple(common))
-
-
-def _order(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))

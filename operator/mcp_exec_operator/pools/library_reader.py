@@ -1,4 +1,4 @@
-"""Asks one pod of each template for the libraries of its image."""
+"""Asks a pod for the libraries of its image, once for each template and image."""
 
 import logging
 from dataclasses import dataclass, field
@@ -12,21 +12,20 @@ from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.write_priority import WritePriority
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 
 log = logging.getLogger(__name__)
 
 _READ_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 60.0
-"""Shortest time between two reads of a partition, whose pods may have different images under one tag."""
+"""Shortest time between two reads of a pool, whose pods may have different images under one tag."""
 _LAST_RETRY_SECONDS: Final = 3600.0
 """Supervisors of earlier releases never answer."""
 
 
 @dataclass(kw_only=True, eq=False)
 class _Image:
-    """The image of a partition's pods that was asked for last."""
+    """The image of a pool's pods that was asked for last."""
 
     key: tuple[str, str] = ("", "")
     """Hash of the template and id of the image."""
@@ -43,58 +42,48 @@ class _Image:
 class LibraryReader:
     """Reads the libraries of one pool, once for each image."""
 
-    pool: WarmPool
+    pool: Pool
     supervisors: SupervisorClient
     tasks: TaskRegistry
     write_priority: WritePriority
-    _images: dict[str, _Image] = field(default_factory=dict)
-    """By variant."""
+    _image: _Image = field(default_factory=_Image)
 
     def read_missing(self, now: float) -> float | None:
         """Start to read what is not known of the pods. Return the time from which more may be read, or None."""
-        times = [self._read_partition(partition, now) for partition in self._list_partitions()]
-        return min((at for at in times if at is not None), default=None)
-
-    def _list_partitions(self) -> list[Partition]:
-        """Return the partitions whose pods executions get."""
-        return [self.pool.partitions[name] for name in self.pool.weights] or [self.pool.base]
-
-    def _read_partition(self, partition: Partition, now: float) -> float | None:
-        pod = _choose_pod(partition)
+        pod = _choose_pod(self.pool)
         if pod is None:
             return None
-        image, key = self._images.setdefault(partition.variant, _Image()), (pod.template, _read_image_id(pod))
+        image, key = self._image, (pod.template, _read_image_id(pod))
         if image.reading or (key == image.key and self.pool.libraries.knows(pod.template)):
             return None
         if (due := image.find_due(key, now)) > now:
             return due
         image.key, image.reading, image.next_at = key, True, now + _AGAIN_SECONDS
-        self.tasks.spawn(self._read(partition, pod, image), name=f"libraries of {pod.name}")
+        self.tasks.spawn(self._read(pod, image), name=f"libraries of {pod.name}")
         return None
 
-    async def _read(self, partition: Partition, pod: Pod, image: _Image) -> None:
-        connection = self.supervisors.get_connection(namespace=partition.namespace, pod=pod.name, address=pod.address)
+    async def _read(self, pod: Pod, image: _Image) -> None:
+        connection = self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
         try:
             # an answer takes the pod's CPU for a moment: executions come first
             await self.write_priority.wait_until_idle()
             libraries = await connection.get_libraries(timeout_seconds=_READ_SECONDS)
         except SandboxError as error:
             image.backoff.fail(monotonic())
-            log.info("the libraries of pod %s were not read: %s", pod.name, error, extra={"pool": partition.name})
+            log.info("the libraries of pod %s were not read: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
             image.backoff.succeed()
-            templates = [each.template_hash for each in self._list_partitions()]
-            self.pool.libraries.add(libraries, template=pod.template, templates=templates)
+            self.pool.libraries.set(libraries, template=pod.template)
         finally:
             image.reading = False
             self.pool.wakeup.set()
 
 
-def _choose_pod(partition: Partition) -> Pod | None:
+def _choose_pod(pool: Pool) -> Pod | None:
     """Return a pod of the present template that can be asked: an idle one, else one that runs code."""
     for state in (PodState.WARM, PodState.OWNED, PodState.BUSY):
-        for pod in partition.pods.all(state):
-            if pod.template == partition.template_hash and pod.address and pod.verified and not pod.lost:
+        for pod in pool.pods.all(state):
+            if pod.template == pool.template_hash and pod.address and pod.verified and not pod.lost:
                 return pod
     return None
 

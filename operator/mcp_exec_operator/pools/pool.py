@@ -1,65 +1,46 @@
-"""A SandboxPool in memory: its spec, its partitions, and how its pods are divided between them. No I/O."""
+"""A SandboxPool in memory: its spec, its pods, the executions that wait for them, and what to do next. No I/O."""
 
 import asyncio
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
-from pydantic import ValidationError
-
 from mcp_exec_api.code_execution import Priority
-from mcp_exec_api.constants import ANNOTATION_RESTORE, DEFAULT_MAX_QUEUED, LABEL_VARIANT
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.constants import DEFAULT_MAX_QUEUED
+from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import shorten
+from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.alterations import Alterations
-from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
-from mcp_exec_operator.pods.manifest import PoolIdentity, pool_labels, template_hash
+from mcp_exec_operator.pods.cache import IDLE, Pod, PodCache, PodCounts, PodState
+from mcp_exec_operator.pods.manifest import PoolIdentity, PoolTemplate
 from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.openings import NamespacePolicies, Opening
+from mcp_exec_operator.pods.scan import PeriodicScan
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pods.template import select_labels
+from mcp_exec_operator.pools.health import PoolHealth
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.shortage import SessionPods, explain_shortage
-from mcp_exec_operator.queueing.wait_queue import Waiter
+from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, find_spare_pods, max_idle_pods
+from mcp_exec_operator.pools.shortage import SessionPods, explain_shortage, first_starting_problem
+from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.autoscaler import Autoscaler
-from mcp_exec_operator.scaling.plan import PodPlan
-from mcp_exec_operator.variants.allocation import Allocation, allocate_pods
-from mcp_exec_operator.variants.assignment import assign_variant
-from mcp_exec_operator.variants.outlier_detection import (
-    FAULTS,
-    Ejection,
-    VariantHealth,
-    VariantHealthSnapshot,
-    detect_outlier,
-    select_rotation,
-)
+from mcp_exec_operator.scaling.demand import Demand
+from mcp_exec_operator.scaling.plan import PodPlan, PoolState, plan_pods
+from mcp_exec_operator.scaling.returns import Unserved, UseTime, find_unserved
+from mcp_exec_operator.scaling.rollout import OutdatedPod, outdated_pods
+from mcp_exec_operator.scaling.stragglers import late_pods, overtaken_pods, should_run
 
-log = logging.getLogger(__name__)
-
-_MAX_MESSAGE: Final = 512
-_SPARE_IDLE_SECONDS: Final = 60.0
-"""Idle time after which a pod of an owner gives way to nobody in particular. With less, owners that take turns in a
-pool of as many places would always find their pods deleted."""
 _MAX_STRANGERS: Final = 16
 """Pods of others that are remembered, to report them."""
-_MAX_ANNOTATION: Final = 128
-"""Characters of the annotation that are read. Names have at most 63."""
 
 
 @dataclass(kw_only=True, eq=False)
-class WarmPool:
-    """One SandboxPool. It owns a base partition and one partition per variant.
-
-    The base has all pods of a pool without variants. With variants it has the pods from before.
-    """
+class Pool:
+    """One SandboxPool. Its controller reconciles it when `wakeup` is set."""
 
     namespace: str
     name: str
@@ -75,23 +56,25 @@ class WarmPool:
     """Returns the pods that are kept for sessions."""
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the controller should reconcile."""
+    pods: PodCache = field(init=False)
+    queue: WaitQueue = field(default_factory=WaitQueue)
+    health: PoolHealth = field(default_factory=PoolHealth)
     libraries: PoolLibraries = field(init=False)
-    base: Partition = field(init=False)
-    partitions: dict[str, Partition] = field(default_factory=dict)
-    """By variant. Includes variants that the spec does not have any more, until their pods are gone."""
+    alterations: Alterations = field(init=False)
     body: Object | None = None
     """The object as last observed, or None if the pool does not exist."""
     appeared_at: float = 0.0
     """When the object was first observed, by the monotonic clock."""
-    label_sets: list[dict[str, str]] = field(default_factory=list)
-    """Labels of the pods of each template, without those that change."""
     uid: str = ""
     generation: int = 0
     spec: SandboxPoolSpec | None = None
     """None if the pool does not exist or its spec is invalid."""
     invalid: PodProblem | None = None
     """What is wrong with the spec."""
+    template_hash: str = ""
+    """Hash of the pods that the last valid spec asks for."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels of the pods, without those that change; empty if the spec is invalid."""
     exposed: PodProblem | None = None
     """Why the NetworkPolicy could not be verified."""
     isolated: bool = False
@@ -100,27 +83,37 @@ class WarmPool:
     """Uid of the base NetworkPolicy, once it was verified."""
     strangers: dict[str, str] = field(default_factory=dict)
     """Uids by name of pods that have the pool's labels and that no operator created."""
-    alterations: Alterations = field(init=False)
-    weights: dict[str, int] = field(default_factory=dict)
-    """Weights of the spec's variants."""
-    rotation: tuple[str, ...] = ()
-    """Variants that callers are assigned to."""
-    ejections: dict[str, Ejection] = field(default_factory=dict)
-    """Variants that were taken out of rotation."""
-    restored: str | None = None
-    """Value of the restore annotation that was handled last."""
+    served_at: float = 0.0
+    """Time at which the last waiting execution got a pod: no execution times out in a queue that moves."""
+    create_backoff: Backoff = field(default_factory=Backoff)
+    refusal: PodProblem | None = None
+    """Why the API server refused the last pod."""
+    failure: PodProblem | None = None
+    """Why the last failed pod failed."""
+    changed_fields: tuple[str, ...] = ()
+    """Fields in which the last created pod differed from the requested one."""
+    refused_fields: tuple[str, ...] = ()
+    """Fields of the template that its pods do not have."""
+    lacking_since: float | None = None
+    """Time since which fewer pods are warm than required, or None if enough are."""
+    plan: PodPlan = field(default_factory=PodPlan)
+    """The last plan."""
+    unserved: Unserved = field(default_factory=Unserved)
+    """Waiting executions that need a new pod, as of the last plan."""
+    use_time: UseTime = field(default_factory=UseTime)
+    _refills_now: bool = False
+    """Whether missing pods are created without delay, because a pod has ended."""
+    _outdated: PeriodicScan[OutdatedPod] = field(default_factory=PeriodicScan)
+    _late: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
+    _shares: PeriodicScan[OwnerShares] = field(default_factory=PeriodicScan)
+    _over: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
     _openings: tuple[tuple[int, int, str], list[Opening]] | None = None
     """What `find_openings` found last, and for what."""
 
     def __post_init__(self) -> None:
+        self.pods = PodCache(is_trusted_node=self.nodes.is_trusted)
         self.libraries = PoolLibraries(pool=self.name, namespace=self.namespace_libraries)
         self.alterations = Alterations(pool=self.name, clock=self.clock)
-        self.base = self._make_partition("")
-
-    def __iter__(self) -> Iterator[Partition]:
-        """Iterate over all partitions, the base first."""
-        yield self.base
-        yield from self.partitions.values()
 
     @property
     def identity(self) -> PoolIdentity:
@@ -129,23 +122,39 @@ class WarmPool:
 
     @property
     def counts(self) -> PodCounts:
-        """Number of pods of all partitions in each state."""
-        return sum((partition.pods.counts for partition in self.partitions.values()), self.base.pods.counts)
+        """Number of pods in each state."""
+        return self.pods.counts
 
     @property
-    def queued(self) -> int:
-        """Executions that wait for a pod of any partition."""
-        return sum(len(partition.queue) for partition in self)
+    def demand(self) -> Demand:
+        """Demand for the pool's pods."""
+        return self.autoscaler.demand
 
     @property
     def desired(self) -> int:
-        """Pods of all partitions that should be warm or starting."""
+        """Pods that should be warm or starting."""
         if self.spec is None:
             return 0
         decision = self.autoscaler.decision
         if decision is not None and self.spec.follows_demand:
             return decision.desired
         return max(self.spec.warm.min, self.autoscaler.bound_required(self.spec))
+
+    @property
+    def lacking(self) -> bool:
+        """Whether fewer pods are warm than the last decision requires, given the pods that are starting."""
+        decision, counts = self.autoscaler.decision, self.counts
+        return decision is not None and counts.warm < decision.desired - min(counts.coming, decision.expected)
+
+    @property
+    def over_quota(self) -> bool:
+        """Whether a quota refused the last pod."""
+        return self.refusal is not None and self.refusal.reason is Reason.QUOTA_EXCEEDED
+
+    @property
+    def reuse(self) -> ReuseRules:
+        """What ends the life of its used pods."""
+        return ReuseRules(spec=self.spec, template_hash=self.template_hash, nodes=self.nodes)
 
     def configure(self, body: Object) -> None:
         """Apply the pool's object."""
@@ -159,86 +168,106 @@ class WarmPool:
         if not same or generation != self.generation:
             self._apply(body)
         self.body = body
-        self._handle_restore_annotation(body)
 
     def remove(self) -> None:
-        """Handle the deletion of the pool."""
+        """Handle the deletion of the pool. Kubernetes deletes its idle pods with it."""
         self.body, self.spec, self.isolated = None, None, False
-        self.weights, self.ejections, self.restored = {}, {}, None
+        self.autoscaler.decision, self.plan = None, PodPlan()
         self.libraries.clear()
-        for partition in self:
-            partition.spec, partition.plan = None, PodPlan()
-            partition.allocation = Allocation()
-            partition.retire_idle()
-        self._set_rotation(())
+        for pod in self.pods.all(PodState.CREATING, *IDLE):
+            self.pods.retire(pod)
+        self.wakeup.set()
 
-    def assign(self, key: str) -> Partition:
-        """Return the partition whose pods a caller gets."""
-        if not self.rotation:
-            return self.base
-        weights = {name: self.weights[name] for name in self.rotation}
-        return self.partitions[assign_variant(key, weights, pool=f"{self.namespace}/{self.name}")]
+    def take(self, owner: Owner | None = None) -> Pod | None:
+        """Take an idle pod of the owner, else a warm pod if there is one and no execution waits for it.
 
-    def wait(
-        self,
-        partition: Partition,
-        *,
-        caller: str = "",
-        priority: Priority = Priority.NORMAL,
-        owner: Owner | None = None,
-    ) -> Waiter:
-        """Join the queue of a partition. Raises QueueFull if `maxQueued` executions wait for the pool's pods."""
+        Without an owner, only a pod that nobody has used.
+        """
+        if self.spec is None:
+            return None
+        if owner is not None and (owned := self.pods.take_owned(owner.digest)) is not None:
+            # no reconcile: nothing is created or deleted for it
+            self.demand.add_reuse(self.clock())
+            self._mark_taken(owned, owner.digest)
+            return owned
+        if self.queue:
+            return None
+        pod = self.pods.take()
+        if pod is not None:
+            self.demand.add_arrival(self.clock(), warm=True)
+            self._mark_taken(pod, owner.digest if owner is not None else "")
+            self.wakeup.set()
+        return pod
+
+    def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL, owner: Owner | None = None) -> Waiter:
+        """Join the queue after `take` returned no pod. Raises QueueFull if `maxQueued` executions wait already.
+
+        With an owner, the waiter may also get a pod that the owner gives back.
+        """
+        digest = owner.digest if owner is not None else ""
+        if not digest:  # else it is demand for a new pod only if it gets one
+            self.demand.add_arrival(self.clock(), warm=False)
         limit = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
-        others = self.queued - len(partition.queue)
-        return partition.wait(caller=caller, priority=priority, limit=limit - others, owner=owner)
+        waiter = Waiter(future=asyncio.get_running_loop().create_future(), owner=digest)
+        self.queue.join(waiter, caller=caller, priority=priority, limit=limit, now=self.clock())
+        self.wakeup.set()
+        return waiter
 
-    def explain_shortage(self, partition: Partition) -> PodProblem:
-        """Return why no pod of a partition is available."""
-        if self.body is None:
-            return PodProblem(reason=Reason.POOL_NOT_FOUND, message=f"there is no pool {self.name}")
-        problem = (
-            self.invalid
-            or self.exposed
-            or explain_shortage(
-                counts=partition.pods.counts,
-                waiting=len(partition.queue),
-                total_pods=self.counts.total,
-                max_pods=self.spec.max_pods if self.spec is not None else None,
-                starting=partition.starting_problem(),
-                refusal=partition.refusal,
-                failure=partition.failure,
-                variant=partition.variant,
-            )
-        )
-        return self.find_session_pods().explain(problem)
+    def leave(self, waiter: Waiter) -> None:
+        """Leave the queue, and release the pod if the waiter already has one."""
+        self.queue.leave(waiter)
+        if waiter.future.done() and not waiter.future.cancelled():
+            self.release(waiter.future.result())
+        waiter.future.cancel()
+        self.wakeup.set()
 
-    def find_openings(self) -> list[Opening]:
-        """Return the NetworkPolicies of others that open its sandboxes."""
-        key = (self.policies.version, self.generation, self.uid)
-        if self._openings is None or self._openings[0] != key:
-            found = self.policies.find(self.label_sets)
-            # its own are put right whenever they change
-            self._openings = key, [each for each in found if pool_of_policy(each.name) != self.name]
-        return self._openings[1]
+    def release(self, pod: Pod) -> None:
+        """Release a pod that was taken and not used. If it is lost, the controller deletes it."""
+        if self.pods.release(pod):
+            self._serve_queue()
+        if pod.state is PodState.OWNED:
+            self._serve_owner(pod.owner)
+        self.wakeup.set()
 
-    def partition_of(self, item: Object) -> Partition:
-        """Return the partition of a pod's object: the one that has the pod, else the one that its label names."""
-        meta = item["metadata"]
-        variant = (meta.get("labels") or {}).get(LABEL_VARIANT, "")
-        return self.partition_with(meta["name"]) or self.partitions.get(variant, self.base)
+    def give_back(self, pod: Pod) -> bool:
+        """Give a clean pod to the next waiting execution of its owner, or keep it. Return False if it must be deleted.
 
-    def pod(self, name: str) -> Pod | None:
-        """Return the pod of that name in any partition, or None."""
-        return next((pod for partition in self if (pod := partition.pods.get(name)) is not None), None)
+        If the pool is full and others wait, an owner that has more than its share gives its place up.
+        """
+        now = self.clock()
+        if pod.taken_by:
+            self.use_time.add(now - pod.taken_at)
+        if self.reuse.reason_to_end(pod, now=now) or self._must_give_up(pod, now) or not self._may_keep(pod):
+            return False
+        if not self.pods.keep_owned(pod, now=now):
+            return False
+        if self.counts.owned == 1:
+            self.wakeup.set()  # from now on, limits are checked
+        self._serve_owner(pod.owner)
+        return True
 
-    def partition_with(self, pod: str) -> Partition | None:
-        """Return the partition that has a pod of that name, or None."""
-        return next((partition for partition in self if partition.pods.get(pod) is not None), None)
+    def mark_ready(self, name: str) -> Pod | None:
+        """Make a pod warm after its supervisor answered, and give it to the first waiting execution."""
+        known = self.pods.get(name)
+        first = known is not None and known.created_here and not known.ready_at
+        pod = self.pods.mark_ready(name, now=self.clock())
+        if pod is not None:
+            if first:
+                self.demand.add_startup(pod.ready_at - pod.since)
+                self.health.record_start()
+            self._mark_overtaken(pod)
+            self.create_backoff.succeed()
+            self.failure = None
+            self._serve_queue()
+            self.wakeup.set()
+        return pod
 
-    def adopt(self, pod: str, *, uid: str, now: float) -> tuple[Partition, Pod]:
-        """Make the pod with the name and uid of an execution's status busy. Return it and its partition."""
-        partition = self.partition_with(pod) or self.base
-        return partition, partition.pods.adopt(pod, uid=uid, now=now)
+    def recheck_node(self, node: str) -> None:
+        """Check the pods on a node after the node changed."""
+        self.pods.recheck_node(node, now=self.clock())
+        self._outdated.expire()
+        self._over.expire()
+        self.wakeup.set()
 
     def note_stranger(self, item: Object) -> bool:
         """Record a pod that no operator created. Return whether it is new."""
@@ -249,19 +278,11 @@ class WarmPool:
             self.wakeup.set()
         return new
 
-    def record_run(self, variant: str, reason: Reason, *, now: float) -> None:
-        """Record the end of a run in a pod of a variant."""
-        if variant in self.weights:
-            self.partitions[variant].health.record_run(fault=reason in FAULTS, now=now)
-            if reason in FAULTS:
-                self.wakeup.set()
-
     def refill_now(self) -> None:
         """Create missing pods without delay, and retry a full quota, because a pod has ended or is about to."""
-        for partition in self:
-            partition.refill_now = True
-            if partition.over_quota:
-                partition.create_backoff.until = 0.0
+        self._refills_now = True
+        if self.over_quota:
+            self.create_backoff.until = 0.0
         self.wakeup.set()
 
     def require_warm(self, count: int) -> None:
@@ -270,195 +291,218 @@ class WarmPool:
             self.autoscaler.required = count
             self.wakeup.set()
 
-    def rebalance(self, now: float) -> None:
-        """Decide how many pods each partition should have, and which variants are in rotation."""
-        if self.spec is None:
-            return
-        for partition in self:
-            partition.update_unserved(now)
-        unserved = sum(partition.unserved.number for partition in self)
-        decision = self.autoscaler.decide(self.spec, waiting=unserved, counts=self.counts, now=now)
-        self._eject_outliers(now)
-        allocations = allocate_pods(
-            [partition.load for partition in self],
-            weights={name: self.weights[name] for name in self.rotation},
-            desired=decision.desired,
-            expected=decision.expected,
-            max_pods=self.spec.max_pods,
+    def explain_shortage(self) -> PodProblem:
+        """Return why no pod is available."""
+        if self.body is None:
+            return PodProblem(reason=Reason.POOL_NOT_FOUND, message=f"there is no pool {self.name}")
+        problem = (
+            self.invalid
+            or self.exposed
+            or explain_shortage(
+                counts=self.counts,
+                waiting=len(self.queue),
+                max_pods=self.spec.max_pods if self.spec is not None else None,
+                starting=self.starting_problem(),
+                refusal=self.refusal,
+                failure=self.failure,
+            )
         )
-        for partition in self:
-            partition.allocation = allocations[partition.variant]
+        return self.find_session_pods().explain(problem)
 
-    def plan_pods(self, partition: Partition, *, now: float, max_create: int) -> PodPlan:
-        """Plan which pods of a partition to create and delete. `max_create` may be created now."""
-        assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
-        refill = self.autoscaler.refill
-        plan = partition.plan_pods(
-            now=now,
-            max_pods=self.spec.max_pods - (self.counts.total - partition.pods.counts.total),
-            max_create=max_create,
-            may_create=self.isolated,
-            tokens=refill.available(now),
-        )
-        refill.spend(plan.refill, now)
-        if plan.refill:
-            partition.refilled_at = now
-        if plan.short:
-            plan = replace(plan, delete=(*plan.delete, *self._find_evicted(plan.short)))
-        elif self._needs_spare_place():
-            spare = [pod for pod in self._find_evicted(1) if now - pod.idle_since >= _SPARE_IDLE_SECONDS]
-            plan = replace(plan, delete=(*plan.delete, *spare))
-        return plan if plan.next_at is None else replace(plan, next_at=max(plan.next_at, refill.ready_at(now)))
+    def starting_problem(self) -> PodProblem | None:
+        """Return why its pods do not become ready, or None if nothing is known."""
+        return first_starting_problem(self.pods.all(PodState.STARTING))
 
-    def _needs_spare_place(self) -> bool:
-        """Return whether a new owner would first wait for the end of an idle pod, and then for the start of its own.
+    def find_openings(self) -> list[Opening]:
+        """Return the NetworkPolicies of others that open its sandboxes."""
+        key = (self.policies.version, self.generation, self.uid)
+        if self._openings is None or self._openings[0] != key:
+            found = self.policies.find(self.labels) if self.labels else []
+            # its own are put right whenever they change
+            self._openings = key, [each for each in found if pool_of_policy(each.name) != self.name]
+        return self._openings[1]
 
-        The only idle pod is kept: in a pool of one place, no pod would ever be used again.
+    def plan_pods(self, *, now: float, max_create: int) -> PodPlan:
+        """Decide how many pods should be warm, plan which to create and delete, and store the plan.
+
+        `max_create` may be created now.
         """
         assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
-        counts = self.counts
-        on_the_way = counts.warm + counts.coming + counts.terminating
-        return counts.owned > 1 and counts.total >= self.spec.max_pods and not on_the_way
+        self._update_unserved(now)
+        unserved, counts, refill = self.unserved.number, self.counts, self.autoscaler.refill
+        decision = self.autoscaler.decide(self.spec, waiting=unserved, counts=counts, now=now)
+        outdated = self._find_outdated(now)
+        plan = plan_pods(
+            PoolState(
+                pods=self.pods,
+                template_hash=self.template_hash,
+                desired=decision.desired,
+                starting_allowance=decision.expected,
+                max_pods=self.spec.max_pods,
+                waiting=len(self.queue),
+                unserved=unserved,
+                cold_starts=unserved if self.spec.on_empty is OnEmpty.COLD_START else 0,
+                outdated=outdated,
+                late=self.late_pods(now),
+                blocked=self._blocking_message() if outdated or counts.owned else "",
+                may_create=self.isolated,
+                max_create=max_create,
+                missing_since=self.plan.missing_since,
+                refill_now=self._refills_now,
+                refill_tokens=refill.available(now),
+                backoff_until=self.create_backoff.until,
+                probing=bool(self.create_backoff.failures),
+            ),
+            now=now,
+        )
+        if plan.missing_since is None:
+            self._refills_now = False
+        refill.spend(plan.refill, now)
+        spare = find_spare_pods(self.pods, short=plan.short, max_pods=self.spec.max_pods, now=now)
+        next_at = None if plan.next_at is None else max(plan.next_at, refill.ready_at(now))
+        self.plan = replace(plan, delete=(*plan.delete, *spare), next_at=next_at)
+        return self.plan
 
-    def _find_evicted(self, places: int) -> list[Pod]:
-        """Return idle pods of owners that give up their places, the least recently used first."""
-        owned = [pod for partition in self for pod in partition.pods.all(PodState.OWNED)]
-        return sorted(owned, key=lambda pod: pod.idle_since)[:places]
-
-    def in_refill_order(self) -> list[Partition]:
-        """Return all partitions, the one that was refilled least recently first, so that they take turns."""
-        return sorted(self, key=lambda partition: partition.refilled_at)
-
-    def rebalance_after(self) -> float | None:
+    def reconsider_after(self) -> float | None:
         """Return the seconds after which time alone may change how many pods should be warm, or None."""
         return self.autoscaler.reconsider_after(self.spec) if self.spec is not None else None
 
-    def discard_partitions(self) -> None:
-        """Drop the partitions of removed variants that have neither pods nor waiting executions."""
-        for name, partition in list(self.partitions.items()):
-            if name not in self.weights and not partition.pods.counts.total and not partition.queue:
-                del self.partitions[name]
-
-    def _make_partition(self, variant: str) -> Partition:
-        return Partition(
-            namespace=self.namespace,
-            name=self.name,
-            variant=variant,
-            nodes=self.nodes,
-            demand=self.autoscaler.demand,
-            libraries=self.libraries,
-            wakeup=self.wakeup,
-            clock=self.clock,
-            is_full=lambda: self.spec is not None and self.counts.total >= self.spec.max_pods,
+    def pods_to_end(self, now: float) -> list[Pod]:
+        """Return the idle owned pods that must not be kept any longer."""
+        rules = self.reuse
+        ended = self._over.get(
+            now,
+            lambda: [
+                pod
+                for pod in self.pods.all(PodState.OWNED)
+                if not self.pods.is_usable(pod) or rules.reason_to_end_idle(pod, now=now)
+            ],
         )
+        return [pod for pod in ended if pod.state is PodState.OWNED]
+
+    def late_pods(self, now: float) -> list[Pod]:
+        """Return the pods that take much longer to start than others."""
+        usual = self.demand.usual_startup_seconds
+        found = self._late.get(
+            now,
+            lambda: late_pods(self.pods.all(PodState.STARTING), usual_startup=usual, now=now, moment=utc_now()),
+        )
+        return [pod for pod in found if should_run(pod)]
+
+    def update_lacking(self, now: float) -> None:
+        """Record since when pods are lacking."""
+        if not self.lacking:
+            self.lacking_since = None
+        elif self.lacking_since is None:
+            self.lacking_since = now
 
     def _apply(self, body: Object) -> None:
-        """Apply a new spec, or the object of a new pool."""
+        """Apply a new spec, or the object of a new pool, and forget the failures of the last spec."""
         meta = body["metadata"]
         if meta["uid"] != self.uid:
             self.isolated = False
-            self._restore_status(body.get("status") or {})
+            status = body.get("status") or {}
+            self.autoscaler.restore(status, self.clock())
+            self.libraries.restore(status)
+        template = PoolTemplate.read(body, pool=self.name, prefixes=self.template_prefixes)
+        if template.digest not in ("", self.template_hash):
+            self.health = PoolHealth()
         self.uid, self.generation = meta["uid"], int(meta.get("generation", 0))
-        self.spec, self.invalid = None, None
-        digest = self.base.template_hash
-        try:
-            spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
-            digest = template_hash(spec, template_prefixes=self.template_prefixes)
-            self.spec = spec
-            self.autoscaler.configure(spec)
-        except ValidationError as error:
-            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error, SandboxPoolSpec))
-            self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=f"the pool's spec is invalid: {text}")
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            message = f"the pool's template is invalid: {error}"
-            self.invalid = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
-        self.base.configure(self.spec, template_hash=digest)
-        specs = [] if self.spec is None else [self.spec, *map(self.spec.build_variant_spec, self.spec.variants)]
-        self.label_sets = [
-            select_labels(each.template.to_api(), prefixes=self.template_prefixes) | pool_labels(self.name)
-            for each in specs
-        ]
-        self._configure_variants()
-        self._update_rotation()
-
-    def _configure_variants(self) -> None:
-        spec = self.spec
-        if spec is None:
-            for partition in self.partitions.values():
-                partition.configure(None, template_hash=partition.template_hash)
-            return
-        self.weights = {variant.name: variant.weight for variant in spec.variants}
-        self.ejections = {name: ejection for name, ejection in self.ejections.items() if name in self.weights}
-        for variant in spec.variants:
-            if variant.name not in self.partitions:
-                self.partitions[variant.name] = self._make_partition(variant.name)
-            own = spec.build_variant_spec(variant)
-            digest = template_hash(own, variant=variant.name, template_prefixes=self.template_prefixes)
-            self.partitions[variant.name].configure(own, template_hash=digest)
-            if variant.name in self.ejections and self.ejections[variant.name].template_hash != digest:
-                self._restore_variant(variant.name)
-        removed = spec.model_copy(update={"variants": []})
-        for name, partition in self.partitions.items():
-            if name not in self.weights:
-                partition.configure(removed, template_hash=partition.template_hash)
-
-    def _restore_status(self, status: Object) -> None:
-        """Take over what the previous leader decided."""
-        self.autoscaler.restore(status, self.clock())
-        self.libraries.restore(status)
-        self.restored = status.get("restored")
-        self.ejections = {
-            str(each["name"]): Ejection(
-                reason=str(each["reason"]),
-                message=str(each.get("message") or each["reason"]),
-                template_hash=str(each.get("template") or ""),
-            )
-            for each in status.get("variants") or ()
-            if each.get("reason")
-        }
-
-    def _handle_restore_annotation(self, body: Object) -> None:
-        """Restore the variant that the annotation names, once for each value of the annotation."""
-        value = str((body["metadata"].get("annotations") or {}).get(ANNOTATION_RESTORE) or "")[:_MAX_ANNOTATION] or None
-        if value == self.restored:
-            return
-        self.restored = value
-        self._restore_variant((value or "").partition("@")[0])
-        self._update_rotation()
-
-    def _restore_variant(self, name: str) -> None:
-        self.ejections.pop(name, None)
-        if name in self.partitions:
-            self.partitions[name].health = VariantHealth()
-
-    def _eject_outliers(self, now: float) -> None:
-        while outlier := detect_outlier({name: self._health(name, now) for name in self.rotation}):
-            name, reason = outlier
-            health, partition = self._health(name, now), self.partitions[name]
-            if reason == "StartFailures":
-                text = f"{health.failures} consecutive pods did not become ready: {partition.health.last_failure}"
-            else:
-                text = f"{health.faults} of its last {health.runs} runs ended by a fault, far more than its siblings'"
-            message = shorten(text, _MAX_MESSAGE)
-            self.ejections[name] = Ejection(reason=reason, message=message, template_hash=partition.template_hash)
-            log.warning("ejected variant %s: %s", name, message, extra={"pool": self.name})
-            self._update_rotation()
-
-    def _update_rotation(self) -> None:
-        now = self.clock()
-        healths = {name: self._health(name, now) for name in self.weights}
-        self._set_rotation(select_rotation(self.weights, self.ejections, healths))
-
-    def _set_rotation(self, rotation: tuple[str, ...]) -> None:
-        self.rotation = rotation
-        for partition in self:
-            accepting = partition.variant in rotation if partition.variant else not rotation
-            partition.allocation = replace(partition.allocation, accepting=accepting)
+        self.spec, self.invalid, self.labels = template.spec, template.problem, template.labels
+        self.template_hash = template.digest or self.template_hash
+        self.refusal = self.failure = None
+        self.changed_fields = ()
+        self.create_backoff.succeed()
+        self._outdated.expire()
+        self._over.expire()
+        if self.spec is None:
+            self.plan = PodPlan()
+        else:
+            self.autoscaler.configure(self.spec)
         self.wakeup.set()
 
-    def _health(self, name: str, now: float) -> VariantHealthSnapshot:
-        partition = self.partitions[name]
-        health, counts = partition.health.snapshot(now), partition.pods.counts
-        # pods from before this leader prove too that the variant starts
-        started = counts.warm + counts.busy > 0 and not health.failures
-        return replace(health, comes_up=health.comes_up or started)
+    def _update_unserved(self, now: float) -> None:
+        """Count the waiting executions that need a new pod, because none of their owner comes back soon."""
+        limits = self.reuse.limits
+        if limits is None or not self.queue:
+            self.unserved = Unserved(number=len(self.queue))
+            return
+        busy = [pod for pod in self.pods.all(PodState.BUSY) if pod.uses < limits.max_uses]
+        self.unserved = find_unserved(self.queue.count_by_owner(), busy, use_time=self.use_time, now=now)
+
+    def _find_outdated(self, now: float) -> list[OutdatedPod]:
+        max_age = self.spec.max_idle_age_seconds if self.spec is not None else None
+        found = self._outdated.get(
+            now,
+            lambda: outdated_pods(
+                self.pods.all(PodState.WARM),
+                template_hash=self.template_hash,
+                max_age=max_age,
+                nodes=self.nodes,
+                now=now,
+                moment=utc_now(),
+            ),
+        )
+        return [each for each in found if each.pod.state is PodState.WARM]
+
+    def _mark_overtaken(self, ready: Pod) -> None:
+        late = self.late_pods(ready.ready_at)
+        usual, at = self.demand.usual_startup_seconds, ready.ready_at
+        for pod in overtaken_pods(late, by=ready, usual_startup=usual, now=at, moment=utc_now()) if late else ():
+            pod.overtaken_at = at
+
+    def _blocking_message(self) -> str:
+        """Return why no further pod becomes warm although the pool may have more, or an empty string."""
+        if self.over_quota and self.refusal is not None:
+            return self.refusal.message
+        problem = self.starting_problem()
+        return problem.message if problem is not None and problem.reason is Reason.UNSCHEDULABLE else ""
+
+    def _serve_queue(self) -> None:
+        while self.queue and (pod := self.pods.take()) is not None:
+            waiter = self.queue.pop(self.clock())
+            if waiter.owner:
+                self.demand.add_arrival(self.clock(), warm=False)
+            self._serve(waiter, pod)
+
+    def _serve_owner(self, owner: str) -> None:
+        """Give idle pods of an owner to its waiting executions."""
+        while self.queue.first_of(owner) is not None and (pod := self.pods.take_owned(owner)) is not None:
+            waiter = self.queue.pop_of(owner, self.clock())
+            self.demand.add_reuse(self.clock())
+            self._serve(waiter, pod)
+
+    def _serve(self, waiter: Waiter, pod: Pod) -> None:
+        self._mark_taken(pod, waiter.owner)
+        self.served_at = pod.taken_at
+        waiter.future.set_result(pod)
+        waiter.wakeup.set()
+
+    def _mark_taken(self, pod: Pod, owner: str) -> None:
+        pod.taken_by, pod.taken_at = owner, self.clock()
+
+    def _may_keep(self, pod: Pod) -> bool:
+        """Return whether the owner waits for the pod or may have one more idle pod."""
+        assert self.spec is not None  # noqa: S101 - it reuses pods
+        is_awaited = self.queue.first_of(pod.owner) is not None
+        return is_awaited or self.pods.count_owned(pod.owner) < max_idle_pods(self.spec)
+
+    def _must_give_up(self, pod: Pod, now: float) -> bool:
+        """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
+        own, counts, places = self.queue.first_of(pod.owner), self.counts, self.spec.max_pods if self.spec else 0
+        if len(self.queue) <= counts.coming + counts.terminating or not places or counts.total < places:
+            return False
+        if own is None:
+            return True
+        first = self.queue.peek()
+        if first.priority.rank < own.priority.rank and first.owner != pod.owner:
+            return True
+        pods, waiters = self.pods, self.queue.waiters()
+        shares = self._shares.get(
+            now, lambda: [OwnerShares.count(pods.all(PodState.BUSY, PodState.OWNED), waiters, places=places)]
+        )[0]
+        # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
+        if not shares.exceeds(own.caller, pod.owner):
+            return False
+        shares.give_up(own.caller, pod.owner)
+        return True

@@ -15,7 +15,7 @@ from mcp_exec_common.util.backoff import delays
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -35,35 +35,36 @@ class SandboxNotIdle(Exception):
 class ReadinessProber:
     """Probes the pods of one pool."""
 
+    pool: Pool
     supervisors: SupervisorClient
     tasks: TaskRegistry
     metrics: Metrics
     timeout_seconds: float
     retire: Callable[[Pod], None]
     """Deletes a pod that cannot be used."""
-    fail: Callable[[Partition, Pod, PodProblem], None]
+    fail: Callable[[Pod, PodProblem], None]
     """Counts a pod as failed and deletes it."""
     on_warm: OnWarm
-    recover: Callable[[Partition, Pod], Awaitable[None]]
+    recover: Callable[[Pod], Awaitable[None]]
     """Cleans a pod that an earlier operator left for its owner."""
     _probed: set[str] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROBES))
 
-    def probe_starting(self, partition: Partition) -> None:
+    def probe_starting(self) -> None:
         """Start to probe the starting pods that have an address, and to clean those that an earlier operator left."""
-        for pod in partition.pods.pop_left():
-            self.tasks.spawn(self._recover(partition, pod), name=f"recover {pod.name}")
-        for pod in partition.pods.all(PodState.STARTING):
+        for pod in self.pool.pods.pop_left():
+            self.tasks.spawn(self._recover(pod), name=f"recover {pod.name}")
+        for pod in self.pool.pods.all(PodState.STARTING):
             if pod.verified and pod.address and not pod.labelled_busy and pod.name not in self._probed:
                 self._probed.add(pod.name)
-                self.tasks.spawn(self._probe(partition, pod), name=f"probe {pod.name}")
+                self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
 
-    async def _recover(self, partition: Partition, pod: Pod) -> None:
+    async def _recover(self, pod: Pod) -> None:
         async with self._slots:
-            await self.recover(partition, pod)
+            await self.recover(pod)
 
-    async def _probe(self, partition: Partition, pod: Pod) -> None:
-        supervisor = self.supervisors.get_connection(namespace=partition.namespace, pod=pod.name, address=pod.address)
+    async def _probe(self, pod: Pod) -> None:
+        supervisor = self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
         first = not pod.ready_at
         try:
             idle = await wait_until_idle(
@@ -74,18 +75,18 @@ class ReadinessProber:
                 check_uses=not pod.created_here,
             )
         except SandboxNotIdle as error:
-            fields = {"pool": partition.name, "pod": pod.name}
+            fields = {"pool": self.pool.name, "pod": pod.name}
             log.warning("pod %s is in use, but not bound to an execution: %s", pod.name, error, extra=fields)
             self.retire(pod)
         except SandboxNotProven as error:
-            self.fail(partition, pod, PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name}: {error}"))
+            self.fail(pod, PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name}: {error}"))
         else:
-            if idle and partition.mark_ready(pod.name) is not None:
+            if idle and self.pool.mark_ready(pod.name) is not None:
                 if first:
-                    start = self.metrics.pod_starts.labels(partition.namespace, partition.name)
+                    start = self.metrics.pod_starts.labels(self.pool.namespace, self.pool.name)
                     start.observe(pod.ready_at - pod.since)
                 if pod.state is PodState.WARM:
-                    self.on_warm(partition.namespace, pod)
+                    self.on_warm(self.pool.namespace, pod)
         finally:
             self._probed.discard(pod.name)
 

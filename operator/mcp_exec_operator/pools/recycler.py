@@ -10,7 +10,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnec
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +22,7 @@ _RECYCLE_SECONDS: Final = 10.0
 class Recycler:
     """Recycles the pods of one pool. A pod that cannot be cleaned is deleted."""
 
+    pool: Pool
     supervisors: SupervisorClient
     tasks: TaskRegistry
     metrics: Metrics
@@ -30,71 +31,71 @@ class Recycler:
     on_idle: Callable[[str, Pod], None]
     """Receives namespace and pod of each pod that became idle."""
 
-    def recycle(self, partition: Partition, pod: Pod, *, uid: str) -> None:
+    def recycle(self, pod: Pod, *, uid: str) -> None:
         """Start to clean a pod after its execution with this uid."""
         pod.recycling = True
-        self.tasks.spawn(self._recycle(partition, pod, uid), name=f"recycle {pod.name}")
+        self.tasks.spawn(self._recycle(pod, uid), name=f"recycle {pod.name}")
 
-    async def recover(self, partition: Partition, pod: Pod) -> None:
+    async def recover(self, pod: Pod) -> None:
         """Clean a pod that an earlier operator left for its owner, if it was used, and keep it."""
         try:
-            await self._recover(partition, pod)
+            await self._recover(pod)
         finally:
             pod.recycling = False
 
-    async def _recover(self, partition: Partition, pod: Pod) -> None:
-        if partition.reuse.limits is None:
-            self._end(partition, pod)
+    async def _recover(self, pod: Pod) -> None:
+        if self.pool.reuse.limits is None:
+            self._end(pod)
             return
         try:
-            use = await self._connect(partition, pod).get_use()
+            use = await self._connect(pod).get_use()
         except SandboxError as error:
-            log.warning("pod %s was not recovered: %s", pod.name, error, extra={"pool": partition.name})
-            self._end(partition, pod)
+            log.warning("pod %s was not recovered: %s", pod.name, error, extra={"pool": self.pool.name})
+            self._end(pod)
             return
         pod.uses = max(pod.uses, use.uses)
         if not pod.recycling:
             return  # an execution or a session was found that has it
         if use.id is not None:
-            await self._clean(partition, pod, use.id)
+            await self._clean(pod, use.id)
         elif use.state == "idle":
-            self._keep(partition, pod)
+            self._keep(pod)
         else:
-            self._end(partition, pod)
+            self._end(pod)
 
-    def _end(self, partition: Partition, pod: Pod) -> None:
+    def _end(self, pod: Pod) -> None:
         """Delete a pod, unless an execution or a session was found that has it."""
         if pod.recycling:
-            self._count(partition, "failed")
+            self._count("failed")
             self.retire(pod)
 
-    async def _recycle(self, partition: Partition, pod: Pod, uid: str) -> None:
+    async def _recycle(self, pod: Pod, uid: str) -> None:
         try:
-            await self._clean(partition, pod, uid)
+            await self._clean(pod, uid)
         finally:
             pod.recycling = False
 
-    async def _clean(self, partition: Partition, pod: Pod, uid: str) -> None:
+    async def _clean(self, pod: Pod, uid: str) -> None:
         try:
-            recycled = await self._connect(partition, pod).recycle(uid, timeout_seconds=_RECYCLE_SECONDS)
+            recycled = await self._connect(pod).recycle(uid, timeout_seconds=_RECYCLE_SECONDS)
         except SandboxError as error:
-            log.warning("pod %s was not cleaned: %s", pod.name, error, extra={"pool": partition.name})
-            self._end(partition, pod)
+            log.warning("pod %s was not cleaned: %s", pod.name, error, extra={"pool": self.pool.name})
+            self._end(pod)
             return
         # the files of wrappers may be gone
         pod.uses, pod.wrappers = max(pod.uses, recycled.uses), None
-        self._keep(partition, pod)
+        self._keep(pod)
 
-    def _keep(self, partition: Partition, pod: Pod) -> None:
-        kept = partition.give_back(pod)
-        self._count(partition, "kept" if kept else "ended")
+    def _keep(self, pod: Pod) -> None:
+        kept = self.pool.give_back(pod)
+        self._count("kept" if kept else "ended")
         if not kept:
             self.retire(pod)
         elif pod.state is PodState.OWNED:
-            self.on_idle(partition.namespace, pod)
+            self.on_idle(self.pool.namespace, pod)
 
-    def _count(self, partition: Partition, outcome: str) -> None:
-        self.metrics.recycles.labels(partition.namespace, partition.name, outcome).inc()
+    def _count(self, outcome: str) -> None:
+        self.metrics.recycles.labels(self.pool.namespace, self.pool.name, outcome).inc()
 
-    def _connect(self, partition: Partition, pod: Pod) -> SupervisorConnection:
-        return self.supervisors.get_connection(namespace=partition.namespace, pod=pod.name, address=pod.address)
+    def _connect(self, pod: Pod) -> SupervisorConnection:
+        return self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)

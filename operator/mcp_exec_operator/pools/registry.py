@@ -12,16 +12,16 @@ from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.staleness import DeletedUids
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
 from mcp_exec_operator.pods.manifest import pool_of
 from mcp_exec_operator.pods.network_policy import pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.openings import NamespacePolicies
 from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.pools.controller import PoolController
+from mcp_exec_operator.pools.health import PoolHealth
 from mcp_exec_operator.pools.libraries import NamespaceLibraries
-from mcp_exec_operator.pools.partition import Partition
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.shortage import SessionPods
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class PoolRegistry:
 
     tasks: TaskRegistry
     authenticator: PodAuthenticator
-    make_controller: Callable[[WarmPool], PoolController]
+    make_controller: Callable[[Pool], PoolController]
     nodes: NodeCache = field(default_factory=NodeCache)
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
@@ -43,23 +43,23 @@ class PoolRegistry:
     """Libraries of the pools, by served namespace."""
     find_session_pods: Callable[[ObjectKey], SessionPods] = lambda key: SessionPods()
     """Returns the pods of the pool of that namespace and name that are kept for sessions."""
-    on_removed: Callable[[WarmPool], None] = lambda pool: None
+    on_removed: Callable[[Pool], None] = lambda pool: None
     """Receives each pool that was deleted."""
     closed: set[str] = field(default_factory=set)
     """Namespaces that are being deleted."""
     opened: bool = False
     """Whether controllers run. They start after the first resync, which shows what pods executions have."""
-    _pools: dict[ObjectKey, WarmPool] = field(default_factory=dict)
-    _controllers: dict[WarmPool, PoolController] = field(default_factory=dict)
-    _running: dict[WarmPool, asyncio.Task[None]] = field(default_factory=dict)
+    _pools: dict[ObjectKey, Pool] = field(default_factory=dict)
+    _controllers: dict[Pool, PoolController] = field(default_factory=dict)
+    _running: dict[Pool, asyncio.Task[None]] = field(default_factory=dict)
     _deleted: DeletedUids = field(default_factory=DeletedUids)
     """Of pools and pods."""
 
-    def get(self, key: ObjectKey) -> WarmPool:
+    def get(self, key: ObjectKey) -> Pool:
         """Return the pool of that namespace and name. One that does not exist yet is empty."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = WarmPool(
+            pool = self._pools[key] = Pool(
                 namespace=key[0],
                 name=key[1],
                 nodes=self.nodes,
@@ -71,32 +71,31 @@ class PoolRegistry:
             self._controllers[pool] = self.make_controller(pool)
         return pool
 
-    def __iter__(self) -> Iterator[WarmPool]:
+    def __iter__(self) -> Iterator[Pool]:
         return iter(list(self._pools.values()))
 
     def warm_pods(self, namespace: str) -> list[Pod]:
         """Return the warm pods of all pools of a namespace, and those kept for their owners."""
         return [
-            pod
-            for pool in self
-            if pool.namespace == namespace
-            for partition in pool
-            for pod in partition.pods.all(PodState.WARM, PodState.OWNED)
+            pod for pool in self if pool.namespace == namespace for pod in pool.pods.all(PodState.WARM, PodState.OWNED)
         ]
 
     def count_warm(self) -> dict[ObjectKey, int]:
         """Return the number of warm pods of each pool."""
         return {key: pool.counts.warm for key, pool in self._pools.items()}
 
+    def list_health(self, namespace: str) -> dict[str, PoolHealth]:
+        """Return how the pods of each pool of a namespace start and run, by name."""
+        return {pool.name: pool.health for pool in self._pools.values() if pool.namespace == namespace}
+
     def require_warm(self, needs: Mapping[ObjectKey, int]) -> None:
         """Set the warm pods that rollouts need at least. A pool that is missing needs none."""
         for key, pool in self._pools.items():
             pool.require_warm(needs.get(key, 0))
 
-    def discard(self, pool: WarmPool) -> None:
+    def discard(self, pool: Pool) -> None:
         """Drop a pool that does not exist, has no pods and no waiting executions."""
-        pool.discard_partitions()
-        if pool.body is None and not pool.queued and not pool.counts.total:
+        if pool.body is None and not pool.queue and not pool.counts.total:
             self._pools.pop((pool.namespace, pool.name), None)
             if (controller := self._controllers.pop(pool, None)) is not None:
                 controller.drop_metrics()
@@ -127,23 +126,22 @@ class PoolRegistry:
                 self._inspect_moved(item)
             return None
         pool = self.get((item["metadata"]["namespace"], name))
-        partition = pool.partition_of(item)
         if not deleted:
             if not self._accepts(pool, item):
                 self.discard(pool)  # labels may name any number of pools
                 return None
             pool.wakeup.set()
-            pod = partition.pods.observe(item, now=monotonic())
-            self._recognize(partition, pod, item)
-            self._controllers[pool].inspector.inspect(partition, pod, item)
+            pod = pool.pods.observe(item, now=monotonic())
+            self._recognize(pool, pod, item)
+            self._controllers[pool].inspector.inspect(pod, item)
             return pod
-        known = partition.pods.get(item["metadata"]["name"])
+        known = pool.pods.get(item["metadata"]["name"])
         if pool.strangers.get(item["metadata"]["name"]) == item["metadata"]["uid"]:
             del pool.strangers[item["metadata"]["name"]]
         if known is not None and known.uid in (None, item["metadata"]["uid"]):
-            partition.pods.forget(known.name)
+            pool.pods.forget(known.name)
             if not is_terminating(item):
-                self._controllers[pool].inspector.check_gone(partition, known)
+                self._controllers[pool].inspector.check_gone(known)
             pool.refill_now()
         pool.wakeup.set()
         self.discard(pool)
@@ -167,8 +165,7 @@ class PoolRegistry:
         """Process a node's object of a watch."""
         if (name := self.nodes.observe(item, deleted=deleted)) is not None:
             for pool in self:
-                for partition in pool:
-                    partition.recheck_node(name)
+                pool.recheck_node(name)
 
     def replace(
         self, namespace: str, pools: list[Object], pods: list[Object], *, pools_listed_at: float, listed_at: float
@@ -202,9 +199,8 @@ class PoolRegistry:
         self.closed.add(namespace)
         for pool in self:
             if pool.namespace == namespace:
-                for partition in pool:
-                    for pod in partition.pods.all(PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED):
-                        self.retire(pool, pod)
+                for pod in pool.pods.all(*IDLE):
+                    self.retire(pool, pod)
                 pool.remove()
 
     def open(self) -> None:
@@ -213,17 +209,17 @@ class PoolRegistry:
         for pool in self:
             self._start(pool)
 
-    def retire(self, pool: WarmPool, pod: Pod) -> None:
+    def retire(self, pool: Pool, pod: Pod) -> None:
         """Delete a pod. A pool that was dropped has none."""
         if (controller := self._controllers.get(pool)) is not None:
             controller.retire(pod)
 
-    def give_back(self, pool: WarmPool, pod: Pod, *, uid: str) -> None:
+    def give_back(self, pool: Pool, pod: Pod, *, uid: str) -> None:
         """Clean a pod after its execution with this uid and return it to its owner, or delete it."""
         if (controller := self._controllers.get(pool)) is not None:
             controller.give_back(pod, uid=uid)
 
-    async def claim(self, pool: WarmPool, pod: Pod, *, owner: str) -> bool:
+    async def claim(self, pool: Pool, pod: Pod, *, owner: str) -> bool:
         """Record that a pod serves this owner only, before its first execution. Return False if that is uncertain."""
         controller = self._controllers.get(pool)
         return controller is not None and await controller.claim(pod, owner=owner)
@@ -241,9 +237,9 @@ class PoolRegistry:
         await asyncio.gather(*self._running.values(), return_exceptions=True)
         self._running.clear()
 
-    def _accepts(self, pool: WarmPool, item: Object) -> bool:
+    def _accepts(self, pool: Pool, item: Object) -> bool:
         """Return whether an operator created a pod that has the labels of the pool. Report a pod of others once."""
-        known = pool.pod(item["metadata"]["name"])
+        known = pool.pods.get(item["metadata"]["name"])
         if known is not None and known.uid == item["metadata"]["uid"]:
             return True
         if known is None and self._inspect_moved(item):
@@ -261,43 +257,38 @@ class PoolRegistry:
         """Delete a pod whose labels name another pool than the one that has it, or none. Return whether it is one."""
         namespace, name = object_key(item)
         for pool in self:
-            partition = pool.partition_with(name) if pool.namespace == namespace else None
-            pod = partition.pods.get(name) if partition is not None else None
-            if partition is not None and pod is not None and pod.uid == item["metadata"]["uid"]:
-                self._controllers[pool].inspector.inspect(partition, pod, item)
+            pod = pool.pods.get(name) if pool.namespace == namespace else None
+            if pod is not None and pod.uid == item["metadata"]["uid"]:
+                self._controllers[pool].inspector.inspect(pod, item)
                 return True
         return False
 
-    def _recognize(self, partition: Partition, pod: Pod, item: Object) -> None:
+    def _recognize(self, pool: Pool, pod: Pod, item: Object) -> None:
         """Trust a pod that an earlier operator has created, verified and sealed, and keep it for its owner."""
         if not pod.verified and not pod.created_here and self.authenticator.is_sealed(item):
             pod.verified = pod.sealed = True
             pod.owner = self.authenticator.read_owner(item)
-            partition.pods.set_aside(pod)
+            pool.pods.set_aside(pod)
 
-    def _replace_pods(self, pool: WarmPool, items: list[Object], *, listed_at: float) -> int:
-        missed, controller = 0, self._controllers[pool]
-        by_partition: dict[Partition, list[Object]] = {}
+    def _replace_pods(self, pool: Pool, items: list[Object], *, listed_at: float) -> int:
+        controller = self._controllers[pool]
         listed = {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
         pool.strangers = {name: uid for name, uid in pool.strangers.items() if listed.get(name) == uid}
-        for item in items:
-            if self._accepts(pool, item):
-                by_partition.setdefault(pool.partition_of(item), []).append(item)
-        for partition in pool:
-            found, before = by_partition.get(partition, ()), partition.pods.all()
-            missed += len(partition.pods.replace(found, listed_at=listed_at, now=monotonic()))
-            for pod in before:
-                if pod.gone:
-                    controller.inspector.check_gone(partition, pod)
-            for item in found:
-                if (known := partition.pods.get(item["metadata"]["name"])) is not None:
-                    self._recognize(partition, known, item)
-                    controller.inspector.inspect(partition, known, item)
+        found = [item for item in items if self._accepts(pool, item)]
+        before = pool.pods.all()
+        missed = len(pool.pods.replace(found, listed_at=listed_at, now=monotonic()))
+        for pod in before:
+            if pod.gone:
+                controller.inspector.check_gone(pod)
+        for item in found:
+            if (known := pool.pods.get(item["metadata"]["name"])) is not None:
+                self._recognize(pool, known, item)
+                controller.inspector.inspect(known, item)
         pool.wakeup.set()
         controller.network_policy.dirty = True
         self.discard(pool)
         return missed
 
-    def _start(self, pool: WarmPool) -> None:
+    def _start(self, pool: Pool) -> None:
         if self.opened and pool not in self._running:
             self._running[pool] = self.tasks.spawn(self._controllers[pool].run(), name=f"pool {pool.name}")

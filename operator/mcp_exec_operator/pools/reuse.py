@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import tolerations_of
 from mcp_exec_operator.queueing.wait_queue import Waiter
 
+_SPARE_IDLE_SECONDS: Final = 60.0
+"""Idle time after which a pod of an owner gives way to nobody in particular. With less, owners that take turns in a
+pool of as many places would always find their pods deleted."""
 _IDLE_DIVISOR: Final = 2
 """The idle pods of one owner are at most this part of `maxPods`."""
 
@@ -59,6 +62,22 @@ class ReuseRules:
         if limits is not None and now - pod.idle_since >= limits.idle_seconds:
             return "idleSeconds have passed"
         return self.reason_to_end(pod, now=now)
+
+
+def find_spare_pods(pods: PodCache, *, short: int, max_pods: int, now: float) -> list[Pod]:
+    """Return idle pods of owners that give up their places, the least recently used first.
+
+    `short` pods are missing and have no place. If none are, but a new owner would first wait for the end of an idle
+    pod and then for the start of its own, one pod gives way. The only idle pod is kept: in a pool of one place, no pod
+    would ever be used again.
+    """
+    counts = pods.counts
+    on_the_way = counts.warm + counts.coming + counts.terminating
+    is_tight = counts.owned > 1 and counts.total >= max_pods and not on_the_way
+    if not short and not is_tight:
+        return []
+    owned = sorted(pods.all(PodState.OWNED), key=lambda pod: pod.idle_since)[: short or 1]
+    return owned if short else [pod for pod in owned if now - pod.idle_since >= _SPARE_IDLE_SECONDS]
 
 
 @dataclass(kw_only=True, eq=False)

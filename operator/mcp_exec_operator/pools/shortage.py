@@ -1,4 +1,4 @@
-"""Why no pod of a partition is available. Pure functions."""
+"""Why no pod of a pool is available. Pure functions."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -36,16 +36,14 @@ def explain_shortage(
     *,
     counts: PodCounts,
     waiting: int,
-    total_pods: int,
     max_pods: int | None,
     starting: PodProblem | None,
     refusal: PodProblem | None,
     failure: PodProblem | None,
-    variant: str = "",
 ) -> PodProblem:
     """Return the most specific reason why no pod is available.
 
-    `counts` are the partition's pods, `total_pods` all pods of the pool. `max_pods` is None for a pool without a spec.
+    `max_pods` is None for a pool without a spec.
     """
     if starting is not None:
         return starting
@@ -53,13 +51,12 @@ def explain_shortage(
     enough = 0 < counts.coming >= waiting
     if refusal is not None and not enough:
         return refusal
-    if max_pods is not None and total_pods >= max_pods and not enough:
-        message = f"the pool has {total_pods} of at most {max_pods} pods"
+    if max_pods is not None and counts.total >= max_pods and not enough:
+        message = f"the pool has {counts.total} of at most {max_pods} pods"
         return PodProblem(reason=Reason.POOL_AT_CAPACITY, message=message)
     if failure is not None:
         return failure
-    kind = f"pod of variant {variant}" if variant else "pod"
-    message = f"no {kind} is warm: {counts.coming} are starting, {counts.busy} are busy"
+    message = f"no pod is warm: {counts.coming} are starting, {counts.busy} are busy"
     return PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
 
 

@@ -6,28 +6,26 @@ from typing import Final
 from mcp_exec_api.constants import LABEL_STATE
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.sandbox_pool import SandboxPoolStatus, VariantStatus
+from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.manifest import pool_labels
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 
 REFILL_SECONDS: Final = 10.0
 """How long pods may be missing, without a known problem, while the pool still counts as ready."""
 _MAX_MESSAGE: Final = 1024
 
 
-def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPoolStatus:
+def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStatus:
     """Return the status of a pool. `moment` and the monotonic `now` are the same moment."""
     counts, image = pool.counts, pool.libraries.current
-    waits = [wait for partition in pool if (wait := partition.queue.expected_wait(now)) is not None]
     measurement = pool.autoscaler.demand.measure(now)
     conditions = _written_conditions(pool)
     for condition in (
         _ready(pool, moment, now),
         *_scaled(pool, moment),
         _current(pool, moment),
-        *_variants_healthy(pool, moment),
         _isolated(pool, moment),
         _pods_trusted(pool, moment),
         _template_honoured(pool, moment),
@@ -44,16 +42,14 @@ def build_status(pool: WarmPool, *, moment: datetime, now: float) -> SandboxPool
         busy=counts.busy,
         owned=counts.owned,
         sessions=pool.find_session_pods().kept,
-        queued=pool.queued,
-        expected_wait_seconds=max(waits, default=None),
+        queued=len(pool.queue),
+        expected_wait_seconds=pool.queue.expected_wait(now),
         arrival_rate=measurement.rate,
         startup_p95=measurement.startup_seconds,
         warm_hit_rate=measurement.hit_rate,
         reuse_rate=measurement.reuse_rate,
         python=image.python if image is not None else None,
         libraries=list(image.libraries) if image is not None else [],
-        variants=[_variant(pool, name) for name in pool.weights],
-        restored=pool.restored,
         conditions=conditions,
     )
 
@@ -63,47 +59,22 @@ def find_condition(status: SandboxPoolStatus, kind: str) -> Condition | None:
     return next((condition for condition in status.conditions if condition.type == kind), None)
 
 
-def _variant(pool: WarmPool, name: str) -> VariantStatus:
-    partition, ejection = pool.partitions[name], pool.ejections.get(name)
-    counts = partition.pods.counts
-    return VariantStatus(
-        name=name,
-        weight=pool.weights[name],
-        desired=partition.allocation.desired,
-        warm=counts.warm,
-        starting=counts.coming,
-        busy=counts.busy,
-        in_rotation=partition.allocation.accepting,
-        reason=ejection.reason if ejection else None,
-        message=ejection.message if ejection else None,
-        template=partition.template_hash or None,
-    )
-
-
-def _written_conditions(pool: WarmPool) -> list[Condition]:
+def _written_conditions(pool: Pool) -> list[Condition]:
     written = ((pool.body or {}).get("status") or {}).get("conditions") or []
     conditions = [Condition.model_validate(condition) for condition in written]
-    return [each for each in conditions if each.type != "VariantsHealthy" or pool.weights]
+    return [each for each in conditions if each.type != "VariantsHealthy"]  # of a release that had variants
 
 
-def _problem(pool: WarmPool) -> PodProblem | None:
-    """Return the problem of the pool, or of the first partition in use that has one."""
-    if problem := pool.invalid or pool.exposed:
-        return problem
-    for partition in pool:
-        if partition.allocation.accepting:
-            problem = partition.refusal or partition.starting_problem() or partition.failure
-            if problem is not None:
-                return problem
-    return None
+def _problem(pool: Pool) -> PodProblem | None:
+    """Return why the pool lacks pods, or None if nothing is known."""
+    return pool.invalid or pool.exposed or pool.refusal or pool.starting_problem() or pool.failure
 
 
-def _ready(pool: WarmPool, moment: datetime, now: float) -> Condition:
+def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     counts = pool.counts
     have = f"{counts.warm} of {pool.desired} pods are warm"
-    enough = pool.spec is not None and not any(partition.lacking for partition in pool)
-    lacking_since = min((each.lacking_since for each in pool if each.lacking_since is not None), default=None)
-    if enough and not pool.queued:
+    enough = pool.spec is not None and not pool.lacking
+    if enough and not pool.queue:
         return _condition("Ready", True, "Warm", have, moment)
     if (problem := _problem(pool)) is not None:
         message = pool.find_session_pods().explain(problem).message
@@ -115,39 +86,25 @@ def _ready(pool: WarmPool, moment: datetime, now: float) -> Condition:
     if enough:
         return _condition("Ready", True, "Warm", have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _written_conditions(pool))
-    if was_ready and lacking_since is not None and now - lacking_since < REFILL_SECONDS:
+    if was_ready and pool.lacking_since is not None and now - pool.lacking_since < REFILL_SECONDS:
         return _condition("Ready", True, "Refilling", have, moment)
     return _condition("Ready", False, "Starting", f"{have}; {counts.coming} are starting", moment)
 
 
-def _scaled(pool: WarmPool, moment: datetime) -> list[Condition]:
+def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
     decision = pool.autoscaler.decision
     if pool.spec is None or decision is None:
         return []
     return [_condition("Scaled", not decision.limited, decision.reason, decision.message, moment)]
 
 
-def _current(pool: WarmPool, moment: datetime) -> Condition:
-    messages = {partition.variant: partition.plan.message for partition in pool if partition.plan.message}
-    if messages:
-        text = "; ".join(f"{name}: {message}" if name else message for name, message in messages.items())
-        return _condition("Current", False, "Replacing", text, moment)
+def _current(pool: Pool, moment: datetime) -> Condition:
+    if pool.plan.message:
+        return _condition("Current", False, "Replacing", pool.plan.message, moment)
     return _condition("Current", True, "Current", "all idle pods are up to date", moment)
 
 
-def _variants_healthy(pool: WarmPool, moment: datetime) -> list[Condition]:
-    if not pool.weights:
-        return []
-    if not pool.ejections:
-        return [_condition("VariantsHealthy", True, "InRotation", "no variant is ejected", moment)]
-    messages = [f"{name}: {ejection.message}" for name, ejection in pool.ejections.items()]
-    if spared := [name for name in pool.ejections if name in pool.rotation]:
-        messages.append(f"{spared[0]} still gets callers, because no other variant is left")
-    reason = next(iter(pool.ejections.values())).reason
-    return [_condition("VariantsHealthy", False, reason, "; ".join(messages), moment)]
-
-
-def _isolated(pool: WarmPool, moment: datetime) -> Condition:
+def _isolated(pool: Pool, moment: datetime) -> Condition:
     if pool.exposed is not None:
         return _condition("Isolated", False, "NetworkPolicyFailed", pool.exposed.message, moment)
     if not pool.isolated:
@@ -159,9 +116,11 @@ def _isolated(pool: WarmPool, moment: datetime) -> Condition:
     return _condition("Isolated", True, "NetworkPolicy", "the pool's NetworkPolicies are in place", moment)
 
 
-def _pods_trusted(pool: WarmPool, moment: datetime) -> Condition:
-    if changed := sorted({name for partition in pool for name in partition.changed_fields}):
-        message = f"pods are not used, because an admission webhook changed them: {', '.join(changed)}"
+def _pods_trusted(pool: Pool, moment: datetime) -> Condition:
+    if pool.changed_fields:
+        message = (
+            f"pods are not used, because an admission webhook changed them: {', '.join(sorted(pool.changed_fields))}"
+        )
         return _condition("PodsTrusted", False, "PodsChanged", message, moment)
     if altered := pool.alterations.describe():
         message = f"pods were deleted, because somebody changed them after their creation: {altered}"
@@ -173,9 +132,9 @@ def _pods_trusted(pool: WarmPool, moment: datetime) -> Condition:
     return _condition("PodsTrusted", True, "Created", "the operator created all pods of the pool", moment)
 
 
-def _template_honoured(pool: WarmPool, moment: datetime) -> Condition:
-    if refused := sorted({name for partition in pool for name in partition.refused_fields}):
-        message = "the template may not set " + ", ".join(refused)
+def _template_honoured(pool: Pool, moment: datetime) -> Condition:
+    if pool.refused_fields:
+        message = "the template may not set " + ", ".join(sorted(pool.refused_fields))
         return _condition("TemplateHonoured", False, "FieldsRefused", message, moment)
     return _condition("TemplateHonoured", True, "Honoured", "", moment)
 

@@ -15,7 +15,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import PodState
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.status import build_status, find_condition
 
 log = logging.getLogger(__name__)
@@ -30,15 +30,13 @@ _QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity", "N
 class PoolStatusWriter:
     """The last written status of a pool, and when the next write is due."""
 
-    pool: WarmPool
+    pool: Pool
     api: OperatorApi
     metrics: Metrics
     _written: SandboxPoolStatus | None = None
     _due: float | None = None
     _reported: dict[str, object] = field(default_factory=dict)
     """By condition, what the last Event said."""
-    _variants: set[str] = field(default_factory=set)
-    """Variants that have metrics."""
 
     async def write(self, now: float) -> float | None:
         """Write the status if it is due. Return the seconds until it will be, or None if nothing changed."""
@@ -70,7 +68,7 @@ class PoolStatusWriter:
             return None  # deleted meanwhile
         pool.body = body
         self._written = status
-        for kind in ("Ready", "VariantsHealthy", "Isolated", "PodsTrusted"):
+        for kind in ("Ready", "Isolated", "PodsTrusted"):
             await self._report(kind, find_condition(status, kind))
         return None
 
@@ -100,16 +98,11 @@ class PoolStatusWriter:
     def _update_metrics(self, now: float) -> None:
         pool, metrics = self.pool, self.metrics
         labels = (pool.namespace, pool.name)
-        for name in self._variants - pool.weights.keys():
-            metrics.variants.remove(*labels, name)
-        self._variants = set(pool.weights)
-        for name in pool.weights:
-            metrics.variants.labels(*labels, name).set(name in pool.rotation)
         counts = pool.counts
         for state in PodState:
             metrics.pods.labels(*labels, state.value).set(getattr(counts, state.name.lower()))
         measurement = pool.autoscaler.demand.measure(now)
-        metrics.queued.labels(*labels).set(pool.queued)
+        metrics.queued.labels(*labels).set(len(pool.queue))
         metrics.pool_desired.labels(*labels).set(pool.desired)
         metrics.pool_arrivals.labels(*labels).set(measurement.rate)
         if measurement.startup_seconds is not None:
@@ -135,4 +128,4 @@ def _merge_patch(status: SandboxPoolStatus, *, written: SandboxPoolStatus | None
     # fields that are not set are null, which removes them
     same = written is not None and written.libraries == status.libraries
     fields = status.model_dump(by_alias=True, mode="json", exclude={"libraries"} if same else None)
-    return fields | {name: [drop_empty_fields(each) for each in fields[name]] for name in ("conditions", "variants")}
+    return fields | {"conditions": [drop_empty_fields(each) for each in fields["conditions"]]}

@@ -1,6 +1,6 @@
 """When a waiting execution's status is worth an update. Pure functions.
 
-The updates of a partition cost at most about 20 writes a second, however many executions wait: ten first updates and
+The updates of a pool cost at most about 20 writes a second, however many executions wait: ten first updates and
 ten later ones.
 """
 

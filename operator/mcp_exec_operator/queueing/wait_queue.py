@@ -1,4 +1,4 @@
-"""Queue of the executions that wait for a pod of one partition: order, positions, expected wait. No I/O."""
+"""Queue of the executions that wait for a pod of one pool: order, positions, expected wait. No I/O."""
 
 import asyncio
 from collections.abc import Iterator

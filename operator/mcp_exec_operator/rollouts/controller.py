@@ -21,6 +21,7 @@ from mcp_exec_operator.rollouts.api import RolloutApi
 from mcp_exec_operator.rollouts.events import build_events
 from mcp_exec_operator.rollouts.measures import NO_RECORDS, MeasuresCache, RolloutIdentity
 from mcp_exec_operator.rollouts.metrics import RolloutMetrics
+from mcp_exec_operator.rollouts.pool_measures import add_pool_measures
 from mcp_exec_operator.rollouts.record import RolloutRecord, build_status
 
 log = logging.getLogger(__name__)
@@ -107,10 +108,11 @@ class RolloutController:
         try:
             async with self._slots:
                 identity = RolloutIdentity(namespace=namespace, name=name, uid=record.uid)
-                return await self.measures.get(identity, record.spec)
+                measures = await self.measures.get(identity, record.spec)
         except Exception as error:  # it must not stop other rollouts
             log.exception("the outcomes of rollout %s were not read", name, extra={"namespace": namespace})
-            return RolloutMeasures(problem=f"the outcomes were not read: {type(error).__name__}")
+            measures = RolloutMeasures(problem=f"the outcomes were not read: {type(error).__name__}")
+        return add_pool_measures(measures, record.spec, self.pools.list_health(namespace), now=monotonic())
 
     def _advance(
         self, record: RolloutRecord, warm: Mapping[ObjectKey, int], measures: RolloutMeasures

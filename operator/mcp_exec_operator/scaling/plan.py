@@ -1,4 +1,4 @@
-"""Which pods of a partition to create and which idle ones to delete. Pure: no clock, no I/O."""
+"""Which pods of a pool to create and which idle ones to delete. Pure: no clock, no I/O."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,27 +9,25 @@ from mcp_exec_operator.pods.cache import Pod, PodCache, PodCounts, PodState
 from mcp_exec_operator.scaling.rollout import OutdatedPod, RolloutStep, plan_rollout
 
 MAX_STARTING: Final = 10
-"""Pods of a partition that may be starting at a time, unless more should be warm: many executions that wait for cold
+"""Pods of a pool that may be starting at a time, unless more should be warm: many executions that wait for cold
 starts must not flood the scheduler with pods that no node has room for."""
 REFILL_DELAY_SECONDS: Final = 0.15
 """Delay before missing pods are created, unless a pod ended or an execution waits: bindings come first."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionState:
-    """The values that decide the plan of a partition."""
+class PoolState:
+    """The values that decide the plan of a pool."""
 
     pods: PodCache
     """Read only."""
     template_hash: str
     desired: int
     """Pods that should be warm or starting."""
-    retained: int = 0
-    """Warm pods above `desired` that stay until other partitions have theirs."""
     starting_allowance: int = 0
-    """Part of `desired` that may be starting while the partition still counts as full."""
+    """Part of `desired` that may be starting while the pool still counts as full."""
     max_pods: int
-    """Pods that the partition may have in total."""
+    """Pods that the pool may have in total."""
     waiting: int = 0
     """Executions that wait for a pod."""
     unserved: int = 0
@@ -58,7 +56,7 @@ class PartitionState:
 
 @dataclass(frozen=True, kw_only=True)
 class PodPlan:
-    """What to do with the pods of a partition."""
+    """What to do with the pods of a pool."""
 
     delete: tuple[Pod, ...] = ()
     create: int = 0
@@ -74,7 +72,7 @@ class PodPlan:
     """What is replaced and why."""
 
 
-def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
+def plan_pods(state: PoolState, *, now: float) -> PodPlan:
     """Plan deletions, then creations with the numbers as they are after the deletions."""
     rollout = _plan_rollout(state, state.pods.counts)
     delete = tuple(_pods_to_delete(state, rollout))
@@ -85,8 +83,7 @@ def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
     if not state.may_create:
         return PodPlan(delete=delete, missing_since=state.missing_since, message=rollout.message)
     backup = _backup_pods(state, deleted=delete)
-    # retained pods roll with the others, or no replacement is created while they stay
-    warm = state.desired + (state.retained if state.desired else 0) + rollout.surge + backup
+    warm = state.desired + rollout.surge + backup
     cold_starts = state.cold_starts + backup
     missing = pods_to_create(warm=warm, max_pods=state.max_pods, cold_starts=cold_starts, counts=counts)
     missing_since = (now if state.missing_since is None else state.missing_since) if missing else None
@@ -107,7 +104,7 @@ def plan_pods(state: PartitionState, *, now: float) -> PodPlan:
     )
 
 
-def _count_short(state: PartitionState, *, warm: int, cold_starts: int, counts: PodCounts) -> int:
+def _count_short(state: PoolState, *, warm: int, cold_starts: int, counts: PodCounts) -> int:
     """Return how many of the missing pods have no place, without those that ending pods make."""
     wanted = max(warm, cold_starts) - counts.warm - counts.coming
     short = wanted - max(0, state.max_pods - counts.total) - counts.terminating
@@ -131,11 +128,11 @@ def excess_pods(*, warm: int, waiting: int, counts: PodCounts) -> int:
     return max(0, counts.warm + counts.coming - warm - waiting)
 
 
-def _pods_to_delete(state: PartitionState, rollout: RolloutStep) -> list[Pod]:
+def _pods_to_delete(state: PoolState, rollout: RolloutStep) -> list[Pod]:
     # pods furthest from being warm first
     starting = sorted(state.pods.all(PodState.STARTING), key=lambda pod: bool(pod.address))
     stale = [pod for pod in starting if pod.template != state.template_hash]
-    warm = state.desired + state.retained + rollout.surge + _backup_pods(state)
+    warm = state.desired + rollout.surge + _backup_pods(state)
     excess = excess_pods(warm=warm, waiting=state.waiting, counts=state.pods.counts)
     if not excess:
         return [*stale, *rollout.delete]
@@ -144,30 +141,30 @@ def _pods_to_delete(state: PartitionState, rollout: RolloutStep) -> list[Pod]:
     return [*stale, *[pod for pod in starting if pod not in stale], *old, *current][:excess]
 
 
-def _plan_rollout(state: PartitionState, counts: PodCounts, *, deleted: Sequence[Pod] = ()) -> RolloutStep:
+def _plan_rollout(state: PoolState, counts: PodCounts, *, deleted: Sequence[Pod] = ()) -> RolloutStep:
     not_ready = state.pods.all(PodState.NOT_READY) if counts.not_ready else []
     return plan_rollout(
         outdated=[each for each in state.outdated if each.pod not in deleted],
         not_ready=[pod for pod in not_ready if pod not in deleted],
         counts=counts,
-        required=state.desired - min(counts.coming, state.starting_allowance) + state.retained,
+        required=state.desired - min(counts.coming, state.starting_allowance),
         max_pods=state.max_pods,
         blocked=state.blocked,
     )
 
 
-def _backup_pods(state: PartitionState, *, deleted: Sequence[Pod] = ()) -> int:
+def _backup_pods(state: PoolState, *, deleted: Sequence[Pod] = ()) -> int:
     """Return how many pods to have in addition to late ones, if any pod is wanted."""
     late = any(pod not in deleted for pod in state.late)
     return int(late and bool(state.desired or state.waiting))
 
 
-def _may_create_now(state: PartitionState, missing_since: float, now: float) -> bool:
+def _may_create_now(state: PoolState, missing_since: float, now: float) -> bool:
     delayed = missing_since + REFILL_DELAY_SECONDS > now and not state.unserved and not state.refill_now
     return not delayed and state.backoff_until <= now
 
 
-def _next_at(state: PartitionState, missing_since: float | None) -> float | None:
+def _next_at(state: PoolState, missing_since: float | None) -> float | None:
     return None if missing_since is None else max(missing_since + REFILL_DELAY_SECONDS, state.backoff_until)
 
 

@@ -24,7 +24,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.manifest import session_patch
-from mcp_exec_operator.pools.partition import Partition
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.serial import Turn
 from mcp_exec_operator.sessions.expiry import find_excess, find_expiry
 from mcp_exec_operator.sessions.record import MANAGED, SessionRecord
@@ -119,14 +119,14 @@ class SessionClaims:
                     raise
         raise AssertionError  # the last attempt returns or raises
 
-    async def keep(self, record: SessionRecord, partition: Partition, pod: Pod) -> None:
+    async def keep(self, record: SessionRecord, pool: Pool, pod: Pod) -> None:
         """Keep a pod for a session, before the first code runs in it.
 
         Raises SessionGone if the session was deleted: the pod can be kept for another session of the owner. Raises
         ApiError, and the pod is deleted. After a cancellation it is unknown what was written, so the session has the
         pod nevertheless.
         """
-        record.start(partition, pod, moment=self.clock())
+        record.start(pod, moment=self.clock())
         try:
             await self._make_durable(record)
         except SessionGone:
@@ -138,7 +138,7 @@ class SessionClaims:
             raise
         finally:
             record.starting = False
-            partition.wakeup.set()  # for the pool's status
+            pool.wakeup.set()  # for its status
 
     def release(
         self, turn: SessionTurn, *, uid: str, pod: Pod | None, ran: bool, clean: bool, reported_lost: bool = False

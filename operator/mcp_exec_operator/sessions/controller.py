@@ -130,14 +130,12 @@ class SessionController:
 
     async def _probe(self, record: SessionRecord) -> None:
         """Ask the sandbox for the session's memory. One that does not answer is asked again later."""
-        pod, partition = record.pod, record.partition
+        pod = record.pod
         record.probe_at = monotonic() + _PROBE_SECONDS
         try:
-            if pod is None or partition is None or not pod.address:
+            if pod is None or not pod.address:
                 return
-            connection = self.supervisors.get_connection(
-                namespace=partition.namespace, pod=pod.name, address=pod.address
-            )
+            connection = self.supervisors.get_connection(namespace=record.key[0], pod=pod.name, address=pod.address)
             state = await connection.get_session()
         except SandboxError as error:
             log.info("the sandbox of a session did not answer: %s", error, extra=record.log_fields)

@@ -17,7 +17,6 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.staleness import is_older
 from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pools.partition import Partition
 
 _KEPT_PHASES: Final = (SessionPhase.READY, SessionPhase.BUSY)
 MANAGED: Final = {LABEL_MANAGED_BY: MANAGED_BY}
@@ -50,8 +49,6 @@ class SessionRecord:
     """The status that the API server has, as far as it is known."""
     pod: Pod | None = None
     """The pod that is kept for it."""
-    partition: Partition | None = None
-    """The partition of the pod."""
     end: SessionPhase | None = None
     """Lost or Ended, until an execution reported it or it was reset."""
     reason: SessionReason = SessionReason.NONE
@@ -141,9 +138,9 @@ class SessionRecord:
         self._apply_spec(body)
         self._check_name()
 
-    def start(self, partition: Partition, pod: Pod, *, moment: datetime) -> None:
+    def start(self, pod: Pod, *, moment: datetime) -> None:
         """Begin afresh in a pod."""
-        self.partition, self.pod = partition, pod
+        self.pod = pod
         self.end, self.reason, self.message, self.ended_at = None, SessionReason.NONE, "", None
         self.started_at, self.executions, self.memory_bytes, self.last_used_at = moment, 0, None, None
         self.resets = max(self.resets, self.spec.resets)
@@ -151,7 +148,7 @@ class SessionRecord:
 
     def clear(self) -> Pod | None:
         """Forget the pod. Return it."""
-        pod, self.pod, self.partition = self.pod, None, None
+        pod, self.pod = self.pod, None
         self.started_at = self.memory_bytes = None
         self.end, self.reason, self.message, self.ended_at = None, SessionReason.NONE, "", None
         self.unsettled = False

@@ -16,7 +16,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.staleness import DeletedUids
 from mcp_exec_operator.pods.status import is_over, is_terminating, loss_of
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.shortage import SessionPods
 from mcp_exec_operator.queueing.serial import SerialQueue
@@ -141,7 +141,7 @@ class SessionRegistry:
         self._drop_pod(record)
         self.touch(record.key)
 
-    def withdraw_pool(self, pool: WarmPool) -> None:
+    def withdraw_pool(self, pool: Pool) -> None:
         """End the sessions of a pool that was deleted."""
         for record in self:
             if record.pod is not None and record.pool == (pool.namespace, pool.name):
@@ -159,7 +159,7 @@ class SessionRegistry:
         if stored is None:
             return
         name, uid = stored
-        record.partition, record.pod = self.pools.get(record.pool).adopt(name, uid=uid, now=monotonic())
+        record.pod = self.pools.get(record.pool).pods.adopt(name, uid=uid, now=monotonic())
         record.unsettled = True
         record.probe_at = monotonic()
         self.watch_pod(record)
@@ -189,6 +189,5 @@ class SessionRegistry:
 
     def _drop_pod(self, record: SessionRecord) -> None:
         record.unused_since = self.clock()
-        partition, pod = record.partition, record.clear()
-        if partition is not None and pod is not None:
-            self.pools.retire(self.pools.get((partition.namespace, partition.name)), pod)
+        if (pod := record.clear()) is not None:
+            self.pools.retire(self.pools.get(record.pool), pod)

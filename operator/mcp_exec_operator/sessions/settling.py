@@ -66,13 +66,11 @@ class SessionSettler:
     async def _ask(self, record: SessionRecord) -> tuple[SessionReason, str] | None:
         """Return why the session is lost, or None once its sandbox is idle and has its interpreter."""
         for delay in delays(first=_FIRST_DELAY, last=_LAST_DELAY):
-            pod, partition = record.pod, record.partition
-            if pod is None or partition is None or pod.lost:
+            pod = record.pod
+            if pod is None or pod.lost:
                 return None
             if pod.address:
-                connection = self.supervisors.get_connection(
-                    namespace=partition.namespace, pod=pod.name, address=pod.address
-                )
+                connection = self.supervisors.get_connection(namespace=record.key[0], pod=pod.name, address=pod.address)
                 try:
                     state, uid = await connection.get_execution()
                     if uid is None and state == "idle":

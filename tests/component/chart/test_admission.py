@@ -8,7 +8,7 @@ import pytest
 from celpy.celtypes import BoolType, MapType
 from tests.component.chart.conftest import Object, Render, Rendered
 
-from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_VARIANT_KEY, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
+from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
 from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY, ANNOTATION_REQUEST
 
@@ -73,7 +73,6 @@ def decision(by: str | None, *, id: str = "a-1", choice: str = "Approve") -> Obj
 
 MARKS = [
     {"labels": {LABEL_CALLER: "team-b"}},
-    {"annotations": {ANNOTATION_VARIANT_KEY: "b"}},
     {"annotations": {ANNOTATION_CREATED: "2020-01-01T00:00:00.000000Z"}},
     {"annotations": {ANNOTATION_IDEMPOTENCY: "0" * 64}},
     {"annotations": {ANNOTATION_REQUEST: "r"}},

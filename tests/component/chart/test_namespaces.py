@@ -12,8 +12,6 @@ from tests.component.chart.conftest import CHART, Render, Rendered, complete
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling
 
-VARIANT = {"name": "a", "weight": 1}
-
 
 def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:
     spec = rendered.one("SandboxPool", name, namespace=namespace)["spec"]
@@ -130,9 +128,8 @@ def test_the_releases_own_namespace_is_never_served(render: Render) -> None:
 
 def test_a_pool_without_a_chosen_runtime_is_refused(render: Render) -> None:
     said = "pool default has no runtimeClassName: set pool.runtimeClassName to a RuntimeClass .* or to NodeDefault"
-    for values in ({"pool": {"runtimeClassName": None}}, {"pool": {"runtimeClassName": None, "variants": [VARIANT]}}):
-        with pytest.raises(AssertionError, match=said):
-            render(values)
+    with pytest.raises(AssertionError, match=said):
+        render({"pool": {"runtimeClassName": None}})
     for refused in ("", "Gvisor", "nodedefault/x"):
         with pytest.raises(AssertionError, match="runtimeClassName"):
             render({"pool": {"runtimeClassName": refused}})
@@ -141,11 +138,12 @@ def test_a_pool_without_a_chosen_runtime_is_refused(render: Render) -> None:
         render(extra)
 
 
-def test_variants_that_all_choose_a_runtime_choose_it_for_their_pool(render: Render) -> None:
-    variants = [{**VARIANT, "runtimeClassName": "gvisor"}, {"name": "b", "weight": 2, "runtimeClassName": "kata"}]
-    assert pool(render({"pool": {"runtimeClassName": None, "variants": variants}})).runtime_class_name is None
-    with pytest.raises(AssertionError, match="has no runtimeClassName"):
-        render({"pool": {"runtimeClassName": None, "variants": [variants[0], {"name": "b", "weight": 2}]}})
+def test_variants_of_an_earlier_release_are_refused_by_name(render: Render) -> None:
+    with pytest.raises(AssertionError, match="variants"):
+        render({"pool": {"variants": [{"name": "a", "weight": 1}]}})
+
+
+def test_without_a_pool_no_runtime_is_chosen(render: Render) -> None:
     without = {"pool": {"enabled": False, "runtimeClassName": None}}
     assert render(without).all("SandboxPool") == []
 

@@ -19,11 +19,10 @@ PROMTOOL = shutil.which("promtool")
 pytestmark = pytest.mark.skipif(PROMTOOL is None, reason="needs promtool, which Debian's package `prometheus` has")
 
 POOL = 'namespace="agents",pool="default"'
-DONE = f'{POOL},variant="default"'
-GOOD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Warm",{DONE}}}'
-COLD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Cold",{DONE}}}'
-LOST = f'mcp_exec_executions_total{{phase="Failed",reason="SandboxLost",start="Warm",{DONE}}}'
-WRONG = f'mcp_exec_executions_total{{phase="Failed",reason="UserError",start="Warm",{DONE}}}'
+GOOD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Warm",{POOL}}}'
+COLD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Cold",{POOL}}}'
+LOST = f'mcp_exec_executions_total{{phase="Failed",reason="SandboxLost",start="Warm",{POOL}}}'
+WRONG = f'mcp_exec_executions_total{{phase="Failed",reason="UserError",start="Warm",{POOL}}}'
 QUEUED = 'mcp_exec_execution_stage_seconds_bucket{stage="queued",le="%s"}'
 CALLS = 'mcp_exec_broker_calls_total{server="agents/box",mode="code",outcome="%s"}'
 REQUESTS = 'mcp_exec_gateway_requests_total{route="/v1/executions",method="POST",code="%s"}'
@@ -41,7 +40,6 @@ HEALTHY: dict[str, str] = {
     QUEUED % "+Inf": UP % 100,
     f"mcp_exec_pool_queued{{{POOL}}}": "3x60",
     f'mcp_exec_pod_failures_total{{{POOL},reason="Failed"}}': NEVER,
-    f'mcp_exec_pool_variant_in_rotation{{{POOL},variant="default"}}': "1x60",
     REQUESTS % "200": UP % 100,
     REQUESTS % "503": UP % 1,
     "mcp_exec_resync_failures_total": NEVER,
@@ -64,7 +62,6 @@ FAULTS: dict[str, dict[str, str]] = {
     "McpExecQueueGrows": {f"mcp_exec_pool_queued{{{POOL}}}": "40x60"},
     "McpExecFewWarmHits": {COLD: UP % 60},
     "McpExecPodsFail": {f'mcp_exec_pod_failures_total{{{POOL},reason="Failed"}}': UP % 2},
-    "McpExecVariantEjected": {f'mcp_exec_pool_variant_in_rotation{{{POOL},variant="default"}}': "0x60"},
     "McpExecGatewayErrors": {REQUESTS % "503": UP % 20},
     "McpExecResyncsFail": {"mcp_exec_resync_failures_total": UP % 2},
     "McpExecEventsDropped": {'mcp_exec_events_dropped_total{reason="TooMany"}': UP % 1},

@@ -353,18 +353,6 @@ async def test_a_list_that_is_older_than_a_pods_deletion_does_not_bring_it_back(
             assert (await world.finished(name))["phase"] == "Succeeded"
 
 
-async def test_the_metrics_of_a_removed_variant_end_with_it(world: World, operating: Operating) -> None:
-    variants = [{"name": "stable", "weight": 50}, {"name": "next", "weight": 50}]
-    world.pool(warm={"min": 2}, variants=variants)
-    async with operating() as operator:
-        await world.warm(2)
-        assert _series(operator.metrics.registry, namespace="agents", variant="next")
-        world.merge(SBP, "default", {"metadata": {"generation": 2}, "spec": {"variants": variants[:1]}})
-        await world.until(lambda: [each["name"] for each in world.pool_status()["variants"]] == ["stable"])
-        assert not _series(operator.metrics.registry, namespace="agents", variant="next")
-        assert _series(operator.metrics.registry, namespace="agents", variant="stable")
-
-
 @pytest.mark.parametrize("labels", [{}, {LABEL_POOL: "default"}, {LABEL_MANAGED_BY: MANAGED_BY}])
 async def test_a_pod_without_all_labels_of_a_pool_is_neither_counted_nor_deleted(
     world: World, operating: Operating, labels: dict[str, str]

@@ -7,9 +7,9 @@ import pytest
 from tests.component.operator.conftest import Operator
 from tests.support.api_server import Fault
 from tests.support.until import until
-from tests.support.world import EVENTS, NAMESPACE, World
+from tests.support.world import EVENTS, NAMESPACE, PODS, SBP, World
 
-from mcp_exec_api.constants import ROLLOUTS
+from mcp_exec_api.constants import LABEL_POOL, ROLLOUTS
 from mcp_exec_api.rollouts.guard import GuardMetric
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ArmMeasures
@@ -252,3 +252,80 @@ async def test_a_status_of_a_newer_operator_is_left_as_it_is(world: World, opera
         await reached(world, stage="team")
         assert world.collections[XRO]["newer"]["status"] == newer
         assert operator.writes()["rollout-status"] == 1
+
+
+POOLS = [{"name": "stable", "pool": "default"}, {"name": "next", "pool": "next"}]
+STARTS = {"name": "starts", "metric": "startFailures", "threshold": 2}
+FAULTS = {"name": "faults", "metric": "faultRate", "threshold": 0.1, "compareTo": "Control", "minSamples": 10}
+
+
+def put_pools(world: World, **spec: Any) -> None:
+    """Two pools, and a rollout between them that gives half of the units the second one."""
+    for name in ("default", "next"):
+        given = {"image": name, "warm": {"min": 2}} | spec
+        world.put(SBP, {"metadata": {"name": name, "generation": 1}, "spec": given})
+    everybody = {"name": "all", "percent": 100, "manual": True}
+    put(world, everybody, arms=POOLS, control="stable", guards=[STARTS, FAULTS])
+
+
+async def fail_pods(world: World, fail: Callable[[str], Any], done: Callable[[], bool]) -> None:
+    """Start the pods of `default`, and let those of `next` fail, until that is enough."""
+    seen: set[str] = set()
+    while not done():
+        await world.until(lambda: done() or world.pods().keys() - seen)
+        for name in sorted(world.pods().keys() - seen):
+            seen.add(name)
+            if world.pods()[name]["metadata"]["labels"][LABEL_POOL] == "next":
+                fail(name)
+            else:
+                await world.start_pod(name)
+
+
+@pytest.mark.parametrize("problem", ["ended", "no image"])
+async def test_a_pool_whose_pods_do_not_start_is_left_by_a_rollback_which_a_new_operator_keeps(
+    world: World, operating: Operating, problem: str
+) -> None:
+    states = {
+        "ended": {"terminated": {"exitCode": 1, "reason": "Error"}},
+        "no image": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+    }
+    phase = "Failed" if problem == "ended" else "Pending"
+
+    def fail(name: str) -> None:
+        world.merge(PODS, name, {"status": {"phase": phase, "containerStatuses": [{"state": states[problem]}]}})
+
+    world.start_pods = False
+    put_pools(world, warm={"min": 3})
+    async with operating():
+        await fail_pods(world, fail, lambda: status(world).get("phase") == "RolledBack")
+        assert "3 consecutive pods of the pool of arm next did not become ready" in status(world)["message"]
+        assert status(world)["guard"] == "startFailures Violated"
+        await world.until(lambda: ("Warning", "RolledBack") in events(world))
+    async with operating():
+        await world.warm(3)
+        assert status(world)["phase"] == "RolledBack"
+
+
+async def test_a_pool_whose_runs_end_by_its_fault_is_left_by_a_rollback(world: World, operating: Operating) -> None:
+    put_pools(world)
+    async with operating():
+        await reached(world, stage="all", phase="Progressing")
+        for pool, code in (("default", "raise UserError"), ("next", "raise RunnerDied")):
+            for index in range(10):
+                world.execution(f"{pool}-{index}", code, poolRef={"name": pool})
+        for pool in ("default", "next"):
+            for index in range(10):
+                await world.finished(f"{pool}-{index}")
+        await reached(world, phase="RolledBack", guard="faultRate Violated")
+        assert "faultRate of arm next is 1 in 10 samples" in status(world)["message"]
+
+
+async def test_pools_that_fail_alike_are_no_reason_for_a_rollback(world: World, operating: Operating) -> None:
+    put_pools(world)
+    async with operating():
+        for pool in ("default", "next"):
+            for index in range(10):
+                world.execution(f"{pool}-{index}", "raise RunnerDied", poolRef={"name": pool})
+                await world.finished(f"{pool}-{index}")
+        await world.until(lambda: [each["state"] for each in status(world).get("guards", ())] == ["OK", "OK"])
+        assert status(world)["phase"] == "Progressing"

@@ -148,23 +148,6 @@ def test_a_cel_rule_keeps_the_slow_window_no_shorter_than_the_fast_one() -> None
     assert not holds(one["rule"], new=windows | {"slowWindowSeconds": 9}, old=windows)
 
 
-@pytest.mark.parametrize(
-    ("weights", "expected"),
-    [
-        ([], [True, True]),
-        ([("a", 1), ("b", 0)], [True, True]),
-        ([("a", 0), ("b", 0)], [False, True]),
-        ([("a", 1), ("a", 2)], [True, False]),
-    ],
-)
-def test_cel_rules_keep_variants_apart_and_one_of_them_used(
-    weights: list[tuple[str, int]], expected: list[bool]
-) -> None:
-    rules = schema_of("sandboxpools", "spec")["properties"]["variants"]["x-kubernetes-validations"]
-    variants = [{"name": name, "weight": weight} for name, weight in weights]
-    assert [holds(each["rule"], new=variants, old=[]) for each in rules] == expected
-
-
 def test_an_object_that_nobody_has_seen_says_so() -> None:
     for plural, status in (
         ("codeexecutions", CodeExecutionStatus),

@@ -44,8 +44,8 @@ def test_a_field_of_a_field_is_looked_for_there_and_hidden_ones_are_not_named() 
     assert found["limits.outputbyte"].startswith("unknown field; did you mean outputBytes?")
     assert found["language"].startswith("unknown field; allowed: ")
     assert "approvals" not in found["language"]
-    variants = errors(SandboxPoolSpec, {"image": "i", "variants": [{"name": "a", "WEIGHT": 1}]})
-    assert variants["variants.0.WEIGHT"].startswith("unknown field; did you mean weight?")
+    tolerations = errors(SandboxPoolSpec, {"image": "i", "tolerations": [{"key": "a", "EFFECT": "NoExecute"}]})
+    assert tolerations["tolerations.0.EFFECT"].startswith("unknown field; did you mean effect?")
 
 
 def test_a_pattern_is_explained_in_words() -> None:

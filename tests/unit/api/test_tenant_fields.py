@@ -52,8 +52,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "sandboxpools": {
         "imagePullPolicy resources.* workspaceSize workspaceMedium warm.* scaling.* reuse.* onEmpty codeCheck.*": OWN,
         "maxProcesses maxTimeoutSeconds maxPods maxQueued maxIdleAgeSeconds logOutput preimport[]": OWN,
-        "variants[].name variants[].weight variants[].resources.*": OWN,
-        "image runtimeClassName priorityClassName variants[].image variants[].runtimeClassName": CLUSTER,
+        "image runtimeClassName priorityClassName": CLUSTER,
         "nodeSelector{} tolerations[].* affinity": CLUSTER,
         "imagePullSecrets[].name": OWN_POD,
         "template.metadata.* template.spec": TEMPLATE,

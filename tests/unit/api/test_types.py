@@ -179,30 +179,6 @@ def test_a_pool_with_contradictory_scaling_is_refused(spec: dict[str, Any], mess
 
 
 @pytest.mark.parametrize(
-    ("variants", "message"),
-    [
-        ([{"name": "a", "weight": 0}], "all weights are 0"),
-        ([{"name": "a", "weight": 1}, {"name": "a", "weight": 1}], "used more than once: a"),
-        ([{"name": "a", "weight": 101}], "less than or equal to 100"),
-        ([{"name": f"v{index}", "weight": 1} for index in range(9)], "at most 8 items"),
-        ([{"name": "a", "weight": 1, "onEmpty": "Wait"}], "unknown field"),
-    ],
-)
-def test_contradictory_variants_are_refused(variants: list[dict[str, Any]], message: str) -> None:
-    with pytest.raises(ValidationError) as refusal:
-        SandboxPoolSpec.model_validate({"image": "i", "variants": variants})
-    assert message in field_errors(refusal.value)[0].message
-
-
-def test_a_variant_inherits_unset_fields_from_the_pool() -> None:
-    variant = {"name": "a", "weight": 1, "runtimeClassName": "gvisor", "resources": {"limits": {"memory": "1Gi"}}}
-    pool = SandboxPoolSpec.model_validate({"image": "i", "maxProcesses": 9, "variants": [variant]})
-    spec = pool.build_variant_spec(pool.variants[0])
-    assert (spec.image, spec.max_processes, spec.runtime_class_name) == ("i", 9, "gvisor")
-    assert (spec.resources.limits.memory, spec.resources.limits.cpu, spec.variants) == ("1Gi", "1", [])
-
-
-@pytest.mark.parametrize(
     ("warm", "most", "follows"),
     [({}, 3, False), ({"max": 9}, 9, True), ({"min": 0, "max": 1}, 1, True), ({"min": 9, "max": 4}, 9, False)],
 )

@@ -1,13 +1,12 @@
-"""What a pool offers: the smallest limits of its pods, as the operator creates them."""
+"""What a pool offers: the limits of its pods, as the operator creates them."""
 
 from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.pools.capacity import read_limits, read_runtime
+from mcp_exec_gateway.pools.capacity import read_limits
 
 GIB = 2**30
-SMALL = {"limits": {"memory": "1Gi", "cpu": "500m"}}
 LARGE = {"limits": {"memory": "4Gi", "cpu": "2"}}
 
 
@@ -22,8 +21,7 @@ def template(memory: str) -> dict[str, Any]:
     [
         ({}, GIB // 2, 1.0),
         ({"resources": {"limits": {"memory": "2Gi"}}}, 2 * GIB, 1.0),
-        ({"resources": LARGE, "variants": [{"weight": 1, "resources": SMALL}, {"weight": 9}]}, GIB, 0.5),
-        ({"resources": LARGE, "variants": [{"weight": 0, "resources": SMALL}, {"weight": 9}]}, 4 * GIB, 2.0),
+        ({"resources": LARGE}, 4 * GIB, 2.0),
         ({"resources": LARGE, "template": template("3Gi")}, 3 * GIB, 2.0),
         ({"resources": {"limits": {"memory": "much"}}}, None, None),
         ({"template": template("much")}, None, None),
@@ -31,13 +29,5 @@ def template(memory: str) -> dict[str, Any]:
         ({"template": {"spec": [1]}}, GIB // 2, 1.0),
     ],
 )
-def test_limits_are_the_smallest_of_the_pods(spec: dict[str, Any], memory: int | None, cpus: float | None) -> None:
+def test_limits_are_those_of_the_pods(spec: dict[str, Any], memory: int | None, cpus: float | None) -> None:
     assert read_limits(spec) == (memory, cpus)
-
-
-def test_a_runtime_is_one_that_all_pods_have() -> None:
-    assert read_runtime({"runtimeClassName": "gvisor"}) == "gvisor"
-    assert read_runtime({}) is None
-    variants = [{"weight": 1, "runtimeClassName": "kata"}, {"weight": 1}]
-    assert read_runtime({"runtimeClassName": "gvisor", "variants": variants}) is None
-    assert read_runtime({"runtimeClassName": "kata", "variants": variants}) == "kata"

@@ -1,4 +1,4 @@
-"""Libraries of pools: what all variants have, and what other pools of the namespace have."""
+"""Libraries of pools, and what other pools of the namespace have."""
 
 from typing import Any
 
@@ -14,17 +14,8 @@ def image(python: str = "3.11.2", **versions: str) -> SandboxLibraries:
 
 def pool(name: str, namespace: NamespaceLibraries, libraries: SandboxLibraries) -> PoolLibraries:
     made = PoolLibraries(pool=name, namespace=namespace)
-    made.add(libraries, template="a", templates=["a"])
+    made.set(libraries, template="a")
     return made
-
-
-def test_a_pool_has_what_all_of_its_variants_have() -> None:
-    libraries = PoolLibraries(pool="p")
-    libraries.add(image(pandas="2.2", numpy="2.0", scipy="1.14"), template="a", templates=["a", "b"])
-    libraries.add(image("3.13.5", pandas="2.3", numpy="2.0", polars="1.0"), template="b", templates=["a", "b"])
-    assert libraries.current == image(pandas="2.2 or 2.3", numpy="2.0")
-    libraries.add(image("3.13.5", pandas="2.3"), template="b", templates=["b"])
-    assert libraries.current == image("3.13.5", pandas="2.3")
 
 
 def test_hints_name_each_pool_that_has_what_is_missing() -> None:
@@ -41,7 +32,7 @@ def test_hints_change_when_a_pool_changes_or_goes() -> None:
     plain, data = pool("default", namespace, image()), pool("data", namespace, image(pandas="2.3"))
     assert plain.find_missing("a") == {"pandas": [["data", "2.3"]]}
     assert plain.find_missing("a") is plain.find_missing("a")
-    data.add(image(pandas="3.0"), template="b", templates=["b"])
+    data.set(image(pandas="3.0"), template="b")
     assert plain.find_missing("a") == {"pandas": [["data", "3.0"]]}
     data.clear()
     assert plain.find_missing("a") == {}

@@ -66,7 +66,7 @@ def test_the_policies_that_are_kept_are_bounded() -> None:
     policies = NamespacePolicies()
     for number in range(1000):
         policies.observe(policy(f"p{number:04}", ingress=[{}]), deleted=False)
-    assert len(policies.find([LABELS])) == 256
+    assert len(policies.find(LABELS)) == 256
     policies.observe(policy("p0000"), deleted=False)
     policies.observe(policy("p0001", ingress=[{}]), deleted=True)
-    assert len(policies.find([LABELS])) == 254
+    assert len(policies.find(LABELS)) == 254

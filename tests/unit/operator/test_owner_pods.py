@@ -11,7 +11,7 @@ from tests.unit.operator.test_pool import make_ready, plan, pool
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.owner import Owner
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reuse import OwnerShares, max_idle_pods
 from mcp_exec_operator.queueing.wait_queue import Waiter
 
@@ -19,48 +19,48 @@ REUSE = {"scope": "Owner", "maxUses": 10}
 ALICE, BOB, CAROL, EVE = (Owner(namespace="agents", caller=name) for name in ("alice", "bob", "carol", "eve"))
 
 
-def reusing(**spec: Any) -> WarmPool:
+def reusing(**spec: Any) -> Pool:
     return pool(**{"warm": {"min": 0}, "reuse": REUSE, **spec})
 
 
-def use(made: WarmPool, owner: Owner, name: str) -> Pod:
+def use(made: Pool, owner: Owner, name: str) -> Pod:
     """Bind a new pod of that name to an execution of the owner."""
     make_ready(made, name)
-    pod = made.base.take(owner)
+    pod = made.take(owner)
     assert pod is not None
-    pod.template = made.base.template_hash
+    pod.template = made.template_hash
     pod.owner, pod.caller, pod.uses, pod.owned_since = owner.digest, owner.caller, 1, made.clock()
     return pod
 
 
-def join(made: WarmPool, owner: Owner, **options: Any) -> Waiter:
-    return made.wait(made.base, caller=owner.caller, owner=owner, **options)
+def join(made: Pool, owner: Owner, **options: Any) -> Waiter:
+    return made.wait(caller=owner.caller, owner=owner, **options)
 
 
 async def test_an_owner_takes_the_pod_that_it_used_last() -> None:
     made = reusing()
     pods = [use(made, ALICE, f"p{number}") for number in range(3)]
     for pod in pods:
-        assert made.base.give_back(pod)
+        assert made.give_back(pod)
     make_ready(made, "fresh")
-    assert [made.base.take(ALICE) for _ in range(4)] == [*reversed(pods), made.pod("fresh")]
+    assert [made.take(ALICE) for _ in range(4)] == [*reversed(pods), made.pods.get("fresh")]
 
 
 async def test_without_an_owner_only_an_unused_pod_is_taken() -> None:
     made = reusing()
-    made.base.give_back(use(made, ALICE, "p1"))
-    assert made.base.take() is None
-    assert made.base.take(BOB) is None
+    made.give_back(use(made, ALICE, "p1"))
+    assert made.take() is None
+    assert made.take(BOB) is None
 
 
 async def test_a_given_back_pod_serves_the_next_execution_of_its_owner_and_nobody_else() -> None:
     made = reusing()
     pod = use(made, ALICE, "p1")
     bob, first, second = join(made, BOB), join(made, ALICE), join(made, ALICE, priority=Priority.HIGH)
-    assert made.base.give_back(pod)
+    assert made.give_back(pod)
     assert second.future.result() is pod
     assert not first.future.done()
-    assert made.base.give_back(pod)
+    assert made.give_back(pod)
     assert first.future.result() is pod
     assert not bob.future.done()
     make_ready(made, "fresh")
@@ -71,11 +71,11 @@ async def test_a_given_back_pod_serves_the_next_execution_of_its_owner_and_nobod
 async def test_an_unused_pod_of_an_owner_goes_back_to_it() -> None:
     made = reusing()
     pod = use(made, ALICE, "p1")
-    made.base.release(pod)
+    made.release(pod)
     assert pod.state is PodState.OWNED
     waiter = join(made, ALICE)
-    assert made.base.take(ALICE) is pod
-    made.base.release(pod)
+    assert made.take(ALICE) is pod
+    made.release(pod)
     assert waiter.future.result() is pod
 
 
@@ -86,7 +86,7 @@ async def test_no_priority_of_an_owner_starves_by_its_own_pods(priority: Priorit
     waiter = join(made, ALICE, priority=priority)
     for served in range(30):  # noqa: B007
         join(made, ALICE, priority=Priority.HIGH)
-        made.base.give_back(pod)
+        made.give_back(pod)
         if waiter.future.done():
             break
     assert served < 12
@@ -97,7 +97,7 @@ async def test_others_get_the_place_of_an_owner_above_its_share_and_no_more() ->
     pods = [use(made, ALICE, f"p{number}") for number in range(4)]
     alice = [join(made, ALICE) for _ in range(8)]
     bob = [join(made, BOB) for _ in range(8)]
-    kept = [made.base.give_back(pod) for pod in pods]
+    kept = [made.give_back(pod) for pod in pods]
     # two of four places are each one's share
     assert kept == [False, False, True, True]
     assert [waiter.future.done() for waiter in alice[:3]] == [True, True, False]
@@ -109,7 +109,7 @@ async def test_a_pod_that_an_earlier_operator_left_serves_its_waiting_owner_in_a
     pod = use(made, ALICE, "p1")
     pod.caller = ""  # unknown
     waiter = join(made, ALICE)
-    assert made.base.give_back(pod)
+    assert made.give_back(pod)
     assert waiter.future.result() is pod
 
 
@@ -121,7 +121,7 @@ async def test_users_of_one_caller_share_what_the_caller_may_have() -> None:
         for _ in range(8):
             join(made, owner)
     # one of four places is left for each user of the caller, who shares them with another caller
-    assert [made.base.give_back(pod) for pod in pods] == [False, False, False, True]
+    assert [made.give_back(pod) for pod in pods] == [False, False, False, True]
 
 
 async def test_a_higher_priority_of_others_comes_first_in_a_full_pool() -> None:
@@ -129,28 +129,28 @@ async def test_a_higher_priority_of_others_comes_first_in_a_full_pool() -> None:
     pod = use(made, ALICE, "p1")
     join(made, ALICE, priority=Priority.LOW)
     join(made, BOB, priority=Priority.HIGH)
-    assert not made.base.give_back(pod)
+    assert not made.give_back(pod)
 
 
 async def test_an_idle_pod_is_evicted_for_others_in_a_full_pool_the_oldest_first() -> None:
     times = iter(range(1000))
     made = reusing(maxPods=3)
-    made.clock = made.base.clock = lambda: float(next(times))
+    made.clock = lambda: float(next(times))
     pods = [use(made, owner, f"p{number}") for number, owner in enumerate((ALICE, BOB, CAROL))]
     for pod in pods:
         pod.owned_since = 0.0
-        assert made.base.give_back(pod)
+        assert made.give_back(pod)
     assert plan(made, now=made.clock()).delete == ()
     join(made, EVE)
     assert plan(made, now=made.clock()).delete == (pods[0],)
-    made.base.pods.retire(pods[0])
+    made.pods.retire(pods[0])
     assert plan(made, now=made.clock()).delete == ()
 
 
 async def test_idle_pods_do_not_take_the_places_of_warm_ones() -> None:
     made = reusing(maxPods=2, warm={"min": 2})
     pod = use(made, ALICE, "p1")
-    assert made.base.give_back(pod)
+    assert made.give_back(pod)
     assert plan(made, now=made.clock()).delete == (pod,)
 
 
@@ -158,7 +158,7 @@ async def test_one_owner_keeps_half_of_a_pool_at_most() -> None:
     made = reusing(maxPods=6)
     pods = [use(made, ALICE, f"p{number}") for number in range(5)]
     assert made.spec is not None
-    assert [made.base.give_back(pod) for pod in pods] == [True] * 3 + [False] * 2
+    assert [made.give_back(pod) for pod in pods] == [True] * 3 + [False] * 2
     assert max_idle_pods(made.spec) == 3
 
 
@@ -178,33 +178,33 @@ async def test_limits_end_the_life_of_a_pod(change: dict[str, Any], reason: str)
     pod.owned_since = 0.0
     for name, value in change.items():
         setattr(pod, name, value)
-    made.base.clock = lambda: 1.0
-    assert made.base.reuse.reason_to_end(pod, now=1.0) == reason
-    assert made.base.give_back(pod) is not bool(reason)
+    made.clock = lambda: 1.0
+    assert made.reuse.reason_to_end(pod, now=1.0) == reason
+    assert made.give_back(pod) is not bool(reason)
 
 
 async def test_a_pool_that_stops_to_reuse_ends_its_idle_pods() -> None:
     made = reusing()
     pod = use(made, ALICE, "p1")
-    made.base.give_back(pod)
+    made.give_back(pod)
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i"}})
-    assert made.base.pods_to_end(made.clock()) == [pod]
+    assert made.pods_to_end(made.clock()) == [pod]
 
 
 async def test_a_lost_idle_pod_is_not_taken_and_ends() -> None:
     made = reusing()
     pod = use(made, ALICE, "p1")
-    made.base.give_back(pod)
-    made.base.pods.observe(item("p1", phase="Failed"), now=0)
-    assert made.base.take(ALICE) is None
-    assert made.base.pods_to_end(made.clock()) == [pod]
+    made.give_back(pod)
+    made.pods.observe(item("p1", phase="Failed"), now=0)
+    assert made.take(ALICE) is None
+    assert made.pods_to_end(made.clock()) == [pod]
 
 
-def watched(**spec: Any) -> tuple[WarmPool, list[float]]:
+def watched(**spec: Any) -> tuple[Pool, list[float]]:
     """Return a pool that reuses pods, and its clock."""
     times = [100.0]
     made = reusing(**spec)
-    made.clock = made.base.clock = lambda: times[0]
+    made.clock = lambda: times[0]
     return made, times
 
 
@@ -213,10 +213,10 @@ async def test_no_pod_is_created_for_an_owner_whose_pod_comes_back_at_once() -> 
     use(made, ALICE, "p1")
     join(made, ALICE)
     assert plan(made, times[0]).create == 0
-    assert made.base.unserved.until == 100.25
+    assert made.unserved.until == 100.25
     bob = join(made, BOB)
     assert plan(made, times[0]).create == 1
-    made.base.leave(bob)
+    made.leave(bob)
     times[0] += 0.25  # it runs for longer than a pod may take that comes back soon
     assert plan(made, times[0]).create == 1
 
@@ -231,7 +231,7 @@ async def test_pods_are_created_for_what_the_pods_of_an_owner_cannot_serve_soon(
         times[0] += 0.05
         join(made, ALICE)
         pod.uses = 1
-        assert made.base.give_back(pod)
+        assert made.give_back(pod)
     assert plan(made, times[0]).create == 1
 
 
@@ -239,8 +239,8 @@ async def test_no_execution_waits_for_pods_that_are_usually_busy_for_long() -> N
     made, times = watched()
     pod = use(made, ALICE, "p1")
     times[0] += 10
-    assert made.base.give_back(pod)
-    assert made.base.take(ALICE) is pod
+    assert made.give_back(pod)
+    assert made.take(ALICE) is pod
     join(made, ALICE)
     assert plan(made, times[0]).create == 1
 
@@ -256,9 +256,9 @@ async def test_pods_that_start_are_kept_while_executions_wait_for_pods_that_come
     made, times = watched()
     pod = use(made, ALICE, "p1")
     first, second = join(made, ALICE), join(made, ALICE)
-    made.base.pods.add_expectation("p2", template=made.base.template_hash, now=times[0])
-    made.base.pods.confirm_created("p2", uid="p2", now=times[0])
-    assert made.base.give_back(pod)
+    made.pods.add_expectation("p2", template=made.template_hash, now=times[0])
+    made.pods.confirm_created("p2", uid="p2", now=times[0])
+    assert made.give_back(pod)
     assert (first.future.done(), second.future.done()) == (True, False)
     assert plan(made, times[0]).delete == ()
 
@@ -270,7 +270,7 @@ async def test_executions_that_wait_for_pods_of_their_owner_are_no_demand_for_ne
         join(made, ALICE)
         times[0] += 0.02
         pod.uses = 1
-        assert made.base.give_back(pod)
+        assert made.give_back(pod)
     measured = made.autoscaler.demand.measure(times[0])
     assert (measured.rate, measured.reuse_rate) == (0.1, 1.0)  # the first one only
     plan(made, times[0])
@@ -282,14 +282,14 @@ async def test_an_idle_pod_gives_way_before_a_new_owner_waits() -> None:
     pods = [use(made, owner, f"p{number}") for number, owner in enumerate((ALICE, BOB, CAROL))]
     for pod in pods:
         times[0] += 1
-        assert made.base.give_back(pod)
+        assert made.give_back(pod)
     assert plan(made, times[0]).delete == (), "owners that take turns keep their pods"
     times[0] += 58
     assert plan(made, times[0]).delete == (pods[0],)
-    made.base.pods.retire(pods[0])
+    made.pods.retire(pods[0])
     times[0] += 60
     assert plan(made, times[0]).delete == (), "one place is enough"
-    made.base.pods.forget("p0")
+    made.pods.forget("p0")
     join(made, EVE)
     assert plan(made, times[0]).create == 1
     assert plan(made, times[0]).delete == ()
@@ -298,7 +298,7 @@ async def test_an_idle_pod_gives_way_before_a_new_owner_waits() -> None:
 async def test_the_only_idle_pod_of_a_full_pool_is_kept() -> None:
     made, times = watched(maxPods=1)
     pod = use(made, ALICE, "p1")
-    assert made.base.give_back(pod)
+    assert made.give_back(pod)
     times[0] += 100
     assert plan(made, times[0]).delete == ()
 

@@ -16,32 +16,31 @@ from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
 from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.status_writer import PoolStatusWriter
 from mcp_exec_operator.queueing.wait_queue import Waiter
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, excess_pods, pods_to_create
 
 
-def pool(**spec: Any) -> WarmPool:
-    made = WarmPool(namespace="agents", name="default")
+def pool(**spec: Any) -> Pool:
+    made = Pool(namespace="agents", name="default")
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 2}, **spec}})
     made.isolated = True
     return made
 
 
-def make_ready(made: WarmPool, *names: str) -> None:
+def make_ready(made: Pool, *names: str) -> None:
     for name in names:
-        made.base.pods.observe(item(name), now=0)
-        made.base.mark_ready(name)
+        made.pods.observe(item(name), now=0)
+        made.mark_ready(name)
 
 
-def join(made: WarmPool, **options: Any) -> Waiter:
-    return made.wait(made.base, **options)
+def join(made: Pool, **options: Any) -> Waiter:
+    return made.wait(**options)
 
 
-def plan(made: WarmPool, now: float) -> PodPlan:
-    made.rebalance(now)
-    return made.plan_pods(made.base, now=now, max_create=5000)
+def plan(made: Pool, now: float) -> PodPlan:
+    return made.plan_pods(now=now, max_create=5000)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +88,14 @@ async def test_pods_go_to_who_waits_in_their_order() -> None:
 async def test_who_comes_later_does_not_overtake_who_waits() -> None:
     made = pool()
     join(made)
-    assert made.base.take() is None
+    assert made.take() is None
 
 
 async def test_the_pod_of_one_that_leaves_goes_to_the_next() -> None:
     made = pool()
     first, second = join(made), join(made)
     make_ready(made, "a")
-    made.base.leave(first)
+    made.leave(first)
     assert second.future.result().name == "a"
 
 
@@ -118,7 +117,7 @@ async def test_no_pod_is_asked_for_without_isolation_or_during_a_pause() -> None
     made.isolated = False
     assert plan(made, 100.0).create == 0
     made.isolated = True
-    made.base.create_backoff.fail(100.0)
+    made.create_backoff.fail(100.0)
     assert (plan(made, 100.5).create, plan(made, 101.5).create) == (0, 1)
 
 
@@ -138,35 +137,35 @@ def test_a_pod_of_an_older_template_is_ended_when_another_is_warm_in_its_place()
     made = pool()
     make_ready(made, "a", "b")
     made.refill_now()
-    found, partition = plan(made, 100.0), made.base
+    found = plan(made, 100.0)
     assert (found.delete, found.create) == ((), 1)
-    partition.pods.add_expectation("c", template=partition.template_hash, now=100.0)
-    partition.pods.observe(item("c", template=partition.template_hash), now=100.0)
+    made.pods.add_expectation("c", template=made.template_hash, now=100.0)
+    made.pods.observe(item("c", template=made.template_hash), now=100.0)
     assert plan(made, 101.0).delete == ()
-    partition.mark_ready("c")
+    made.mark_ready("c")
     made.refill_now()
     found = plan(made, 102.0)
     assert ([pod.name for pod in found.delete], found.create) == (["a"], 1)
-    partition.pods.retire(found.delete[0])
+    made.pods.retire(found.delete[0])
     found = plan(made, 102.0)
     assert (found.delete, found.create) == ((), 1)
 
 
 def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
     made = pool()
-    made.base.pods.observe(item("a"), now=100.0)
+    made.pods.observe(item("a"), now=100.0)
     assert [pod.name for pod in plan(made, 100.0).delete] == ["a"]
 
 
 def test_a_pool_tells_that_it_does_not_exist() -> None:
-    missing = WarmPool(namespace="agents", name="x")
-    assert missing.explain_shortage(missing.base).reason == "PoolNotFound"
+    missing = Pool(namespace="agents", name="x")
+    assert missing.explain_shortage().reason == "PoolNotFound"
 
 
 @pytest.mark.parametrize("spec", [{"image": ""}, {"warm": {"min": -1}}, {"resources": {"limits": {"memory": "lots"}}}])
 def test_a_pool_tells_what_is_wrong_with_its_spec(spec: dict[str, Any]) -> None:
     made = pool(**spec)
-    problem = made.explain_shortage(made.base)
+    problem = made.explain_shortage()
     assert problem.reason == "PoolUnavailable"
     assert next(iter(spec)) in problem.message
 
@@ -176,7 +175,7 @@ def test_a_pool_tells_what_is_wrong_with_its_spec(spec: dict[str, Any]) -> None:
 )
 def test_a_template_of_the_wrong_shape_harms_nothing(container: dict[str, Any]) -> None:
     made = pool(template={"spec": {"containers": [{"name": "sandbox", **container}, 7], "volumes": [7, {"name": {}}]}})
-    assert made.spec is not None or made.explain_shortage(made.base).reason == "PoolUnavailable"
+    assert made.spec is not None or made.explain_shortage().reason == "PoolUnavailable"
 
 
 def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:

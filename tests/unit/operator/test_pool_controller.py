@@ -16,7 +16,8 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_operator.scaling.plan import PodPlan
 
 
 @dataclass
@@ -45,27 +46,27 @@ class NoEvents:
 
 
 @dataclass(kw_only=True, eq=False)
-class BusyPool(WarmPool):
+class BusyPool(Pool):
     """A pool that something happens to all the time."""
 
     reconciles: int = 0
     tenth: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def rebalance(self, now: float) -> None:
-        super().rebalance(now)
+    def plan_pods(self, *, now: float, max_create: int) -> PodPlan:
         self.reconciles += 1
         self.wakeup.set()
         if self.reconciles == 10:
             self.tenth.set()
+        return super().plan_pods(now=now, max_create=max_create)
 
 
 async def test_events_that_cannot_be_read_are_not_asked_for_at_each_reconcile() -> None:
     pool, api, tasks = BusyPool(namespace="agents", name="default"), NoEvents(), TaskRegistry()
     pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 1}}})
-    slow = item("slow", template=pool.base.template_hash)
+    slow = item("slow", template=pool.template_hash)
     slow["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     slow["status"].pop("podIP", None)
-    pool.base.pods.observe(slow, now=0)
+    pool.pods.observe(slow, now=0)
     tasks.spawn(control(pool, api, tasks).run(), name="pool")
     await asyncio.wait_for(pool.tenth.wait(), 30)
     await tasks.close()
@@ -108,7 +109,7 @@ async def test_a_pool_that_is_created_again_while_its_policy_is_verified_is_not_
     assert pool.isolated
 
 
-def control(pool: WarmPool, api: NoEvents, tasks: TaskRegistry) -> PoolController:
+def control(pool: Pool, api: NoEvents, tasks: TaskRegistry) -> PoolController:
     return PoolController(
         pool=pool,
         api=cast(OperatorApi, api),

@@ -9,7 +9,7 @@ from tests.unit.operator.test_pool import join, plan
 
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_operator.pods.cache import PodState
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.status import build_status, find_condition
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan
 
@@ -22,41 +22,41 @@ class Clock:
         return self.now
 
 
-def pool(clock: Clock, **spec: Any) -> WarmPool:
-    made = WarmPool(namespace="agents", name="default", clock=clock)
+def pool(clock: Clock, **spec: Any) -> Pool:
+    made = Pool(namespace="agents", name="default", clock=clock)
     given = {"image": "i", "warm": {"min": 1, "max": 20}, "scaling": {"headroom": 1, "stableSeconds": 60}} | spec
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": given})
     made.isolated = True
     return made
 
 
-def turn(made: WarmPool, clock: Clock) -> int:
+def turn(made: Pool, clock: Clock) -> int:
     """Reconcile once, as the controller does. Return the number of created pods, after the delay of a refill."""
     created = _delete_excess(made, plan(made, clock.now)).create
     if not created:
         clock.now += REFILL_DELAY_SECONDS
         created = _delete_excess(made, plan(made, clock.now)).create
     for index in range(created):
-        made.base.pods.add_expectation(f"p{clock.now}-{index}", template=made.base.template_hash, now=clock.now)
+        made.pods.add_expectation(f"p{clock.now}-{index}", template=made.template_hash, now=clock.now)
     return created
 
 
-def _delete_excess(made: WarmPool, found: PodPlan) -> PodPlan:
+def _delete_excess(made: Pool, found: PodPlan) -> PodPlan:
     for pod in found.delete:
-        made.base.pods.retire(pod)
-        made.base.pods.forget(pod.name)
+        made.pods.retire(pod)
+        made.pods.forget(pod.name)
     return found
 
 
-def start(made: WarmPool, clock: Clock, *, after: float) -> None:
+def start(made: Pool, clock: Clock, *, after: float) -> None:
     clock.now += after
-    for pod in made.base.pods.all(PodState.CREATING):
-        made.base.pods.observe(item(pod.name, template=made.base.template_hash), now=clock.now)
-        made.base.mark_ready(pod.name)
+    for pod in made.pods.all(PodState.CREATING):
+        made.pods.observe(item(pod.name, template=made.template_hash), now=clock.now)
+        made.mark_ready(pod.name)
 
 
-def status(made: WarmPool, clock: Clock) -> SandboxPoolStatus:
-    made.base.update_lacking(clock.now)
+def status(made: Pool, clock: Clock) -> SandboxPoolStatus:
+    made.update_lacking(clock.now)
     return build_status(made, moment=datetime(2026, 11, 22, tzinfo=UTC), now=clock.now)
 
 
@@ -65,7 +65,7 @@ async def test_a_pool_grows_with_its_demand_and_shrinks_after_it() -> None:
     made = pool(clock)
     assert turn(made, clock) == 1
     start(made, clock, after=4)
-    assert made.base.take() is not None
+    assert made.take() is not None
     for _ in range(19):
         join(made)
     # 20 in 10 s and 4 s to start
@@ -74,7 +74,7 @@ async def test_a_pool_grows_with_its_demand_and_shrinks_after_it() -> None:
     assert made.desired == 20
     assert turn(made, clock) == 0
     start(made, clock, after=4)
-    assert not made.queued
+    assert not len(made.queue)
     # one more was made than waited, and pods were seen to take 4.2 s
     assert turn(made, clock) == 9
     start(made, clock, after=4)
@@ -116,27 +116,11 @@ async def test_refill_is_bounded_and_never_holds_up_who_waits(on_empty: str) -> 
     assert turn(made, clock) == 1
 
 
-async def test_variants_take_turns_in_a_refill_that_is_too_slow_for_all() -> None:
-    clock = Clock()
-    variants = [{"name": "a", "weight": 1}, {"name": "b", "weight": 1}]
-    scaling = {"refillPerSecond": 1, "refillBurst": 1}
-    made = pool(clock, warm={"min": 100}, maxPods=200, scaling=scaling, variants=variants)
-    made.refill_now()
-    turns = []
-    for _ in range(6):
-        made.rebalance(clock.now)
-        for partition in made.in_refill_order():
-            turns += [partition.variant] * made.plan_pods(partition, now=clock.now, max_create=8).create
-        clock.now += 1
-    assert turns == ["a", "b"] * 3
-
-
 async def test_no_more_is_taken_from_refill_than_there_is_room_to_ask_for() -> None:
     clock = Clock()
     made = pool(clock, warm={"min": 9, "max": 10}, scaling={"refillPerSecond": 1, "refillBurst": 9})
     made.refill_now()
-    made.rebalance(clock.now)
-    assert made.plan_pods(made.base, now=clock.now, max_create=4).create == 4
+    assert made.plan_pods(now=clock.now, max_create=4).create == 4
     assert made.autoscaler.refill.available(clock.now) == 5
 
 
@@ -154,9 +138,9 @@ async def test_the_status_says_what_was_measured_and_why_so_many_pods_are_desire
     assert find_condition(said, "Scaled") is None
     turn(made, clock)
     start(made, clock, after=4)
-    made.base.take()
+    made.take()
     join(made)
-    made.rebalance(clock.now)
+    plan(made, clock.now)
     said = status(made, clock)
     assert (said.arrival_rate, said.startup_p95, said.warm_hit_rate, said.desired) == (0.2, 4, 0.5, 3)
     scaled = find_condition(said, "Scaled")
@@ -181,13 +165,13 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
     made = pool(clock, scaling={"headroom": 1, "fastWindowSeconds": 1})
     turn(made, clock)
     start(made, clock, after=1)
-    made.base.take()
+    made.take()
     for _ in range(3):
         join(made)
     turn(made, clock)
     start(made, clock, after=1)
     for _ in range(4):
-        assert made.base.take() is not None
+        assert made.take() is not None
     assert turn(made, clock)
     # 4/s arrive and a pod takes a second to start: four of the desired ones are always on their way
     counts = made.counts
@@ -195,7 +179,7 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
     ready = find_condition(status(made, clock), "Ready")
     assert ready is not None
     assert ready.status == "True"
-    made.base.take()
+    made.take()
     ready = find_condition(status(made, clock), "Ready")
     assert ready is not None
     assert ready.status == "False"
@@ -204,6 +188,6 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
 async def test_only_pods_that_this_operator_asked_for_tell_how_long_pods_take() -> None:
     clock = Clock()
     made = pool(clock)
-    made.base.pods.observe(item("old", template=made.base.template_hash), now=clock.now)
-    made.base.mark_ready("old")
+    made.pods.observe(item("old", template=made.template_hash), now=clock.now)
+    made.mark_ready("old")
     assert made.autoscaler.demand.measure(clock.now).startup_seconds is None

@@ -12,6 +12,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxNotProven, SandboxUse
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.readiness import ReadinessProber
 
 
@@ -36,12 +37,12 @@ class Idle:
         return SandboxUse(state="idle", id=None, uses=0)
 
 
-def prober(sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> ReadinessProber:
-    given: dict[str, Any] = {"retire": lambda pod: None, "fail": lambda partition, pod, problem: None}
-    given |= {"recover": lambda partition, pod: None}
+def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> ReadinessProber:
+    given: dict[str, Any] = {"retire": lambda pod: None, "fail": lambda pod, problem: None}
+    given |= {"recover": lambda pod: None}
     given |= {"on_warm": lambda namespace, pod: None, "timeout_seconds": 60} | changes
     return ReadinessProber(
-        supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(), **given
+        pool=made, supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(), **given
     )
 
 
@@ -57,10 +58,8 @@ class Stranger:
 
 async def test_a_pod_at_whose_address_is_a_stranger_fails_and_never_becomes_warm() -> None:
     made, tasks, failed = pool(warm={"min": 1}), TaskRegistry(), []
-    made.base.pods.observe(item("pod-1"), now=0).verified = True
-    prober(Stranger(), tasks, fail=lambda partition, pod, problem: failed.append((pod.name, problem))).probe_starting(
-        made.base
-    )
+    made.pods.observe(item("pod-1"), now=0).verified = True
+    prober(made, Stranger(), tasks, fail=lambda pod, problem: failed.append((pod.name, problem))).probe_starting()
     await tasks.close(grace_seconds=30)
     [(name, problem)] = failed
     assert (name, problem.reason) == ("pod-1", Reason.POD_FAILED)
@@ -71,8 +70,8 @@ async def test_a_pod_at_whose_address_is_a_stranger_fails_and_never_becomes_warm
 async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:
     made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), TaskRegistry()
     for number in range(2000):
-        made.base.pods.observe(item(f"pod-{number}"), now=0).verified = True
-    prober(sandboxes, tasks).probe_starting(made.base)
+        made.pods.observe(item(f"pod-{number}"), now=0).verified = True
+    prober(made, sandboxes, tasks).probe_starting()
     # the first probe to begin continues after the first step of each probe
     await asyncio.wait_for(sandboxes.begun.wait(), 10)
     assert sandboxes.asked <= 100

@@ -8,40 +8,40 @@ from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import join, plan, pool
 
 from mcp_exec_api.meta import now as this_moment
-from mcp_exec_operator.pools.pool import WarmPool
+from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.scaling.stragglers import is_stuck
 
 PULLING = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
 
 
 @pytest.fixture
-def made() -> WarmPool:
+def made() -> Pool:
     """A pool of two pods, whose time stands at 0."""
     found = pool()
-    found.base.clock = lambda: 0.0
+    found.clock = lambda: 0.0
     return found
 
 
-def starts(made: WarmPool, name: str, *, at: float, node: str = "n1", **status: Any) -> None:
+def starts(made: Pool, name: str, *, at: float, node: str = "n1", **status: Any) -> None:
     """A pod is asked for, and its node makes it."""
-    template, pods = made.base.template_hash, made.base.pods
+    template, pods = made.template_hash, made.pods
     pods.add_expectation(name, template=template, now=at)
     seen = item(name, phase="Pending", template=template, node=node)
     pods.observe({**seen, "status": {**seen["status"], **status}}, now=at)
 
 
-def comes_up(made: WarmPool, name: str, *, at: float, node: str = "n1") -> None:
-    made.base.pods.observe(item(name, template=made.base.template_hash, node=node), now=at)
-    made.base.clock = lambda: at
-    made.base.mark_ready(name)
+def comes_up(made: Pool, name: str, *, at: float, node: str = "n1") -> None:
+    made.pods.observe(item(name, template=made.template_hash, node=node), now=at)
+    made.clock = lambda: at
+    made.mark_ready(name)
 
 
-def missing(made: WarmPool, at: float) -> int:
+def missing(made: Pool, at: float) -> int:
     made.refill_now()
     return plan(made, at).create
 
 
-def test_one_more_pod_is_made_beside_those_that_are_late(made: WarmPool) -> None:
+def test_one_more_pod_is_made_beside_those_that_are_late(made: Pool) -> None:
     starts(made, "a", at=0)
     starts(made, "b", at=0)
     assert (missing(made, 9.0), missing(made, 11.0)) == (0, 1)
@@ -49,13 +49,13 @@ def test_one_more_pod_is_made_beside_those_that_are_late(made: WarmPool) -> None
     assert (missing(made, 12.0), plan(made, 12.0).delete) == (0, ())
 
 
-def test_a_late_pod_that_nobody_wants_is_ended(made: WarmPool) -> None:
+def test_a_late_pod_that_nobody_wants_is_ended(made: Pool) -> None:
     starts(made, "a", at=0)
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 0}}})
     assert (missing(made, 11.0), [pod.name for pod in plan(made, 11.0).delete]) == (0, ["a"])
 
 
-async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: WarmPool) -> None:
+async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: Pool) -> None:
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 0}}})
     join(made)
     assert missing(made, 0.0) == 1
@@ -63,17 +63,17 @@ async def test_one_more_pod_is_made_for_who_waits_for_a_late_one(made: WarmPool)
     assert (missing(made, 9.0), missing(made, 11.0)) == (0, 1)
 
 
-def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: WarmPool) -> None:
+def test_a_pod_may_take_three_times_as_long_as_others_did_in_the_median(made: Pool) -> None:
     for name, at in (("a", 20), ("b", 20), ("held-up", 100)):
         starts(made, name, at=0)
         comes_up(made, name, at=at)
-        assert made.base.take() is not None
+        assert made.take() is not None
     starts(made, "c", at=100)
     starts(made, "d", at=100)
     assert (missing(made, 159.0), missing(made, 161.0)) == (0, 1)
 
 
-def test_a_pod_that_comes_up_late_leaves_one_too_many(made: WarmPool) -> None:
+def test_a_pod_that_comes_up_late_leaves_one_too_many(made: Pool) -> None:
     starts(made, "a", at=0)
     starts(made, "b", at=0)
     starts(made, "c", at=11)
@@ -82,12 +82,12 @@ def test_a_pod_that_comes_up_late_leaves_one_too_many(made: WarmPool) -> None:
     assert [pod.name for pod in plan(made, 15.0).delete] == ["c"]
 
 
-def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(made: WarmPool) -> None:
+def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(made: Pool) -> None:
     starts(made, "a", at=0)
     starts(made, "b", at=5)
     starts(made, "c", at=12)
     comes_up(made, "c", at=16)
-    a, b = made.base.pods.get("a"), made.base.pods.get("b")
+    a, b = made.pods.get("a"), made.pods.get("b")
     assert a is not None
     assert b is not None
     assert not is_stuck(a, 17.0)
@@ -98,29 +98,27 @@ def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(ma
 
 
 @pytest.mark.parametrize("other", [{"node": "n2"}, {"template": "another"}])
-def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: WarmPool, other: dict[str, str]) -> None:
+def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: Pool, other: dict[str, str]) -> None:
     starts(made, "a", at=0)
-    made.base.template_hash = other.get("template", made.base.template_hash)
+    made.template_hash = other.get("template", made.template_hash)
     starts(made, "c", at=12, node=other.get("node", "n1"))
     comes_up(made, "c", at=16, node=other.get("node", "n1"))
-    a = made.base.pods.get("a")
+    a = made.pods.get("a")
     assert a is not None
     assert not is_stuck(a, 100.0)
 
 
 @pytest.mark.parametrize(("node", "status"), [("", {}), ("n1", PULLING)])
-def test_a_pod_without_a_node_or_an_image_is_held_and_not_late(
-    made: WarmPool, node: str, status: dict[str, Any]
-) -> None:
+def test_a_pod_without_a_node_or_an_image_is_held_and_not_late(made: Pool, node: str, status: dict[str, Any]) -> None:
     starts(made, "a", at=0, node=node, **status)
     starts(made, "b", at=0, node=node, **status)
-    assert made.base.late_pods(100.0) == []
+    assert made.late_pods(100.0) == []
     assert missing(made, 100.0) == 0
 
 
-def test_a_pod_that_another_operator_asked_for_is_as_late_as_it_is_old(made: WarmPool) -> None:
+def test_a_pod_that_another_operator_asked_for_is_as_late_as_it_is_old(made: Pool) -> None:
     for name, seconds in (("a", 30), ("b", 5)):
-        seen = item(name, phase="Pending", template=made.base.template_hash)
+        seen = item(name, phase="Pending", template=made.template_hash)
         seen["metadata"]["creationTimestamp"] = (this_moment() - timedelta(seconds=seconds)).isoformat()
-        made.base.pods.observe(seen, now=100.0)
-    assert [pod.name for pod in made.base.late_pods(100.0)] == ["a"]
+        made.pods.observe(seen, now=100.0)
+    assert [pod.name for pod in made.late_pods(100.0)] == ["a"]

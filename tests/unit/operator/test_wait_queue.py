@@ -26,9 +26,9 @@ async def test_no_more_wait_than_may_and_one_that_leaves_makes_room() -> None:
     first, _ = join(made), join(made)
     with pytest.raises(QueueFull, match="2 executions wait for a pod, of 2 that may"):
         join(made)
-    made.base.leave(first)
+    made.leave(first)
     join(made)
-    assert made.queued == 2
+    assert len(made.queue) == 2
 
 
 async def test_callers_take_turns_and_priority_comes_first() -> None:
@@ -41,24 +41,24 @@ async def test_callers_take_turns_and_priority_comes_first() -> None:
         "high": join(made, caller="a", priority=Priority.HIGH),
     }
     names = ["high", "a1", "b1", "a2", "low"]
-    assert [made.base.queue.place(waiting[name], 0.0).position for name in names] == [1, 2, 3, 4, 5]
+    assert [made.queue.place(waiting[name], 0.0).position for name in names] == [1, 2, 3, 4, 5]
     for name in names:
         make_ready(made, f"pod-{name}")
         assert waiting[name].future.result().name == f"pod-{name}"
-    assert not made.queued
+    assert not len(made.queue)
 
 
 async def test_the_place_of_one_that_waits_moves_with_those_before_it() -> None:
     made = pool(warm={"min": 0})
     first, second, third = join(made), join(made), join(made)
-    assert str(made.base.queue.place(third, 0.0)) == "position 3 of 3"
-    made.base.leave(first)
-    assert made.base.queue.place(third, 5.0) == QueuePlace(position=2, of=2)
+    assert str(made.queue.place(third, 0.0)) == "position 3 of 3"
+    made.leave(first)
+    assert made.queue.place(third, 5.0) == QueuePlace(position=2, of=2)
     make_ready(made, "a")
     assert second.future.done()
-    assert made.base.queue.place(third, 10.0) == QueuePlace(position=1, of=1)
-    made.base.leave(third)
-    assert made.base.queue.expected_wait(10.0) is None
+    assert made.queue.place(third, 10.0) == QueuePlace(position=1, of=1)
+    made.leave(third)
+    assert made.queue.expected_wait(10.0) is None
 
 
 def test_the_rate_is_known_after_some_were_served_and_falls_where_it_stalls() -> None:
@@ -137,20 +137,20 @@ def test_what_an_operator_before_said_is_taken_up(status: dict[str, Any], notice
 async def test_a_full_quota_a_full_pool_and_a_lack_of_nodes_are_told_apart_while_some_pods_come() -> None:
     made = pool(warm={"min": 0}, maxPods=2)
     waiting = [join(made) for _ in range(3)]
-    made.base.pods.add_expectation("a", template="t", now=0)
-    assert made.explain_shortage(made.base).reason == "PoolUnavailable"
-    made.base.refusal = refusal_of(ApiError(code=403, message='exceeded quota: "q"'))
-    assert made.explain_shortage(made.base).reason == "QuotaExceeded"
-    made.base.refusal = None
-    made.base.pods.add_expectation("b", template="t", now=0)
-    assert made.explain_shortage(made.base).reason == "PoolAtCapacity"
-    made.base.leave(waiting[0])
-    assert made.explain_shortage(made.base).reason == "PoolUnavailable"
-    for pod in made.base.pods.all(PodState.CREATING):
+    made.pods.add_expectation("a", template="t", now=0)
+    assert made.explain_shortage().reason == "PoolUnavailable"
+    made.refusal = refusal_of(ApiError(code=403, message='exceeded quota: "q"'))
+    assert made.explain_shortage().reason == "QuotaExceeded"
+    made.refusal = None
+    made.pods.add_expectation("b", template="t", now=0)
+    assert made.explain_shortage().reason == "PoolAtCapacity"
+    made.leave(waiting[0])
+    assert made.explain_shortage().reason == "PoolUnavailable"
+    for pod in made.pods.all(PodState.CREATING):
         unscheduled = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}
         meta = {"name": pod.name, "namespace": "agents", "uid": pod.name}
-        made.base.pods.observe({"metadata": meta, "status": {"conditions": [unscheduled]}}, now=1)
-    assert made.explain_shortage(made.base).reason == "Unschedulable"
+        made.pods.observe({"metadata": meta, "status": {"conditions": [unscheduled]}}, now=1)
+    assert made.explain_shortage().reason == "Unschedulable"
 
 
 def test_the_bound_of_a_queue_has_bounds() -> None:

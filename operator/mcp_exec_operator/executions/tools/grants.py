@@ -49,7 +49,7 @@ class GrantIssuer:
         Raises EndedBeforeRun if no tool can be called. `run_seconds` is the longest time that the run may take.
         """
         broker, replica = self._choose_replica(record.uid)
-        spec, pool = binding.spec, binding.partition.spec
+        spec, pool = binding.spec, binding.pool.spec
         wrappers = await self.distributor.ensure(record.namespace, binding.pod)
         grant = build_grant(
             spec,

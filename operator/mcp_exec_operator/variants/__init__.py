@@ -1,1 +1,0 @@
-"""A/B of pod templates: assignment, shares and outlier detection."""
