@@ -94,10 +94,8 @@ class Skills:
         params = {"asApprover": "true" if as_approver else None}
         return await self._channel.fetch(SkillVersion, "GET", _path(name, version), query=params)
 
-    async def approve(
-        self, name: str, version: int, *, digest: str | None = None, comment: str | None = None
-    ) -> SkillVersion:
-        """Approve a version; with the digest of what was read, only that content.
+    async def approve(self, name: str, version: int, *, digest: str, comment: str | None = None) -> SkillVersion:
+        """Approve a version if it has the content that was read, by its digest.
 
         Only approvers may do this, and by default not the one who saved it.
         """

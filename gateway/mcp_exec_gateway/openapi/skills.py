@@ -6,7 +6,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
-from mcp_exec_gateway.skills.models import NewReview, NewSkill, SkillList, SkillView
+from mcp_exec_gateway.skills.models import NewApproval, NewDeprecation, NewSkill, SkillList, SkillView
 
 SKILL: Final[dict[str, Any]] = {
     "name": "profile-table",
@@ -104,7 +104,6 @@ EXPORT_SKILL: Final[dict[str, Any]] = {
 
 _REVIEWED: Final = {
     "response_model": None,
-    "openapi_extra": _describe_body("NewReview", {"comment": "read and tried"}),
     "responses": {
         200: describe_response("The version", "SkillView", one=SKILL),
         409: {**describe_problem(409), "description": "The version has another content than the one that was read"},
@@ -115,14 +114,16 @@ APPROVE_SKILL: Final[dict[str, Any]] = {
     "summary": "Approve a version of a skill",
     "description": (
         "Lets all executions of the namespace use the version. Only approvers may do this, and by default not the one "
-        "who saved it."
+        "who saved it. The digest says which content they read."
     ),
+    "openapi_extra": _describe_body("NewApproval", {"digest": SKILL["digest"], "comment": "read and tried"}),
     **_REVIEWED,
 }
 """`POST /v1/skills/{name}/versions/{version}/approve`."""
 DEPRECATE_SKILL: Final[dict[str, Any]] = {
     "summary": "Deprecate a version of a skill",
     "description": "Lets only executions that name the version use it. Only approvers may do this.",
+    "openapi_extra": _describe_body("NewDeprecation", {"comment": "version 2 replaces it"}),
     **_REVIEWED,
 }
 """`POST /v1/skills/{name}/versions/{version}/deprecate`."""
@@ -138,7 +139,8 @@ DELETE_SKILL: Final[dict[str, Any]] = {
 
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (NewSkill, "validation"),
-    (NewReview, "validation"),
+    (NewApproval, "validation"),
+    (NewDeprecation, "validation"),
     (SkillView, "serialization"),
     (SkillList, "serialization"),
 ]

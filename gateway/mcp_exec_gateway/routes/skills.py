@@ -15,7 +15,7 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import skills as openapi
-from mcp_exec_gateway.skills.models import NewReview, NewSkill, build_view
+from mcp_exec_gateway.skills.models import NewApproval, NewDeprecation, NewSkill, build_view
 
 router = APIRouter(prefix="/v1/skills", tags=["skills"])
 
@@ -108,7 +108,7 @@ async def approve_skill(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Approve a version: all executions of the namespace can use it."""
-    new = parse_model(NewReview, await read_body(request, limit=_MAX_REVIEW_BYTES))
+    new = parse_model(NewApproval, await read_body(request, limit=_MAX_REVIEW_BYTES))
     skill = await dependencies.skills.review(name, version, ReviewDecision.APPROVE, new, caller=caller)
     return json_response(build_view(skill))
 
@@ -123,7 +123,7 @@ async def deprecate_skill(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Deprecate a version: only executions that name it can use it."""
-    new = parse_model(NewReview, await read_body(request, limit=_MAX_REVIEW_BYTES))
+    new = parse_model(NewDeprecation, await read_body(request, limit=_MAX_REVIEW_BYTES))
     skill = await dependencies.skills.review(name, version, ReviewDecision.DEPRECATE, new, caller=caller)
     return json_response(build_view(skill))
 

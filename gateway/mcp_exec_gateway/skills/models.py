@@ -38,13 +38,23 @@ class NewSkill(Model):
     `fromExecution`, it is the execution's."""
 
 
-class NewReview(Model):
-    """Decision on a version of a skill."""
+class NewApproval(Model):
+    """Approval of a version of a skill."""
+
+    digest: Annotated[str, Field(max_length=71)]
+    """`digest` of the version that was read. If it has another content, the approval is refused: its author may have
+    deleted a draft, and saved another one with the same number."""
+    comment: Annotated[str | None, Field(max_length=1024)] = None
+    """Reason for the approval."""
+
+
+class NewDeprecation(Model):
+    """Deprecation of a version of a skill."""
 
     digest: Annotated[str | None, Field(max_length=71)] = None
-    """`digest` of the version that was read. If it has another content, the decision is refused."""
+    """`digest` of the version that was read. If it has another content, the deprecation is refused."""
     comment: Annotated[str | None, Field(max_length=1024)] = None
-    """Reason for the decision."""
+    """Reason for the deprecation."""
 
 
 class SkillView(Model):
