@@ -297,7 +297,7 @@ class UpstreamSession:
         self._stop.set()
 
     def _add_access_token(self, token: str) -> None:
-        if token not in self._access_tokens:
+        if len(token) >= MIN_SECRET_LENGTH and token not in self._access_tokens:
             self._access_tokens = [*self._access_tokens[-_MAX_ACCESS_TOKENS:], token]
 
     async def _handle_message(self, message: Any) -> None:
