@@ -10,7 +10,7 @@ import pytest
 from tests.component.chart.conftest import CHART, Render, Rendered
 
 from mcp_exec_api.meta import now
-from mcp_exec_gateway.auth.api_keys import KeyEntry, KeyLimits
+from mcp_exec_common.api_keys import KeyEntry, KeyLimits
 
 
 def secret(rendered: Rendered, name: str) -> dict[str, str]:
