@@ -3,7 +3,7 @@
 The package bpe-openai carries its vocabulary, so nothing is downloaded at run time. It is no dependency of the project:
 `load` installs it into .cache/tokenizer. Claude's tokenizer is not public: only the API's `count_tokens` uses it.
 
-    python bench/tokenizer.py             # error of common/mcp_exec_tools/tokens.py, by kind of text
+    python bench/tokenizer.py             # error of tools/mcp_exec_tools/tokens.py, by kind of text
     python bench/tokenizer.py --record    # write the counts that the unit tests compare the estimate with
 """
 
@@ -38,7 +38,7 @@ REQUIREMENT = """bpe-openai==0.1.4 \\
 INSTALL_SECONDS = 300
 SAMPLE = 2000
 """Characters of a sample of code or documentation."""
-CODE = ("common/mcp_exec_tools", "client/mcp_exec_client", "servers_image/mcp_exec_servers")
+CODE = ("tools/mcp_exec_tools", "client/mcp_exec_client", "servers_image/mcp_exec_servers")
 WRAPPERS = ("github", "expenses", "supabase", "filesystem")
 LANGUAGES = {
     "German": "Der Betreiber listet zuerst sämtliche Pods auf, bevor er einen neuen anlegt. Für größere Änderungen an "

@@ -20,7 +20,7 @@ _SKIPPED = (
     *(f"servers/{name}/" for name in ("catalogs", "expenses", "github")),
     "locks/",
     "hack/prose/",
-    "common/mcp_exec_tools/search/synonyms.py",
+    "tools/mcp_exec_tools/search/synonyms.py",
     "LICENSE",
     ".gitignore",
     ".dockerignore",
