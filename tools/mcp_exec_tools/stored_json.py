@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
-from mcp_exec_tools.value_paths import format_path
+from mcp_exec_tools.text import format_path
 
 _CHANGEABLE: Final = re.compile("[0-9][.e]|[0-9]{19}|[\ud800-\udfff]")
 """What the API server may write in another way: numbers that are no 64-bit integers, and lone surrogates."""

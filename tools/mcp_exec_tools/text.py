@@ -1,7 +1,10 @@
-"""Bounded texts and results in one cut format, for the sandbox, the operator and the broker."""
+"""Bounded texts and results in one cut format, and paths of values, for the sandbox, the operator and the broker."""
 
 import json
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+_KEY_CHARACTERS: Final = 60
 
 
 def cut_marker(count: int | None, unit: Literal["characters", "bytes"] = "characters") -> str:
@@ -63,6 +66,22 @@ def measure_json(value: Any) -> int:
     """Return the size in bytes of a plain value as compact JSON in UTF-8."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return len(text.encode("utf-8", "replace"))
+
+
+def format_path(path: Sequence[str | int], root: str = "") -> str:
+    """Return the path of a part of a value as Python writes it: `result.rows[3].price`.
+
+    Keys that are no names are in brackets, and long ones are cut.
+    """
+    parts = [root]
+    for step in path:
+        if isinstance(step, int):
+            parts.append(f"[{step}]")
+        elif step.isidentifier() and len(step) <= _KEY_CHARACTERS:
+            parts.append(f".{step}" if any(parts) else step)
+        else:
+            parts.append(f"[{step[:_KEY_CHARACTERS]!r}]")
+    return "".join(parts)
 
 
 def _fits(value: Any, limit: int) -> bool:

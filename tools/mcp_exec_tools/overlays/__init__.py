@@ -18,8 +18,17 @@ An overlay names no server. It adds to every server that has the tools that it n
 already has such a name keeps it.
 """
 
-from mcp_exec_tools.overlays.additions import AddedFunction, Additions, apply_overlays
-from mcp_exec_tools.overlays.overlay import ComposedFunction, Overlay, ResultOverlay, ToolCall, load_shipped
+from mcp_exec_tools.overlays.overlay import (
+    AddedFunction,
+    Additions,
+    ComposedFunction,
+    Overlay,
+    ResultOverlay,
+    ToolCall,
+    apply_overlays,
+    load_shipped,
+    read_result,
+)
 
 __all__ = [
     "AddedFunction",
@@ -30,4 +39,5 @@ __all__ = [
     "ToolCall",
     "apply_overlays",
     "load_shipped",
+    "read_result",
 ]

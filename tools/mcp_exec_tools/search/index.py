@@ -10,7 +10,14 @@ from typing import Any, Final, Literal, get_args
 from mcp_exec_tools.catalog import Catalog, assign_modules
 from mcp_exec_tools.names import fold, words
 from mcp_exec_tools.patterns import matches_any
-from mcp_exec_tools.search.entries import SearchEntry, list_entries
+from mcp_exec_tools.search.entries import (
+    EntryTerms,
+    SearchEntry,
+    build_postings,
+    list_entries,
+    stem,
+    weigh_server_words,
+)
 from mcp_exec_tools.search.query import (
     MAX_TERMS,
     expand_query,
@@ -19,8 +26,6 @@ from mcp_exec_tools.search.query import (
     replace_phrases,
     split_query,
 )
-from mcp_exec_tools.search.stemming import stem
-from mcp_exec_tools.search.terms import EntryTerms, build_postings, weigh_server_words
 
 DetailLevel = Literal["name_only", "with_description", "full"]
 LEVELS: Final[tuple[str, ...]] = get_args(DetailLevel)

@@ -7,9 +7,8 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final
 
-from mcp_exec_tools.search.stemming import find_stems, stem
+from mcp_exec_tools.search.entries import AS_IS, find_stems, stem
 from mcp_exec_tools.search.synonyms import ACTIONS, IGNORED, MEANINGS, PHRASES, POLITE, SAME_PHRASES
-from mcp_exec_tools.search.terms import AS_IS
 
 MAX_TERMS: Final = 40
 """Words and pairs of words of a query that count. Each may match every tool."""

@@ -10,9 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_tools.source.fences import Block, find_blocks
 from mcp_exec_tools.source.installers import INSTALL_SENTENCE
-from mcp_exec_tools.source.lines import LineStart, scan
+from mcp_exec_tools.source.lines import Block, LineStart, find_blocks, scan
 from mcp_exec_tools.source.magics import ExplainInstall, LineProblem, NotebookLines, list_lines
 from mcp_exec_tools.source.syntax_hints import explain_syntax_error
 
