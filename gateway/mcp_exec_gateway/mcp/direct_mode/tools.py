@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     INVALID_REQUEST,
