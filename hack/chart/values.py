@@ -611,7 +611,7 @@ class DataPoolValues(Model):
     warm: Warm = Warm(min=1)
     """Number of warm pods."""
     resources: Resources = Resources(
-        limits=ResourceList(cpu="1", memory="1Gi", ephemeral_storage="512Mi"),
+        limits=ResourceList(cpu="1", memory="1280Mi", ephemeral_storage="512Mi"),
         requests=ResourceList(cpu="50m", memory="256Mi", ephemeral_storage="64Mi"),
     )
     """Resource limits and requests of each sandbox."""
@@ -624,7 +624,7 @@ class QuotaValues(Model):
 
     enabled: bool = True
     """Create it."""
-    hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "100Gi"}
+    hard: dict[str, Amount] = {"pods": 200, "limits.cpu": 200, "limits.memory": "150Gi"}
     """Limits by resource, also `count/toolservers.mcp-exec.dev` and `count/codeexecutions.mcp-exec.dev`. The count of
     CodeExecutions includes finished ones until they are deleted. `maxStored` and `maxStoredBytes` bound what the
     gateway creates; a count also bounds those who create executions by the Kubernetes API. 2,000 executions take 10 MB

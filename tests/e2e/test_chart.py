@@ -290,7 +290,7 @@ def test_the_limits_of_a_served_namespace_hold(release: Release) -> None:
     created = release.cluster.objects.create(pod(), dry_run=True)
     assert created["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1", "memory": "512Mi"}
     hard = release.cluster.get("ResourceQuota", f"{FULLNAME}-sandboxes", namespace=SERVED)["spec"]["hard"]
-    assert hard == {"pods": "200", "limits.cpu": "200", "limits.memory": "100Gi"}
+    assert hard == {"pods": "200", "limits.cpu": "200", "limits.memory": "150Gi"}
 
 
 def test_an_upgrade_changes_the_pool_and_keeps_every_key(release: Release) -> None:
