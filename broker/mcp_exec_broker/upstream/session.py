@@ -10,9 +10,8 @@ from time import monotonic
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 

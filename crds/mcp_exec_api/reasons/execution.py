@@ -79,7 +79,7 @@ class Reason(StrEnum):
     )
     STORAGE_LIMIT = (
         "StorageLimit",
-        "more bytes on disk than allowed",
+        "more bytes in files than allowed",
         "write less, or raise the pool's `workspaceSize`",
         ReasonTrait.SANDBOX,
     )

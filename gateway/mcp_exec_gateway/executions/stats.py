@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mcp_exec_api.meta import Model
-from mcp_exec_gateway.auth.api_keys import KeyLimits
+from mcp_exec_common.api_keys import KeyLimits
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.pools.cache import PoolCache
