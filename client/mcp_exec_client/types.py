@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 from mcp_exec_api.approvals import Approval, PendingApproval
 from mcp_exec_api.code_execution import Durations, ExecutionError, Output, Phase, QueuePlace, SkillUse, ToolCalls, Usage
 from mcp_exec_api.code_findings import Finding
-from mcp_exec_api.meta import Condition, MicroTime
+from mcp_exec_api.meta import LENIENT, Condition, MicroTime
 from mcp_exec_api.notes import Note
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
 from mcp_exec_client.state.results import ExecutionArtifact
@@ -349,7 +349,7 @@ def parse_reply(result: type[Parsed], reply: HttpReply) -> Parsed:
     try:
         # the shared parts of a status refuse unknown fields, which a newer gateway may send
         extra: Literal["ignore"] | None = None if result is AuditPage else "ignore"
-        return result.model_validate_json(reply.content, extra=extra)
+        return result.model_validate_json(reply.content, extra=extra, context=LENIENT)
     except ValidationError as error:
         raise UnexpectedResponse(
             f"{reply.address}: the response is not a gateway's: {describe_invalid(error)}"

@@ -42,7 +42,10 @@ class Chunks(httpx.AsyncByteStream):
 
 def events(*items: dict[str, Any] | bytes, lost: bool = False) -> httpx.Response:
     """Return a stream of these events; bytes are sent as they are."""
-    lines = [item if isinstance(item, bytes) else json.dumps({"at": CREATED} | item).encode() + b"\n" for item in items]
+    lines = [
+        item if isinstance(item, bytes) else json.dumps({"seq": number, "at": CREATED} | item).encode() + b"\n"
+        for number, item in enumerate(items)
+    ]
     return httpx.Response(200, stream=Chunks(lines, lost=lost))
 
 

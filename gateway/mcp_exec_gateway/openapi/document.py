@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.approvals import Approval
-from mcp_exec_gateway.events.models import STREAM_EVENTS, StreamEvent
+from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
 from mcp_exec_gateway.executions.approvals import NewDecision
 from mcp_exec_gateway.executions.metadata import NewExecution
 from mcp_exec_gateway.executions.stats import NamespaceStats
