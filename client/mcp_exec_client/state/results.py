@@ -8,10 +8,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, PrivateAttr
-from pydantic.alias_generators import to_camel
+from pydantic import PrivateAttr
 
-from mcp_exec_api.meta import MicroTime
+from mcp_exec_api.meta import MicroTime, Model
+from mcp_exec_api.wire.executions import ArtifactList, LinkedArtifact
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
 
 MAX_READ_BYTES: Final = 64 * 1024 * 1024
@@ -25,35 +25,11 @@ Opener = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Opens a download: a context with the bytes in parts."""
 
 
-class StateResult(BaseModel):
-    """Base of the results: camelCase in responses, snake_case in Python."""
+class ExecutionArtifact(LinkedArtifact):
+    """A file, figure or table that an execution produced. An artifact of a list has a link, others have none."""
 
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True, use_attribute_docstrings=True
-    )
-
-
-class ExecutionArtifact(StateResult):
-    """A file, figure or table that an execution produced."""
-
-    id: str
-    """Id of the artifact within its execution."""
-    name: str
-    """Name of the artifact, which its code chose."""
-    media_type: str = "application/octet-stream"
-    """Media type, such as `image/png`."""
-    bytes: int = 0
-    """Size."""
-    sha256: str = ""
-    """Digest of the bytes."""
-    title: str | None = None
-    """Title that the code gave it."""
-    preview: str | None = None
-    """What it shows as a short text, for a model."""
-    url: str | None = None
-    """Link that needs no key until it expires; only artifacts of a list have one."""
-    expires_at: MicroTime | None = None
-    """Time from which the link is refused."""
+    url: str | None = None  # type: ignore[assignment] # only in lists
+    expires_at: MicroTime | None = None  # type: ignore[assignment] # only in lists
     _open: Opener | None = PrivateAttr(default=None)
 
     def attach(self, opener: Opener) -> None:
@@ -93,13 +69,13 @@ class ExecutionArtifact(StateResult):
             raise UnexpectedResponse(f"artifact {self.name!r} has the digest {digest}, and not {self.sha256}")
 
 
-class ArtifactItems(StateResult):
-    """Artifacts in a response."""
+class ExecutionArtifacts(ArtifactList):
+    """An execution's artifacts, which can be read."""
 
-    items: list[ExecutionArtifact]
+    items: list[ExecutionArtifact]  # type: ignore[assignment] # the same with methods
 
 
-class SyncResult(StateResult):
+class SyncResult(Model):
     """What a synchronization did."""
 
     uploaded: tuple[str, ...] = ()

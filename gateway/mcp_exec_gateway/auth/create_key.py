@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, KeyEntry, KeyLimits, check_key_name, digest_key
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, KeyEntry, check_key_name, digest_key
 
 _MAX_DAYS: Final = 36_500
 _TEXT: Final = """\

@@ -5,6 +5,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
+from mcp_exec_api.wire.executions import ArtifactList
 from mcp_exec_api.wire.workspaces import (
     CommitResult,
     RestoreRequest,
@@ -14,7 +15,6 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
-from mcp_exec_gateway.files.artifacts import ArtifactList
 from mcp_exec_gateway.files.content import OCTETS
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
 

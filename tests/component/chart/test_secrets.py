@@ -10,7 +10,8 @@ import pytest
 from tests.component.chart.conftest import CHART, Render, Rendered
 
 from mcp_exec_api.meta import now
-from mcp_exec_gateway.auth.api_keys import KeyEntry, KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_gateway.auth.api_keys import KeyEntry
 
 
 def secret(rendered: Rendered, name: str) -> dict[str, str]:

@@ -93,11 +93,11 @@ async def test_a_list_of_empty_pages_without_an_end_is_an_error() -> None:
         assert [each async for each in gateway.client().list()] == []
 
 
-async def test_audit_records_keep_their_other_fields() -> None:
-    record = examples.RECORD | {"ms": 12.5}
+async def test_audit_records_have_all_fields_also_of_a_newer_gateway_s_kinds_of_calls() -> None:
+    record = examples.RECORD | {"durationMs": 12.5, "source": "batch", "newer": 1}
     gateway = scripted({"items": [record], "next": "n"}, {"items": [record | {"outcome": None}], "next": None})
     first, second = [each async for each in gateway.client().audit(execution="e1")]
-    assert (first.server, first.outcome, first.model_extra and first.model_extra["ms"]) == ("expenses", "ok", 12.5)
+    assert (first.server, first.outcome, first.duration_ms, first.source) == ("expenses", "ok", 12.5, "batch")
     assert second.outcome is None
     assert gateway.requests[1].url.params["cursor"] == "n"
 
