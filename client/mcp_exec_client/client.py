@@ -12,6 +12,7 @@ from mcp_exec_api.approvals import Approval
 from mcp_exec_api.wire.executions import ApprovalList, ExecutionList, ExecutionSummary, PendingApprovalList
 from mcp_exec_api.wire.stats import NamespaceStats
 from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
+from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
 from mcp_exec_client.configuration import ClientOptions, build_transport
 from mcp_exec_client.errors import (
     McpExecError,
@@ -27,14 +28,13 @@ from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
-from mcp_exec_client.state.records import Records, UsageGrouping
+from mcp_exec_client.state.records import Records
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.transport import HttpReply
 from mcp_exec_client.types import Execution, FoundTools, parse_reply
-from mcp_exec_common.usage.report import UsageReport
 from mcp_exec_tools.search.index import DetailLevel
 
 _EXECUTIONS: Final = "/v1/executions"

@@ -10,10 +10,11 @@ from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.executions.metadata import read_own_labels
 from mcp_exec_gateway.http.query_params import Include
 from mcp_exec_gateway.listing.entry import ExecutionEntry
 
+_MAX_SHOWN_LABELS: Final = 64
+"""Own labels that a view shows: those of executions from kubectl have no limit."""
 _EMPTY_OUTPUT: Final[dict[str, Any]] = {
     "stdout": "",
     "stderr": "",
@@ -66,6 +67,12 @@ def build_summary(entry: ExecutionEntry, *, namespace: str) -> dict[str, Any]:
         "createdAt": entry.created_at,
         **{name: value for name, value in optional.items() if value},
     }
+
+
+def read_own_labels(metadata: Object) -> dict[str, str]:
+    """Return an object's labels without a prefix, in the order of their keys."""
+    labels = metadata.get("labels") or {}
+    return {key: labels[key] for key in sorted(key for key in labels if "/" not in key)[:_MAX_SHOWN_LABELS]}
 
 
 def _read_identity(execution: Object, caller: str) -> dict[str, Any]:
