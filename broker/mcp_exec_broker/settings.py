@@ -8,10 +8,10 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.process.settings import ProcessSettings
+from mcp_exec_common.process.settings import MountedKeySettings
 
 
-class Settings(ProcessSettings):
+class Settings(MountedKeySettings):
     """Settings from environment variables with the prefix `MCP_EXEC_`."""
 
     audit_file: Path = Path("/var/lib/mcp-exec/audit.sqlite")

@@ -44,7 +44,7 @@ class ResourceList(Model):
 class Resources(Model):
     """Resource limits and requests of a container."""
 
-    limits: ResourceList = ResourceList(cpu="1", memory="512Mi", ephemeral_storage="512Mi")
+    limits: ResourceList = ResourceList(cpu="1", memory="768Mi", ephemeral_storage="512Mi")
     """Limits. A resource that is not listed keeps its default, so none is unlimited."""
     requests: ResourceList = ResourceList(cpu="50m", memory="64Mi", ephemeral_storage="64Mi")
     """Requests, which the scheduler reserves. A resource that is not listed keeps its default."""
@@ -240,9 +240,9 @@ class SandboxPoolSpec(Model):
     """Resource limits and requests of each sandbox."""
     workspace_size: Quantity = "256Mi"
     """Bytes that the code may store in `/workspace` and `/tmp` together, at least `1Mi`."""
-    workspace_medium: Literal["Disk", "Memory"] = "Disk"
-    """Where these files are. Disk: on the node's disk, where files that the code deletes and holds open may take more
-    than `workspaceSize`. Memory: in the memory of the sandbox, so that its memory limit bounds all of them."""
+    workspace_medium: Literal["Memory", "Disk"] = "Memory"
+    """Where these files are. Memory: in the memory of the sandbox, so that its memory limit bounds all of them. Disk:
+    on the node's disk, where files that the code deletes and holds open may take more than `workspaceSize`."""
     max_processes: Annotated[int, Field(ge=8, le=1024)] = 64
     """Maximum number of processes and threads of a sandbox."""
     preimport: Annotated[list[ModuleName], Field(max_length=32)] = Field(default_factory=list)

@@ -186,13 +186,13 @@ for _ in range(16):
 
 
 @pytest.mark.timeout(180)
-def test_hidden_files_are_bounded_by_the_memory_of_a_pool_that_has_them_there(
+def test_hidden_files_are_bounded_by_the_memory_of_a_sandbox(
     gateway: Gateway, installed: Cluster, runtimes: dict[str, str | None], make_pool: MakePool
 ) -> None:
     limits = {"limits": {"cpu": "1", "memory": "256Mi", "ephemeral-storage": "512Mi"}}
     for pool, runtime in runtimes.items():
         name = f"memory-{pool}"
-        make_pool(name, runtimeClassName=runtime, workspaceMedium="Memory", workspaceSize="64Mi", resources=limits)
+        make_pool(name, runtimeClassName=runtime, workspaceSize="64Mi", resources=limits)
         installed.wait_for("Ready", "SandboxPool", name, seconds=90)
         small = gateway.run("open('file', 'w').write('kept')", poolRef={"name": name})
         assert small["phase"] == "Succeeded", str(small)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import secrets
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -135,6 +136,25 @@ def test_processes_without_a_main_thread_end_with_their_run(
             again = run(installed, gateway, LIVING, pool, context={"pids": pids}, **fields)
             assert (len(pids), again["podUid"]) == (2, left["podUid"])
             assert again["output"]["result"] == []
+    finally:
+        installed.delete("SandboxSession", *installed.names("SandboxSession"))
+
+
+@pytest.mark.timeout(240)
+def test_code_of_a_session_stands_still_between_executions_and_all_its_time_counts(
+    installed: Cluster, gateway: Gateway, reusing: list[str]
+) -> None:
+    try:
+        for pool in reusing:
+            session = {"user": "waker", "session": f"waker-{pool}"}
+            tried = run(installed, gateway, leftovers.WAKE, pool, **session)
+            assert {tried["output"]["result"][name] for name in ("timer", "parent")} == {-1}
+            until = time.monotonic() + 6
+            while time.monotonic() < until:
+                run(installed, gateway, "1", pool, user="other")
+            later = run(installed, gateway, "time.process_time() - used", pool, **session)
+            assert later["output"]["result"] < 3, "it is stopped again each second"
+            assert later["usage"]["cpuSeconds"] > later["output"]["result"] - 0.2
     finally:
         installed.delete("SandboxSession", *installed.names("SandboxSession"))
 

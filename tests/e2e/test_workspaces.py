@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, execution_manifest
+from tests.support import leftovers
 from tests.support.until import eventually
 
 BEGIN = """
@@ -84,6 +85,35 @@ def restart_broker(installed: Cluster) -> None:
     installed.kubectl("exec", name, "-n", SYSTEM, "--", "python3", "-c", "import os; os.kill(1, 15)")
     eventually(lambda: count() > before, seconds=60, every=0.5, what="the broker's container starts again")
     installed.rolled_out(f"{RELEASE}-broker", namespace=SYSTEM, seconds=120)
+
+
+WRITE_ON = (
+    leftovers.HIDE
+    + """
+import pathlib
+work = os.getcwd()
+for number in range(200):
+    pathlib.Path(f"{number}.txt").write_text("whole")
+if os.fork() == 0:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.setpgid(0, 0)
+    write_without_main_thread(f"{work}/0.txt")
+while os.path.getsize("0.txt") < 10:
+    time.sleep(0.01)
+"""
+)
+"""Leaves a process that looks dead and writes to a file of the workspace for ever."""
+COUNT = """
+import pathlib
+[len(list(pathlib.Path(".").glob("*.txt"))), pathlib.Path("0.txt").read_text().strip("x")]
+"""
+
+
+@pytest.mark.timeout(300)
+def test_a_workspace_is_saved_whole_while_a_process_that_looks_dead_writes_to_it(run: Any) -> None:
+    written = run("write-on", WRITE_ON)
+    assert (written["phase"], written["workspace"]["version"]) == ("Succeeded", 1), str(written)
+    assert run("count", COUNT)["output"]["result"] == [200, "whole"]
 
 
 @pytest.mark.timeout(300)

@@ -1,7 +1,8 @@
 """Two programs for a sandbox: one leaves all behind that code can leave, one looks for all of it.
 
 What `LOOK` returns after `LEAVE` and cleaning must equal what it returned before. `LEAVE` returns what it could do to
-the processes and places of the sandbox that are not its own. `WITHOUT_MAIN_THREAD` leaves processes that look dead.
+the processes and places of the sandbox that are not its own. `WITHOUT_MAIN_THREAD` leaves processes that look dead,
+and `WAKE` an interpreter that tries everything to go on after it was stopped.
 """
 
 REFUSED = {"EPERM", "EACCES", "ESRCH", "ENOSYS"}
@@ -45,6 +46,43 @@ path = os.environ["TMPDIR"] + "/left"
 '''
 )
 """Leaves processes whose main thread has ended, and returns their numbers."""
+
+WAKE = r"""
+import contextlib, ctypes, fcntl, os, pty, signal, struct, termios, threading, time
+def work():
+    while True:
+        pass
+def ignore(number, frame):
+    pass
+for each in (signal.SIGCONT, signal.SIGHUP):
+    signal.signal(each, ignore)
+libc, attempts = ctypes.CDLL(None), {}
+# a timer of the kernel, and the end of the parent
+timer_create, prctl = {"x86_64": (222, 157), "aarch64": (107, 167)}[os.uname().machine]
+event = struct.pack("=QiiQQQQQQ", 0, signal.SIGCONT, 0, *[0] * 6)
+attempts["timer"] = libc.syscall(timer_create, time.CLOCK_MONOTONIC, event, ctypes.create_string_buffer(8))
+attempts["parent"] = libc.syscall(prctl, 1, int(signal.SIGCONT), 0, 0, 0)
+# a terminal of this session hangs up when the process that holds its other end is killed
+holder, terminal = pty.openpty()
+with contextlib.suppress(OSError):
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    attempts["terminal"] = os.tcgetpgrp(terminal)
+if os.fork() == 0:
+    while True:
+        signal.pause()
+os.close(holder)
+# an orphaned group of processes continues when its last parent is killed, here a child that does not end
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        work()
+    while True:
+        signal.pause()
+threading.Thread(target=work, daemon=True).start()
+used = time.process_time()
+attempts
+"""
+"""Tries to let the interpreter of a session work on between executions, with its processor time so far in `used`."""
 
 LEAVE = (
     HIDE

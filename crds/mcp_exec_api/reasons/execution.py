@@ -81,7 +81,7 @@ class Reason(OpenEnum):
     )
     STORAGE_LIMIT = (
         "StorageLimit",
-        "more bytes on disk than allowed",
+        "more bytes in files than allowed",
         "write less, or raise the pool's `workspaceSize`",
         ReasonTrait.SANDBOX,
     )

@@ -5,42 +5,26 @@ it does not affect the others.
 """
 
 import base64
-import hashlib
 import hmac
 import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Final
 
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import ValidationError
 
-from mcp_exec_api.meta import Model, field_errors, now
+from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KeyEntry, digest_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-KEY_PREFIX: Final = "mcpx_"
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-
-
-class KeyEntry(Model):
-    """One entry of the Secret. Its key in the Secret's data is the API key's name."""
-
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """SHA-256 digest of the API key, in lower-case hexadecimal."""
-    namespace: Annotated[str, Field(min_length=1)]
-    """Namespace of everything that the API key reads and runs."""
-    limits: KeyLimits = KeyLimits()
-    """Limits of the API key."""
-    approver: bool = False
-    """Whether the API key may decide on approvals."""
-    expires_at: AwareDatetime | None = None
-    """Time from which on the key is refused; by default it never expires."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +38,6 @@ class ApiKey:
     def limits(self) -> KeyLimits:
         """Limits of the API key."""
         return self.entry.limits
-
-
-def digest_key(key: str) -> str:
-    """Return the digest that is stored of an API key."""
-    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def check_key_name(name: str) -> None:

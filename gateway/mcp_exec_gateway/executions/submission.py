@@ -21,9 +21,8 @@ from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.limits.stored import measure_spec

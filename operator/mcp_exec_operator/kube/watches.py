@@ -19,7 +19,7 @@ import kopf
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, compact
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_operator.kube.api import NETWORKING_GROUP, POD_SELECTOR
 
@@ -145,13 +145,17 @@ def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[], No
 @asynccontextmanager
 async def follow_pods(*, kube: KubeClient, namespaces: tuple[str, ...], on_pod: OnEvent) -> AsyncIterator[None]:
     """Pass every event of sandbox pods in these namespaces to `on_pod` while the context lasts."""
+
+    def pass_on(pod: Object, deleted: bool) -> None:
+        on_pod(compact(pod), deleted)  # caches keep it for the pod's whole life
+
     async with AsyncExitStack() as stack:
         for namespace in namespaces:
             reflector = Reflector(
                 kube=kube,
                 path=resource_path("pods", namespace=namespace),
                 selector=POD_SELECTOR,
-                on_change=on_pod,
+                on_change=pass_on,
                 transform=_strip_pod,
             )
             await stack.enter_async_context(reflector.run_in_background())

@@ -268,7 +268,6 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
 
 
 def _volume(spec: SandboxPoolSpec) -> Object:
-    # only if set, so that pods of other pools stay as they are
     medium = {"medium": "Memory"} if spec.workspace_medium == "Memory" else {}
     return {"sizeLimit": spec.workspace_size, **medium}
 

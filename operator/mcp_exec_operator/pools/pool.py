@@ -16,7 +16,6 @@ from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.alterations import Alterations
 from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.manifest import PoolIdentity, pool_labels, template_hash
@@ -41,6 +40,7 @@ from mcp_exec_operator.variants.outlier_detection import (
     detect_outlier,
     select_rotation,
 )
+from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
 

@@ -93,7 +93,7 @@ def test_the_pool_with_libraries_for_data_is_made_only_if_it_is_wanted(render: R
     data = pool(render({**values, "dataPool": {"enabled": True}}), "data")
     assert (data.image, data.runtime_class_name, data.max_pods) == ("localhost/mcp-exec-data:dev", "gvisor", 9)
     assert (data.warm.min, data.warm.max, data.preimport) == (1, None, ["numpy", "pandas"])
-    assert data.resources.limits.memory == "1Gi"
+    assert data.resources.limits.memory == "1280Mi"
     own = {"enabled": True, "image": "mine:1", "preimport": []}
     data = pool(render({**values, "images": {"tag": "v2"}, "dataPool": own}), "data")
     assert (data.image, data.preimport) == ("mine:1", [])
@@ -170,7 +170,7 @@ def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None
         ({"pool": {"maxPods": 199, "resources": {"limits": {"cpu": "250m", "memory": "128Mi"}}}}, []),
         ({"pool": {"maxPods": 200, "resources": {"limits": {"cpu": "250m", "memory": "128Mi"}}}}, ["pods (200)"]),
         ({"pool": {"resources": {"limits": {"cpu": "2"}}}}, ["limits.cpu (200)"]),
-        ({"pool": {"resources": {"limits": {"memory": "1Gi"}}}}, ["limits.memory (100Gi)"]),
+        ({"pool": {"resources": {"limits": {"memory": "2Gi"}}}}, ["limits.memory (150Gi)"]),
         ({"extraPools": [{"name": "b", "maxPods": 99}]}, []),
         (
             {"extraPools": [{"name": "b", "resources": {"limits": {"memory": "64Mi"}}}]},

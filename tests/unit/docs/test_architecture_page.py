@@ -12,6 +12,7 @@ PACKAGES = (
     "client/mcp_exec_client",
     "sandbox_image/mcp_exec_sandbox",
     "common/mcp_exec_common",
+    "tools/mcp_exec_tools",
 )
 
 

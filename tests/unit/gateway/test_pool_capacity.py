@@ -20,15 +20,15 @@ def template(memory: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "memory", "cpus"),
     [
-        ({}, GIB // 2, 1.0),
+        ({}, 3 * GIB // 4, 1.0),
         ({"resources": {"limits": {"memory": "2Gi"}}}, 2 * GIB, 1.0),
         ({"resources": LARGE, "variants": [{"weight": 1, "resources": SMALL}, {"weight": 9}]}, GIB, 0.5),
         ({"resources": LARGE, "variants": [{"weight": 0, "resources": SMALL}, {"weight": 9}]}, 4 * GIB, 2.0),
         ({"resources": LARGE, "template": template("3Gi")}, 3 * GIB, 2.0),
         ({"resources": {"limits": {"memory": "much"}}}, None, None),
         ({"template": template("much")}, None, None),
-        ({"template": {"spec": {"containers": "none"}}}, GIB // 2, 1.0),
-        ({"template": {"spec": [1]}}, GIB // 2, 1.0),
+        ({"template": {"spec": {"containers": "none"}}}, 3 * GIB // 4, 1.0),
+        ({"template": {"spec": [1]}}, 3 * GIB // 4, 1.0),
     ],
 )
 def test_limits_are_the_smallest_of_the_pods(spec: dict[str, Any], memory: int | None, cpus: float | None) -> None:

@@ -43,7 +43,7 @@ def stored() -> Object:
     }
     spec["tolerations"].append({"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"})
     spec["securityContext"] |= {"fsGroup": 1, "seLinuxOptions": {"level": "s0:c1,c2"}}
-    spec["volumes"][0]["emptyDir"] = {"sizeLimit": "256Mi"}
+    spec["volumes"][0]["emptyDir"] = {"sizeLimit": "256Mi", "medium": "Memory"}
     container = spec["containers"][0]
     container |= {"terminationMessagePath": "/dev/termination-log", "imagePullPolicy": "Always"}
     container["resources"]["limits"]["cpu"] = "1000m"
@@ -120,7 +120,7 @@ CHANGES: dict[str, Callable[[Object], object]] = {
     "spec.securityContext.seLinuxOptions": lambda pod: pod["spec"]["securityContext"].update(
         seLinuxOptions={"type": "spc_t"}
     ),
-    "spec.volumes.workspace": lambda pod: pod["spec"]["volumes"][0].update(emptyDir={"medium": "Memory"}),
+    "spec.volumes.workspace": lambda pod: pod["spec"]["volumes"][0].update(emptyDir={"medium": ""}),
     "spec.volumes.host": lambda pod: pod["spec"]["volumes"].append({"name": "host", "hostPath": {"path": "/"}}),
     "spec.containers[0].image": lambda pod: pod["spec"]["containers"][0].update(image="mirror/sandbox"),
     "spec.containers[0].command": lambda pod: pod["spec"]["containers"][0].update(command=["sh"]),

@@ -52,12 +52,14 @@ def test_a_pod_is_confined() -> None:
 def test_a_pod_has_limits_on_everything() -> None:
     manifest = build()
     assert set(container_of(manifest)["resources"]["limits"]) == {"cpu", "memory", "ephemeral-storage"}
-    assert [volume["emptyDir"] for volume in manifest.body["spec"]["volumes"]] == [{"sizeLimit": "256Mi"}] * 2
+    assert [volume["emptyDir"] for volume in manifest.body["spec"]["volumes"]] == [
+        {"sizeLimit": "256Mi", "medium": "Memory"}
+    ] * 2
 
 
-def test_files_of_a_pod_can_be_in_its_memory() -> None:
-    volumes = build(workspaceMedium="Memory").body["spec"]["volumes"]
-    assert [volume["emptyDir"] for volume in volumes] == [{"sizeLimit": "256Mi", "medium": "Memory"}] * 2
+def test_files_of_a_pod_can_be_on_the_disk_of_its_node() -> None:
+    volumes = build(workspaceMedium="Disk").body["spec"]["volumes"]
+    assert [volume["emptyDir"] for volume in volumes] == [{"sizeLimit": "256Mi"}] * 2
 
 
 def test_a_pod_is_told_its_limits_and_no_token() -> None:
@@ -65,7 +67,7 @@ def test_a_pod_is_told_its_limits_and_no_token() -> None:
         each["name"]: each["value"] for each in container_of(build(resources={"limits": {"cpu": "1500m"}}))["env"]
     }
     assert variables["MCP_EXEC_TOKEN_SHA256"] == "digest"
-    assert variables["MCP_EXEC_MEMORY_BYTES"] == str(512 * 2**20)
+    assert variables["MCP_EXEC_MEMORY_BYTES"] == str(768 * 2**20)
     assert variables["MCP_EXEC_STORAGE_BYTES"] == str(256 * 2**20)
     assert (variables["MCP_EXEC_MAX_PROCESSES"], variables["PYTHON_CPU_COUNT"]) == ("64", "2")
 

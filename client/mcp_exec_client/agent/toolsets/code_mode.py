@@ -20,7 +20,7 @@ from mcp_exec_client.types import Execution
 from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
-from mcp_exec_tools.source.fences import join_python_blocks
+from mcp_exec_tools.source.lines import join_python_blocks
 
 _MAX_TOOLS: Final = 50
 _ALL_TOOLS: Final = 1000
