@@ -1,8 +1,4 @@
-"""Executions and tools in responses: the status as the operator wrote it, with the execution's name.
-
-The models describe the responses to OpenAPI. Responses are built without them, because validating an output costs more
-than the rest of a request.
-"""
+"""Executions in responses: the status as the operator wrote it, with the execution's name."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Rollouts and assignments in requests and responses."""
+"""Rollouts and assignments in responses."""
 
 from typing import Any, Final
 

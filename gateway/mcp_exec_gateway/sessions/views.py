@@ -1,4 +1,4 @@
-"""Sessions in requests and responses."""
+"""Sessions in responses."""
 
 from typing import Any
 

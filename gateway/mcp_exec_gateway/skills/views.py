@@ -1,4 +1,4 @@
-"""Skills in requests and responses."""
+"""Skills in responses."""
 
 from mcp_exec_api.skills.skill import module_name
 from mcp_exec_common.kube.objects import Object
