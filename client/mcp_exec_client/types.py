@@ -7,14 +7,22 @@ from pydantic import BaseModel, RootModel, ValidationError
 from mcp_exec_api.meta import LENIENT
 from mcp_exec_api.wire import executions
 from mcp_exec_api.wire.executions import ExecutionList, ExecutionSummary, PendingApprovalList, UsedWorkspace
+from mcp_exec_api.wire.records import NewUsageReport
+from mcp_exec_api.wire.rollouts import Assignment, RolloutReport
+from mcp_exec_api.wire.sessions import Session
+from mcp_exec_api.wire.skills import Skill
 from mcp_exec_api.wire.stats import NamespaceStats, PoolCapacity
 from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
+from mcp_exec_api.wire.usage import UsageReport
+from mcp_exec_api.wire.workspaces import CommitResult, Workspace, WorkspaceFile, WorkspaceVersion
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
 from mcp_exec_client.state.results import ExecutionArtifact
 from mcp_exec_client.transport import HttpReply
 
 __all__ = [
+    "Assignment",
     "CallList",
+    "CommitResult",
     "Execution",
     "ExecutionArtifact",
     "ExecutionFailed",
@@ -22,12 +30,20 @@ __all__ = [
     "ExecutionSummary",
     "FoundTool",
     "NamespaceStats",
+    "NewUsageReport",
     "PendingApprovalList",
     "PoolCapacity",
+    "RolloutReport",
     "ServerTool",
     "ServerTools",
+    "Session",
+    "Skill",
     "ToolCallRecord",
+    "UsageReport",
     "UsedWorkspace",
+    "Workspace",
+    "WorkspaceFile",
+    "WorkspaceVersion",
     "describe_invalid",
     "parse_reply",
 ]

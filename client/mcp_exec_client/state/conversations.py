@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from mcp_exec_api.wire.records import NewUsageReport
-from mcp_exec_api.wire.rollouts import Assignment
+from mcp_exec_api.wire.rollouts import Assignment, RolloutReport
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.suggestions import suggesting
@@ -63,8 +63,6 @@ class Conversations:
         body |= {"tokens": tokens, "cost": cost, "rating": rating}
         await self._channel.send("POST", f"{_ROLLOUTS}/{quote_segment(rollout)}/outcomes", body=drop_unset(body))
 
-    async def rollout_report(self, rollout: str) -> dict[str, Any]:
+    async def rollout_report(self, rollout: str) -> RolloutReport:
         """Return what each arm of a rollout measured, with 95 % confidence intervals."""
-        path = f"{_ROLLOUTS}/{quote_segment(rollout)}/report"
-        report: dict[str, Any] = (await self._channel.send("GET", path)).to_json()
-        return report
+        return await self._channel.fetch(RolloutReport, "GET", f"{_ROLLOUTS}/{quote_segment(rollout)}/report")
