@@ -7,7 +7,7 @@ from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
-from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
+from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
 from mcp_exec_common.process.settings import MountedKeySettings
 
 

@@ -6,58 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import AwareDatetime, Field
 
-from mcp_exec_api.code_execution import Priority
-from mcp_exec_api.meta import Model, ToolPattern, UserPattern
-from mcp_exec_tools.patterns import name_matches
+from mcp_exec_api.meta import Model
+from mcp_exec_api.wire.stats import KeyLimits
 
 KEY_PREFIX: Final = "mcpx_"
-
-
-class KeyLimits(Model):
-    """Limits of one API key. A limit that is not set does not apply."""
-
-    max_concurrent: Annotated[int | None, Field(ge=1)] = None
-    """Maximum number of unfinished executions, queued ones included."""
-    max_stored: Annotated[int | None, Field(ge=1)] = None
-    """Maximum number of stored executions, finished ones included until they are deleted: by default that of the
-    namespace, which no key exceeds."""
-    max_stored_bytes: Annotated[int | None, Field(ge=1)] = None
-    """Maximum bytes that the stored executions take in the API server: by default those of the namespace."""
-    requests_per_minute: Annotated[int | None, Field(ge=1)] = None
-    """Maximum rate of requests of all kinds to one gateway replica: a burst of this size, refilled over a minute."""
-    direct_calls_per_minute: Annotated[int | None, Field(ge=1)] = None
-    """Maximum rate of tool calls without an execution, by MCP clients, at each replica of the broker: by default
-    600."""
-    max_waits: Annotated[int | None, Field(ge=1)] = None
-    """Maximum number of requests that wait for an execution at the same time, at each gateway replica."""
-    max_streams: Annotated[int | None, Field(ge=1)] = None
-    """Maximum number of open event streams, at each gateway replica."""
-    max_sessions: Annotated[int | None, Field(ge=0)] = None
-    """Maximum number of sessions that have a pod or will get one: by default that of the gateway's setting."""
-    max_workspaces: Annotated[int | None, Field(ge=0)] = None
-    """Maximum number of workspaces for each user: by default that of the broker's setting, which no key exceeds."""
-    max_timeout_seconds: Annotated[int | None, Field(ge=1)] = None
-    """Maximum `timeoutSeconds` of an execution."""
-    pools: Annotated[list[str] | None, Field(min_length=1)] = None
-    """Pools that executions may use."""
-    max_priority: Priority | None = None
-    """Highest `priority` of an execution."""
-    tools: Annotated[list[ToolPattern] | None, Field(max_length=256)] = None
-    """Tools that executions may call and that searches show, as patterns such as `github.*`."""
-    users: Annotated[list[UserPattern] | None, Field(max_length=256)] = None
-    """Users that executions may name, as patterns such as `team-a/*`. An execution without a user is always allowed."""
-    own: bool | None = None
-    """Whether the key sees, cancels, deletes and approves only executions that it created itself, for users that it may
-    name: by default true if `users` is set."""
-
-    @property
-    def sees_own_only(self) -> bool:
-        """Whether the executions of others look as if they did not exist."""
-        return self.users is not None if self.own is None else self.own
-
-    def allows_user(self, user: str | None) -> bool:
-        """Return whether an execution may name this user, or none."""
-        return not user or self.users is None or any(name_matches(pattern, user) for pattern in self.users)
 
 
 class KeyEntry(Model):

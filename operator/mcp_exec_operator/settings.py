@@ -9,7 +9,7 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, OPERATOR_PORT
 from mcp_exec_api.meta import Model
-from mcp_exec_common.api_keys import KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.process.settings import ProcessSettings
 
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")

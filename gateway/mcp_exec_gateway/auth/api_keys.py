@@ -16,7 +16,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_common.api_keys import KeyEntry, KeyLimits, digest_key
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KeyEntry, digest_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector

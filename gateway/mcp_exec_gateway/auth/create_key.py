@@ -15,7 +15,8 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_common.api_keys import KeyEntry, KeyLimits, digest_key, generate_key
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KeyEntry, digest_key, generate_key
 from mcp_exec_gateway.auth.api_keys import check_key_name
 
 _MAX_DAYS: Final = 36_500

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from cachetools import LRUCache
 
-from mcp_exec_common.api_keys import KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_gateway.http.problems import too_many
 

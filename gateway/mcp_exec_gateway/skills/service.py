@@ -10,6 +10,7 @@ from typing import Final
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skills.skill import ReviewDecision, SkillSpec, SkillState, content_digest, object_name
+from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.skill_manifests import build_skill
 from mcp_exec_common.code_check.rules import find_issues
@@ -26,7 +27,6 @@ from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many,
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.skills.cache import SkillCache
 from mcp_exec_gateway.skills.content import build_spec, check_execution, check_source
-from mcp_exec_gateway.skills.models import NewApproval, NewDeprecation, NewSkill
 
 MAX_DRAFTS: Final = 100
 """Drafts of one caller in one namespace."""

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from tests.component.chart.conftest import CHART, Object, Render, Rendered
 
-from mcp_exec_common.api_keys import KeyEntry, KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KeyEntry
 from mcp_exec_operator.settings import InitialApiKey, Settings
 
 

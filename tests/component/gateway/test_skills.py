@@ -23,7 +23,7 @@ from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.cli.main import main
 from mcp_exec_client.errors import NotFound
-from mcp_exec_client.events import ExecutionEnded
+from mcp_exec_client.events import EndEvent
 from mcp_exec_client.state.skills import read_members
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_manifests import build_shipped
@@ -190,7 +190,7 @@ async def test_the_end_of_a_run_shows_the_skills_that_it_saved(gateway: Gateway)
         assert done.skills is not None
         assert done.skills.saved == ["report-v1"]
         end = [event async for event in client.stream(done.name)][-1]
-        assert isinstance(end, ExecutionEnded)
+        assert isinstance(end, EndEvent)
         assert end.skills == done.skills
     assert json.loads(describe_execution(done))["skills"] == {name: saved[name] for name in ("saved", "refused")}
     async with connecting(gateway.url, MODERN) as client:
@@ -347,6 +347,11 @@ async def test_the_client_saves_reviews_runs_and_exports(gateway: Gateway, tmp_p
         assert (saved.version, saved.state, saved.import_line) == (1, "Draft", "from skills.report_v1 import run")
         assert (await client.skills.save_folder(tmp_path)).name == "from-folder"
         assert [skill.name for skill in await approver.skills.list(as_approver=True)] == ["from-folder", "report"]
+        finding = {"rule": "Subprocess", "severity": "High", "line": 1, "message": "starts a program"}
+        gateway.api.merge(SKL, "report-v1", {"status": {"codeFindings": [finding]}})
+        await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[1]["status"].get("codeFindings"))
+        (found,) = (await approver.skills.get("report", 1, as_approver=True)).code_findings
+        assert str(found) == "line 1: starts a program (Subprocess)"
         assert (await approver.skills.approve("report", 1, digest=saved.digest)).reviewed_by == "ann"
         assert (await client.skills.get("report", 1)).code == CODE
         assert next(iter(await client.skills.list("weekly report"))).name == "report"
@@ -375,7 +380,11 @@ async def test_the_command_saves_reviews_shows_exports_and_runs(
     assert "from-folder-v1 is a draft" in await command("save", str(tmp_path))
     assert "Draft" in await command("list")
     assert "Folder" in await command("versions", "from-folder")
+    finding = {"rule": "Subprocess", "severity": "High", "line": 1, "message": "starts a program"}
+    gateway.api.merge(SKL, "from-folder-v1", {"status": {"codeFindings": [finding]}})
+    await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[0]["status"].get("codeFindings"))
     shown = await command("show", "from-folder-v1", "--as-approver", key=ANN)
+    assert "finding: line 1: starts a program (Subprocess)\n" in shown
     digest = shown.partition("digest: ")[2].splitlines()[0]
     approve = ("approve", "from-folder-v1", "--comment", "read", "--digest")
     with pytest.raises(SystemExit):

@@ -160,13 +160,16 @@ async def _show(options: argparse.Namespace) -> None:
             if not found:
                 raise CommandError(f"there is no skill {name}", ExitCode.REFUSED)
             version = found[0].version
-        skill = _to_json(await client.skills.get(name, version, as_approver=options.as_approver))
+        found_version = await client.skills.get(name, version, as_approver=options.as_approver)
+    skill = _to_json(found_version)
     if options.output in ("json", "yaml"):
         print_data(skill, form=options.output)
     else:
         print_objects([skill], form=options.output, columns=SKILLS, name=lambda item: str(item["name"]))
         print_line(f"digest: {skill['digest']}")  # before the code, which could imitate it
-        for line in str(skill.get("code") or "").splitlines():
+        for finding in found_version.code_findings:
+            print_line(f"finding: {finding}")
+        for line in (found_version.code or "").splitlines():
             print_line(line)
 
 

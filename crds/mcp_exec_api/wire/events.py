@@ -1,7 +1,6 @@
 """Events of an execution's stream, as they are sent: the source of the OpenAPI document and of the documentation.
 
-`EventFollower` sends dictionaries, because validating an output costs more than the rest of a stream. A test compares
-them with these models.
+The gateway's `EventFollower` sends dictionaries; a test compares them with these models.
 """
 
 from typing import Annotated, Final, Literal
@@ -17,7 +16,8 @@ from mcp_exec_api.reasons.execution import Reason
 class StreamEvent(Model):
     """Fields of every event."""
 
-    id: str
+    # clients send it back in a header
+    id: Annotated[str, Field(max_length=64, pattern=r"^[\x21-\x7e]+$")]
     """Position after this event. A client that sends the last one as `Last-Event-ID` resumes exactly after it."""
     seq: Annotated[int, Field(ge=0)]
     """Number of the event; 0 for the status `Pending`."""
@@ -25,7 +25,7 @@ class StreamEvent(Model):
     """Time of the event, by the sandbox's clock while the code runs."""
 
 
-class StreamedStatus(StreamEvent):
+class StatusEvent(StreamEvent):
     """The execution waits for a pod, or its code started."""
 
     type: Literal["status"]
@@ -33,7 +33,7 @@ class StreamedStatus(StreamEvent):
     """Pending or Running."""
 
 
-class StreamedText(StreamEvent):
+class TextEvent(StreamEvent):
     """Text that the code wrote to standard output or standard error."""
 
     type: Literal["stdout", "stderr"]
@@ -41,7 +41,7 @@ class StreamedText(StreamEvent):
     """The text; the texts of all events of a type, in order, are the output."""
 
 
-class StreamedToolCall(StreamEvent):
+class ToolCallEvent(StreamEvent):
     """The code called a tool. The sandbox reports it, so code can forge it; the audit log has what was called."""
 
     type: Literal["tool_call"]
@@ -53,7 +53,7 @@ class StreamedToolCall(StreamEvent):
     """Bytes of the arguments as JSON."""
 
 
-class StreamedToolResult(StreamEvent):
+class ToolResultEvent(StreamEvent):
     """A tool call ended. The sandbox reports it."""
 
     type: Literal["tool_result"]
@@ -73,7 +73,7 @@ class StreamedToolResult(StreamEvent):
     """Duration of the call in milliseconds."""
 
 
-class StreamedApproval(StreamEvent):
+class ApprovalEvent(StreamEvent):
     """A tool call waits for an approval. The sandbox reports it; `GET /v1/approvals` has the call's arguments."""
 
     type: Literal["approval"]
@@ -85,7 +85,7 @@ class StreamedApproval(StreamEvent):
     """Time at which the call is denied if nobody has decided."""
 
 
-class StreamedProgress(StreamEvent):
+class ProgressEvent(StreamEvent):
     """The code called `progress(done, total, text)`. Of many reports in a short time, only the newest is sent."""
 
     type: Literal["progress"]
@@ -97,7 +97,7 @@ class StreamedProgress(StreamEvent):
     """What the code does, at most 200 characters."""
 
 
-class StreamedResult(StreamEvent):
+class ResultEvent(StreamEvent):
     """The value that the code returned."""
 
     type: Literal["result"]
@@ -107,7 +107,7 @@ class StreamedResult(StreamEvent):
     """Whether it was shortened."""
 
 
-class StreamedArtifact(StreamEvent):
+class ArtifactEvent(StreamEvent):
     """A file that the run produced is stored. These events come right before the end."""
 
     type: Literal["artifact"]
@@ -127,7 +127,7 @@ class StreamedArtifact(StreamEvent):
     """Beginning of the content as text."""
 
 
-class StreamedEnd(StreamEvent):
+class EndEvent(StreamEvent):
     """The execution ended. This is the last event of every stream; its fields are those of the status."""
 
     type: Literal["end"]
@@ -154,29 +154,34 @@ class StreamedEnd(StreamEvent):
     truncated: bool | None = None
     """Whether output or result was shortened; not set if the code did not run."""
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether the code ran to its end."""
+        return self.phase is Phase.SUCCEEDED
+
 
 STREAM_EVENTS: Final[tuple[type[StreamEvent], ...]] = (
-    StreamedStatus,
-    StreamedText,
-    StreamedToolCall,
-    StreamedToolResult,
-    StreamedApproval,
-    StreamedProgress,
-    StreamedResult,
-    StreamedArtifact,
-    StreamedEnd,
+    StatusEvent,
+    TextEvent,
+    ToolCallEvent,
+    ToolResultEvent,
+    ApprovalEvent,
+    ProgressEvent,
+    ResultEvent,
+    ArtifactEvent,
+    EndEvent,
 )
 """Models of all events."""
 AnyStreamEvent = Annotated[
-    StreamedStatus
-    | StreamedText
-    | StreamedToolCall
-    | StreamedToolResult
-    | StreamedApproval
-    | StreamedProgress
-    | StreamedArtifact
-    | StreamedResult
-    | StreamedEnd,
+    StatusEvent
+    | TextEvent
+    | ToolCallEvent
+    | ToolResultEvent
+    | ApprovalEvent
+    | ProgressEvent
+    | ArtifactEvent
+    | ResultEvent
+    | EndEvent,
     Field(discriminator="type"),
 ]
 """Any event of a stream."""

@@ -1,4 +1,4 @@
-"""Skills in requests and responses."""
+"""Skills."""
 
 from typing import Annotated, Any
 
@@ -7,9 +7,7 @@ from pydantic import Field
 from mcp_exec_api.code_findings import Finding
 from mcp_exec_api.constants import MAX_CODE_BYTES
 from mcp_exec_api.meta import MicroTime, Model, ToolPattern
-from mcp_exec_api.skills.skill import MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag, module_name
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.skills.folder import MAX_ARCHIVE_BYTES
+from mcp_exec_api.skills.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag
 
 
 class NewSkill(Model):
@@ -57,7 +55,7 @@ class NewDeprecation(Model):
     """Reason for the deprecation."""
 
 
-class SkillView(Model):
+class Skill(Model):
     """One version of a skill."""
 
     name: str
@@ -70,7 +68,7 @@ class SkillView(Model):
     """What the skill does."""
     state: SkillState
     """Draft, Approved or Deprecated."""
-    import_: Annotated[str, Field(alias="import")]
+    import_line: Annotated[str, Field(alias="import")]
     """Line with which code imports this version."""
     author: str | None = None
     """Caller who saved it."""
@@ -109,33 +107,5 @@ class SkillView(Model):
 class SkillList(Model):
     """Versions of skills."""
 
-    items: list[SkillView]
+    items: list[Skill]
     """The versions, by name and newest first."""
-
-
-def build_view(skill: Object) -> Object:
-    """Return a skill, with the status that `SkillCache.read_status` returned, as responses show it."""
-    spec, status = skill["spec"], skill["status"]
-    conditions = status.get("conditions") or ()
-    problem = next(
-        (each.get("message") for each in conditions if each["type"] == "Valid" and each["status"] == "False"), None
-    )
-    fields = {
-        "name": spec["name"],
-        "version": spec["version"],
-        "namespace": skill["metadata"]["namespace"],
-        "description": spec["description"],
-        "import": f"from skills.{module_name(spec['name'], spec['version'])} import run",
-        "user": spec.get("user"),
-        "tools": spec.get("tools") or [],
-        "tags": spec.get("tags") or [],
-        "uses": status.get("uses") or 0,
-        "successes": status.get("successes") or 0,
-        "problem": problem,
-        "provenance": spec.get("provenance"),
-        "code": spec.get("code"),
-        "instructions": spec.get("instructions"),
-    }
-    shown = ("state", "author", "parameters", "digest", "reviewedBy", "reviewedAt", "lastUsedAt", "codeFindings")
-    fields |= {name: status.get(name) for name in shown}
-    return {name: value for name, value in fields.items() if value is not None}
