@@ -63,7 +63,9 @@ types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
 	mypy --strict -p hack.monitoring -p hack.python_values
-	MYPYPATH=sandbox_image/mcp_exec_sandbox/sdk mypy -p servers  # apart: `client` is a module of the sandbox by that name
+	rm -rf build/wrappers
+	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
+	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network
 	pytest $(parallel) $(measured) tests/unit

@@ -24,8 +24,9 @@ from typing import Any
 from harness import percentile, table, write_json
 
 from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.search import entries as search_entries
 from mcp_exec_tools.search import query as search_query
-from mcp_exec_tools.search import stemming, synonyms
+from mcp_exec_tools.search import synonyms
 from mcp_exec_tools.search.index import Index
 
 ROOT = Path(__file__).parents[1]
@@ -208,7 +209,7 @@ def speed(found: Sequence[Catalog], asked: Sequence[DiscoveryQuery]) -> dict[str
 def forget_synonyms() -> None:
     """Clear what was read from the tables of synonyms, after a change."""
     search_query._load_synonyms.cache_clear()  # noqa: SLF001 - only this benchmark changes the tables
-    stemming.stem.cache_clear()
+    search_entries.stem.cache_clear()
 
 
 def list_ranks(sets: dict[str, QuerySet]) -> list[int | None]:

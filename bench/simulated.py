@@ -31,6 +31,7 @@ from mcp_exec_common.kube.objects import Object
 
 NAMESPACE, POOL, NAME = "bench-nodes", "simulated", "mcp-exec-bench-nodes"
 SYSTEM = "bench-nodes-system"
+KEY_SECRET = "sandbox-key"
 """Namespace of the Lease and of the API key. It must not be a served one."""
 RBAC = "rbac.authorization.k8s.io/v1"
 MAX_PODS = 10_000
@@ -61,6 +62,7 @@ class SimulatedRelease:
     async def gateway_running(self) -> AsyncIterator[None]:
         """Run the gateway."""
         environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
+        environment["MCP_EXEC_SANDBOX_KEY_FILE"] = str(self.folder / "key")
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
         environment["MCP_EXEC_METRICS"] = "false"
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
@@ -72,7 +74,7 @@ class SimulatedRelease:
     async def start_operator(self) -> None:
         """Start the operator and wait until its first resync."""
         # Always the same holder of the Lease, so that a new operator does not wait for the old one's Lease to expire.
-        identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0"}
+        identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0", "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET}
         environment = self._environment(port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
         running = child(
             [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
@@ -90,7 +92,6 @@ class SimulatedRelease:
         return inherit_environment() | {
             "MCP_EXEC_NAMESPACES": NAMESPACE,
             "MCP_EXEC_RELEASE_NAMESPACE": SYSTEM,
-            "MCP_EXEC_SANDBOX_KEY_FILE": str(self.folder / "key"),
             "MCP_EXEC_KUBECONFIG": str(self.folder / "kubeconfig"),
             "MCP_EXEC_PORT": str(port),
             # no benchmark is about the deletion of what it has just made
@@ -201,8 +202,10 @@ async def prepare(kube: KubeClient, folder: Path) -> str:
         (folder / name).write_text(text)
     key = "mcpx_" + secrets.token_urlsafe(32)
     entry = json.dumps({"sha256": sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
-    data = {"bench": base64.b64encode(entry.encode()).decode()}
-    await kube.create(resource_path("secrets", namespace=SYSTEM), {"metadata": {"name": NAME}, "data": data})
+    contents = {NAME: {"bench": entry}, KEY_SECRET: {"key": files["key"]}}
+    for name, texts in contents.items():
+        data = {each: base64.b64encode(text.encode()).decode() for each, text in texts.items()}
+        await kube.create(resource_path("secrets", namespace=SYSTEM), {"metadata": {"name": name}, "data": data})
     return key
 
 

@@ -3,7 +3,7 @@
 The package bpe-openai carries its vocabulary, so nothing is downloaded at run time. It is no dependency of the project:
 `load` installs it into .cache/tokenizer. Claude's tokenizer is not public: only the API's `count_tokens` uses it.
 
-    python bench/tokenizer.py             # error of common/mcp_exec_tools/tokens.py, by kind of text
+    python bench/tokenizer.py             # error of tools/mcp_exec_tools/tokens.py, by kind of text
     python bench/tokenizer.py --record    # write the counts that the unit tests compare the estimate with
 """
 
@@ -21,7 +21,9 @@ from typing import Any
 
 from harness import table
 
+from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.tokens import METHOD, estimate_tokens
+from mcp_exec_tools.wrappers import build_files
 
 ROOT = Path(__file__).parents[1]
 CACHE = ROOT / ".cache" / "tokenizer"
@@ -36,8 +38,8 @@ REQUIREMENT = """bpe-openai==0.1.4 \\
 INSTALL_SECONDS = 300
 SAMPLE = 2000
 """Characters of a sample of code or documentation."""
-CODE = ("common/mcp_exec_tools", "client/mcp_exec_client", "servers_image/mcp_exec_servers")
-WRAPPERS = ("servers/github", "servers/expenses", "servers/supabase", "servers/filesystem")
+CODE = ("tools/mcp_exec_tools", "client/mcp_exec_client", "servers_image/mcp_exec_servers")
+WRAPPERS = ("github", "expenses", "supabase", "filesystem")
 LANGUAGES = {
     "German": "Der Betreiber listet zuerst sämtliche Pods auf, bevor er einen neuen anlegt. Für größere Änderungen an "
     "der Übergabe müssen die Verantwortlichen zustimmen; außerdem schließt die Prüfung sämtliche Zugriffsrechte ein.",
@@ -82,10 +84,14 @@ def catalog_texts() -> dict[str, str]:
 
 def sample_texts() -> Iterator[tuple[str, str]]:
     """Yield kinds and texts to record: code, wrappers, documentation, data and languages."""
-    for kind, folders, pattern in (("code", CODE, "*.py"), ("wrappers", WRAPPERS, "*.py*")):
-        for folder in folders:
-            for path in sorted((ROOT / folder).glob(pattern))[:6]:
-                yield kind, path.read_text()[:SAMPLE]
+    for folder in CODE:
+        for path in sorted((ROOT / folder).glob("*.py"))[:6]:
+            yield "code", path.read_text()[:SAMPLE]
+    for server in WRAPPERS:
+        tools = json.loads((CATALOGS / f"{server}.json").read_text())["tools"]
+        files = build_files([Catalog.from_tools(server, tools)], stubs=True)
+        for _, text in sorted(files.items())[:6]:
+            yield "wrappers", text[:SAMPLE]
     for path in sorted((ROOT / "docs" / "agents").glob("*.md"))[:6]:
         yield "documentation", path.read_text()[:SAMPLE]
     for text in data_texts():

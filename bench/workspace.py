@@ -28,7 +28,8 @@ sys.path.append(str(ROOT))
 from tests.component.sandbox.conftest import SandboxProcess  # noqa: E402
 from tests.support.api_server import FakeApiServer  # noqa: E402
 
-from mcp_exec_common.broker.files import AccessMode, ArtifactAllowance, FilesGrant, WorkspaceAccess  # noqa: E402
+from mcp_exec_api.files.workspace import WorkspaceMode  # noqa: E402
+from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess  # noqa: E402
 from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
 
 COUNTS = (1, 1_000, 10_000)
@@ -54,7 +55,7 @@ def build_job(url: str, name: str) -> dict[str, Any]:
         owner=OWNER,
         caller=OWNER,
         execution=str(uuid.uuid4()),
-        workspace=WorkspaceAccess(name=name, mode=AccessMode.WRITE),
+        workspace=WorkspaceAccess(name=name, mode=WorkspaceMode.WRITE),
         artifacts=ArtifactAllowance(),
         pod_address="127.0.0.1",
         replica="",

@@ -27,7 +27,11 @@ forward_port() {  # set `url` to a free port of this machine, which ends with th
   url=http://127.0.0.1:${BASH_REMATCH[1]}
 }
 
-read_api_key() {  # print the key that the chart created
+read_api_key() {  # print the key that the operator has created; wait a minute for it, because an upgrade may replace it
+  local end=$((SECONDS + 60))
+  until kubectl get secret mcp-exec-initial-api-key --namespace "$system" >/dev/null 2>&1 || [ $SECONDS -ge $end ]; do
+    sleep 1
+  done
   # kubectl decodes, because not every `base64` has the same options.
   kubectl get secret mcp-exec-initial-api-key --namespace "$system" -o go-template='{{index .data "api-key" | base64decode}}'
 }

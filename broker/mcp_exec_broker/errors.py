@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from mcp_types import INVALID_PARAMS
 
-from mcp_exec_common.util.text import shorten_line
-from mcp_exec_tools.suggestions import find_close_names
+from mcp_exec_tools.names import find_close_names
+from mcp_exec_tools.text import shorten_line
 
 
 class ErrorKind(StrEnum):

@@ -141,9 +141,7 @@ class BrokerManager:
 
         `approval_kube` has connections of its own for executions whose calls wait for an approval.
         """
-        key = settings.sandbox_key_file.read_bytes().strip()
-        if not key:
-            raise ValueError(f"{settings.sandbox_key_file} is empty")
+        key = settings.read_sandbox_key()
         async with AsyncExitStack() as stack:
             audit = await stack.enter_async_context(
                 AuditLog.open(

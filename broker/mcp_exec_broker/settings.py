@@ -7,11 +7,11 @@ from pydantic import Field, IPvAnyNetwork, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
-from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.process.settings import ProcessSettings
+from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
+from mcp_exec_common.process.settings import MountedKeySettings
 
 
-class Settings(ProcessSettings):
+class Settings(MountedKeySettings):
     """Settings from environment variables with the prefix `MCP_EXEC_`."""
 
     audit_file: Path = Path("/var/lib/mcp-exec/audit.sqlite")

@@ -9,6 +9,10 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from mcp_exec_api.approvals import Approval
+from mcp_exec_api.wire.executions import ApprovalList, ExecutionList, ExecutionSummary, PendingApprovalList
+from mcp_exec_api.wire.stats import NamespaceStats
+from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
+from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
 from mcp_exec_client.configuration import ClientOptions, build_transport
 from mcp_exec_client.errors import (
     McpExecError,
@@ -24,28 +28,13 @@ from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations
 from mcp_exec_client.state.files import Files
-from mcp_exec_client.state.records import Records, UsageGrouping
+from mcp_exec_client.state.records import Records
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Workspaces
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.transport import HttpReply
-from mcp_exec_client.types import (
-    ApprovalItems,
-    AuditedCall,
-    AuditPage,
-    AwaitedApprovals,
-    Execution,
-    ExecutionPage,
-    ListedExecution,
-    Stats,
-    ToolDefinition,
-    ToolDefinitions,
-    ToolMatch,
-    ToolMatches,
-    parse_reply,
-)
-from mcp_exec_common.usage.report import UsageReport
+from mcp_exec_client.types import Execution, FoundTools, parse_reply
 from mcp_exec_tools.search.index import DetailLevel
 
 _EXECUTIONS: Final = "/v1/executions"
@@ -173,7 +162,7 @@ class AsyncClient:
         use_case: str | None = None,
         label_selector: str | None = None,
         limit: int = 1000,
-    ) -> AsyncGenerator[ListedExecution, None]:
+    ) -> AsyncGenerator[ExecutionSummary, None]:
         """Yield executions, newest first, at most `limit`. Pages are requested as they are needed."""
         query = {"phase": phase, "caller": caller, "conversation": conversation}
         query |= {"useCase": use_case, "labelSelector": label_selector}
@@ -181,7 +170,7 @@ class AsyncClient:
         for _ in range(_MAX_PAGES):
             query |= {"limit": str(max(1, min(limit, _PAGE_SIZE))), "continue": token}
             page = parse_reply(
-                ExecutionPage, await self.transport.request("GET", _EXECUTIONS, query=self._query(**query))
+                ExecutionList, await self.transport.request("GET", _EXECUTIONS, query=self._query(**query))
             )
             for item in page.items[: max(limit, 0)]:
                 yield item
@@ -206,12 +195,12 @@ class AsyncClient:
     async def approvals(self, name: str) -> Sequence[Approval]:
         """Return an execution's approvals, oldest first."""
         reply = await self.transport.request("GET", f"{_path(name)}/approvals", query=self._query())
-        return parse_reply(ApprovalItems, reply).items
+        return parse_reply(ApprovalList, reply).items
 
-    async def pending_approvals(self, *, limit: int = 100) -> AwaitedApprovals:
+    async def pending_approvals(self, *, limit: int = 100) -> PendingApprovalList:
         """Return the approvals that executions of the namespace wait for."""
         reply = await self.transport.request("GET", "/v1/approvals", query=self._query(limit=str(limit)))
-        return parse_reply(AwaitedApprovals, reply)
+        return parse_reply(PendingApprovalList, reply)
 
     async def approve(
         self, name: str, approval_id: str, *, comment: str | None = None, arguments_digest: str | None = None
@@ -231,21 +220,21 @@ class AsyncClient:
         *,
         detail_level: DetailLevel = "with_description",
         limit: int = 10,
-    ) -> Sequence[ToolMatch]:
+    ) -> Sequence[FoundTool]:
         """Return tools that code may call, best match first. An empty query lists all tools."""
         params = self._query(query=query, detail_level=detail_level, limit=str(limit))
         return parse_reply(
-            ToolMatches, await self.transport.request("GET", "/api/v1/mcp/tools/search", query=params)
+            FoundTools, await self.transport.request("GET", "/api/v1/mcp/tools/search", query=params)
         ).root
 
-    async def tools(self, server: str) -> Sequence[ToolDefinition]:
+    async def tools(self, server: str) -> Sequence[ServerTool]:
         """Return the tools of a server as it lists them, with their schemas."""
         path = f"/api/v1/mcp/servers/{quote_segment(server)}/tools"
-        return parse_reply(ToolDefinitions, await self.transport.request("GET", path, query=self._query())).tools
+        return parse_reply(ServerTools, await self.transport.request("GET", path, query=self._query())).tools
 
-    async def stats(self) -> Stats:
+    async def stats(self) -> NamespaceStats:
         """Return what the caller can use in the namespace, and what is in use."""
-        return parse_reply(Stats, await self.transport.request("GET", "/v1/stats", query=self._query()))
+        return parse_reply(NamespaceStats, await self.transport.request("GET", "/v1/stats", query=self._query()))
 
     async def usage(
         self, *, by: UsageGrouping = "use-case", since: datetime | None = None, until: datetime | None = None
@@ -261,13 +250,13 @@ class AsyncClient:
     @streamed
     async def audit(
         self, *, execution: str | None = None, tool: str | None = None, outcome: str | None = None, limit: int = 1000
-    ) -> AsyncGenerator[AuditedCall, None]:
+    ) -> AsyncGenerator[ToolCallRecord, None]:
         """Yield audit records of tool calls, newest first, at most `limit`."""
         query = {"execution": execution, "tool": tool, "outcome": outcome, "limit": str(max(1, min(limit, _PAGE_SIZE)))}
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             reply = await self.transport.request("GET", "/v1/audit", query=self._query(**query, cursor=cursor))
-            page = parse_reply(AuditPage, reply)
+            page = parse_reply(CallList, reply)
             for item in page.items[: max(limit, 0)]:
                 yield item
             limit -= len(page.items)

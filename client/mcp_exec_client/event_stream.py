@@ -7,7 +7,7 @@ from typing import Final, cast
 import httpx
 
 from mcp_exec_client.errors import GatewayError, GatewayUnreachable, UnexpectedResponse
-from mcp_exec_client.events import ExecutionEnded, StreamedEvent, parse_line
+from mcp_exec_client.events import EndEvent, StreamedEvent, parse_line
 from mcp_exec_client.transport import Query, Transport, can_retry
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
@@ -34,7 +34,7 @@ async def follow_events(
                     if not left:
                         raise UnexpectedResponse(f"GET {transport.url}{path}: more than {_MAX_EVENTS} events")
                     yield event
-                    if isinstance(event, ExecutionEnded):
+                    if isinstance(event, EndEvent):
                         return
         except _StreamEmpty:
             return

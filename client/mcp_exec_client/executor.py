@@ -12,11 +12,12 @@ from typing import Any, Final, Unpack, cast
 from pydantic import JsonValue
 
 from mcp_exec_api.meta import parse_quantity
+from mcp_exec_api.wire.stats import PoolCapacity
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import CodeRefused, McpExecError
 from mcp_exec_client.options import ExecutionOptions, RunOptions
 from mcp_exec_client.suggestions import suggesting
-from mcp_exec_client.types import Execution, OfferedPool
+from mcp_exec_client.types import Execution
 
 _TIMEOUT_SECONDS: Final = 30
 _POOLS_SECONDS: Final = 30.0
@@ -74,7 +75,7 @@ class CodeExecutor:
         self._memory_limit = memory_limit
         self._cpu_limit = cpu_limit
         self._options = options
-        self._pools: Sequence[OfferedPool] = ()
+        self._pools: Sequence[PoolCapacity] = ()
         self._pools_expire = 0.0
 
     async def execute(
@@ -122,7 +123,7 @@ class CodeExecutor:
         async with AsyncClient() as client:
             yield client
 
-    async def _list_pools(self, client: AsyncClient) -> Sequence[OfferedPool]:
+    async def _list_pools(self, client: AsyncClient) -> Sequence[PoolCapacity]:
         now = asyncio.get_running_loop().time()
         if now >= self._pools_expire:
             self._pools = (await client.stats()).pools
@@ -131,7 +132,7 @@ class CodeExecutor:
 
 
 def select_pool(
-    pools: Sequence[OfferedPool], *, memory_bytes: int, cpus: Decimal, seconds: int, pool: str | None = None
+    pools: Sequence[PoolCapacity], *, memory_bytes: int, cpus: Decimal, seconds: int, pool: str | None = None
 ) -> str:
     """Return the smallest pool that has at least these limits, among all or `pool` alone. Raises LimitsNotOffered."""
     fitting = [
@@ -162,7 +163,7 @@ def parse_memory(text: str | int) -> int:
     return int(Decimal(number) * base ** " kmgt".index(unit.lower() or " "))
 
 
-def _describe_pool(pool: OfferedPool) -> str:
+def _describe_pool(pool: PoolCapacity) -> str:
     memory = "unknown memory" if pool.memory_bytes is None else _format_memory(pool.memory_bytes)
     cpus = "unknown" if pool.cpus is None else f"{pool.cpus:g}"
     return f"{pool.name} ({memory}, {cpus} CPUs, {pool.max_timeout_seconds} s)"

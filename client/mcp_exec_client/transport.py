@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import httpx
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from mcp_exec_api.meta import FieldError
+from mcp_exec_api.wire.problems import ProblemDetails
 from mcp_exec_client.errors import (
     ClientMisconfigured,
     GatewayError,
@@ -41,8 +42,12 @@ _NOT_RETRIED: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
 Query = Mapping[str, str | None]
 
 
-class _Problem(BaseModel):
+class _Problem(ProblemDetails):
+    """Problem details that may also come from a proxy, whose members are all optional."""
+
     type: Annotated[str, Field(max_length=200)] = ""
+    title: str = ""
+    status: int = 0
     detail: str = ""
     errors: Annotated[list[FieldError], Field(max_length=1000)] = []
     execution: Annotated[str, Field(max_length=253)] | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcp_exec_api.meta import MicroTime, Model
+from mcp_exec_api.meta import MicroTime, Model, OpenEnum
 
 APPROVAL_ID: Final = r"^approval-[0-9a-f]{16}$"
 """Pattern of the ids that the broker makes."""
@@ -35,7 +35,7 @@ class ApprovalDecision(Model):
     """Reason for the decision. If the call is denied, the code receives it in the error."""
 
 
-class ApprovalState(StrEnum):
+class ApprovalState(OpenEnum):
     """State of an approval."""
 
     PENDING = "Pending"

@@ -21,7 +21,7 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
 from mcp_exec_api.files.workspace import WorkspaceRef, WorkspaceStatus
-from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName, ToolPattern, check_one_line
+from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, ToolPattern, check_one_line
 from mcp_exec_api.notes import MAX_NOTES, Note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.skills.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
@@ -48,7 +48,7 @@ class Phase(StrEnum):
         return self not in (Phase.PENDING, Phase.RUNNING)
 
 
-class Start(StrEnum):
+class Start(OpenEnum):
     """Whether the execution got a warm pod, a new one, one that its owner had used, or the one of its session."""
 
     WARM = "Warm"

@@ -5,13 +5,13 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model, Quantity
+from mcp_exec_api.meta import Model, OpenEnum, Quantity
 
 MAX_FINDINGS: Final = 20
 MAX_MESSAGE_CHARACTERS: Final = 256
 
 
-class Rule(StrEnum):
+class Rule(OpenEnum):
     """Rule that produced a finding."""
 
     DYNAMIC_CODE = "DynamicCode"
@@ -34,7 +34,7 @@ class Rule(StrEnum):
     """The code is too long or too deeply nested to be checked."""
 
 
-class Severity(StrEnum):
+class Severity(OpenEnum):
     """Severity of a finding."""
 
     HIGH = "High"

@@ -8,10 +8,21 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+)
 from pydantic.alias_generators import to_camel
+from pydantic_core import CoreSchema, core_schema
 
 from mcp_exec_api.constants import MAX_SESSION_NAME
 from mcp_exec_api.field_hints import describe, format_path
@@ -66,7 +77,34 @@ class Model(BaseModel):
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
-class ConditionStatus(StrEnum):
+LENIENT: Final[dict[str, bool]] = {"lenient": True}
+"""Context of a validation that accepts values of an OpenEnum that only a newer version has."""
+
+
+class OpenEnum(StrEnum):
+    """Base of enumerations that later versions may extend. Unknown values are rejected, unless the context is LENIENT.
+
+    An unknown value then becomes a member that the class does not list.
+    """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of the enumeration with the exception for readers of newer versions."""
+        return core_schema.with_info_wrap_validator_function(cls._read, handler(source))
+
+    @classmethod
+    def _read(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            if info.context is not LENIENT or not isinstance(value, str):
+                raise
+            member: Self = cls._new_member_(cls, value)  # type: ignore[attr-defined] # the class's own __new__
+            member._name_ = member._value_ = value
+            return member
+
+
+class ConditionStatus(OpenEnum):
     """Status of a condition."""
 
     TRUE = "True"

@@ -1,6 +1,5 @@
 """SandboxSession: one pod that is kept for one owner across executions."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue
@@ -13,13 +12,13 @@ from mcp_exec_api.constants import (
     MAX_SESSION_AGE_SECONDS,
     MAX_SESSION_QUEUED,
 )
-from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName, check_one_line
+from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, check_one_line
 from mcp_exec_api.reasons.session import SessionReason
 
 _IMMUTABLE: Final = ("name", "poolRef", "user")
 
 
-class SessionPhase(StrEnum):
+class SessionPhase(OpenEnum):
     """Phase of a session."""
 
     PENDING = "Pending"

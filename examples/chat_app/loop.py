@@ -7,7 +7,7 @@ from typing import Any
 from anthropic import AsyncAnthropic
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import AgentEvent, AgentStep, CodeMode, RunEvent
-from mcp_exec_client.events import OutputWritten
+from mcp_exec_client.events import TextEvent
 
 from chat_app.direct_tools import DEFINITIONS, SYSTEM, call_tool
 
@@ -98,7 +98,7 @@ class ChatLoop:
         """Show what happens while code runs."""
         if isinstance(event, AgentStep):
             await self._show(event.kind, event.text, failed=event.failed)
-        elif isinstance(event, RunEvent) and isinstance(event.event, OutputWritten):
+        elif isinstance(event, RunEvent) and isinstance(event.event, TextEvent):
             await self._show("output", event.event.text)
 
     async def _show(self, kind: str, text: str, *, failed: bool = False) -> None:

@@ -106,9 +106,7 @@ class Dependencies:
     @asynccontextmanager
     async def connect(cls, settings: Settings) -> AsyncIterator[Self]:
         """Build everything and run the reflectors. A reflector that fails ends the context with its error."""
-        key = settings.sandbox_key_file.read_bytes().strip()
-        if not key:
-            raise ValueError(f"{settings.sandbox_key_file} is empty")
+        key = settings.read_sandbox_key()
         async with (
             KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
             SupervisorClient.connect(key=key) as supervisors,

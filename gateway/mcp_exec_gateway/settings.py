@@ -12,11 +12,11 @@ from mcp_exec_api.constants import (
     GATEWAY_METRICS_PORT,
     GATEWAY_PORT,
 )
-from mcp_exec_common.process.settings import ProcessSettings
+from mcp_exec_common.process.settings import MountedKeySettings
 from mcp_exec_common.usage.prices import PriceTable
 
 
-class Settings(ProcessSettings):
+class Settings(MountedKeySettings):
     """Settings, from environment variables with the prefix `MCP_EXEC_`."""
 
     broker_service: str = ""

@@ -125,14 +125,18 @@ prints a first command.
 
 ## Install, upgrade, uninstall
 
-- **Install.** Helm installs the CRDs in `crds/` first.
+- **Install.** Helm installs the CRDs in `crds/` first. When the operator starts, it creates the Secrets with the
+  sandbox key and the API keys. Until then, the pods of gateway and broker wait in ContainerCreating, with the Event
+  FailedMount; with `--wait` or `--atomic`, Helm waits for them as long as `--timeout` says.
 - **Upgrade.** If the cluster's CRDs are of another version, a Job with the operator's image upgrades them
   (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
-  remain. With `--force` (in Helm 4 `--force-replace`), Helm replaces this Secret and removes your keys.
+  remain: the operator has created these Secrets, and Helm does not know them.
   [upgrading.md](../../docs/platform/upgrading.md) lists values that an upgrade requires, and what it changes.
 - **Uninstall.** CRDs, executions, namespaces that the chart created, the Secret with the API keys, the operators' Lease
   and, after `helm test`, its pod remain. Of a release `mcp-exec`, remove the last two by
-  `kubectl delete lease/mcp-exec-operator pod/mcp-exec-test -n mcp-exec-system --ignore-not-found`. A Job with the
+  `kubectl delete lease/mcp-exec-operator pod/mcp-exec-test -n mcp-exec-system --ignore-not-found`. The operator's
+  ServiceAccount owns the Secrets with the sandbox key and the text of the initial API key, which are deleted with it:
+  a new release gets new ones, and keys that you added remain valid. A Job with the
   operator's image cancels the executions that run or wait, and deletes all pools of the served namespaces and their
   pods; it takes at most three minutes. If it fails, for example because the image cannot be pulled, uninstall with
   `--no-hooks`: sandboxes stay isolated until they are gone in any case
@@ -148,8 +152,8 @@ prints a first command.
 - **A new field of a pool** that is set in the same upgrade that introduces it fails Helm's check, which runs before the
   Job. Upgrade first, or use `--disable-openapi-validation`.
 - **`helm template`**, `--dry-run` and tools that only render cannot read from the cluster. Set
-  `sandboxKey.existingSecret` and `gateway.apiKeys.existingSecret`; otherwise each rendering creates new keys. Set
-  `networkPolicy.apiServer.cidrs`, too.
+  `networkPolicy.apiServer.cidrs`. Two renderings with the same values are equal: no key, time or random value is in
+  them.
 
 ## Required choices
 
@@ -176,8 +180,10 @@ SHA-256, its namespace and optional limits: `maxConcurrent`, `maxStored`, `maxSt
 decide on tool calls that wait for an approval. With `"expiresAt": "2027-01-31T00:00:00Z"`, it is refused from then on.
 The gateway applies changes at once.
 
-The key `initial` of the chart is for a first try: it has limits and expires after 90 days. To get a new one, delete the
-Secret `<release>-initial-api-key` and run `helm upgrade`.
+The operator creates this Secret, and in it the key `initial` for a first try, which has limits and expires after 90
+days. Its text is in the Secret `<release>-initial-api-key`. To get a new one, delete that Secret: within a minute the
+operator creates another key, and the old one is refused. To revoke it, remove the entry `initial`, or set
+`gateway.initialApiKey.create: false`. The entry is the operator's: use other names for keys of your own.
 
     key="mcpx_$(openssl rand -base64 48 | tr -dc A-Za-z0-9 | head -c 43)"
     digest=$(printf %s "$key" | sha256sum | cut -d' ' -f1)

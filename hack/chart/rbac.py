@@ -14,7 +14,9 @@ _PAGE: Final = """<!-- Generated from the rendered chart by `make generate`. Do 
 These are all rights that the chart grants, for a release `mcp-exec` in `mcp-exec-system` that serves the namespace
 `agents`. Sandboxes and stdio servers have no token. No component may change nodes or roles, use `pods/exec`, or list or
 change Secrets of served namespaces. Broker and operator may get the Secrets that a ToolServer names: the broker uses
-their values, the operator detects a changed value and replaces the pod. `operator.watchNodes: false` removes the right
+their values, the operator detects a changed value and replaces the pod. In the release's namespace, the operator may
+create Secrets. A ValidatingAdmissionPolicy (Kubernetes 1.30 or later) limits this to the names in the table, and to the
+type Opaque. `operator.watchNodes: false` removes the right
 to read nodes; `broker.enabled: false` removes all rights that tools need. For every row of this table, and for what
 must be refused, the end-to-end tests ask the API server with `kubectl auth can-i`.
 

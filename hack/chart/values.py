@@ -17,7 +17,7 @@ from mcp_exec_api.sandbox_pool import (
     Warm,
 )
 from mcp_exec_api.tool_server import ToolServerSpec
-from mcp_exec_common.broker.files import MAX_FILES, MAX_LISTED_WORKSPACES
+from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
 from mcp_exec_common.usage.prices import PriceTable
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
@@ -184,7 +184,7 @@ class ApiKeysValues(Model):
     """The Secret with the hashed API keys of the gateway."""
 
     existing_secret: OptionalName = ""
-    """Secret of the release's namespace to use instead of `<release>-api-keys`."""
+    """Secret of the release's namespace to use instead of `<release>-api-keys`. Empty: the operator creates that."""
 
 
 class KeyLimitsValues(Model):
@@ -223,16 +223,16 @@ class KeyLimitsValues(Model):
 
 
 class InitialApiKeyValues(Model):
-    """A first API key, named `initial`. Its text is in the Secret `<release>-initial-api-key`."""
+    """A first API key, named `initial`, which the operator creates. Its text is in `<release>-initial-api-key`."""
 
     create: bool = True
-    """Create the key. If false, the next upgrade revokes and removes it."""
+    """Create the key. If false, the operator revokes and removes one that it has created."""
     namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
     """Namespace in which its callers run code. Empty means the first of `namespaces`."""
     valid_days: Annotated[int, Field(ge=0, le=36_500)] = 90
-    """Days after which the key is refused; 0 means never. They begin with the installation, or with the first upgrade
-    that has this value; a later change, except to 0, applies to new keys. To get a new key, delete the Secret with its
-    text and upgrade."""
+    """Days from its creation after which the key is refused; 0 means never. As `namespace`, `limits` and `approver`, it
+    applies when the key is created. To get a new key, delete the Secret `<release>-initial-api-key`: the operator makes
+    another within a minute, and the old one is refused."""
     limits: KeyLimitsValues = KeyLimitsValues(max_concurrent=50, requests_per_minute=600)
     """Limits of the key."""
     approver: bool = False
@@ -558,7 +558,7 @@ class SandboxKeyValues(Model):
     """Key with which operator and gateway authenticate to sandboxes."""
 
     existing_secret: OptionalName = ""
-    """Secret of the release's namespace with the entry `key`, 32 bytes or more. Empty means: create one."""
+    """Secret of the release's namespace with the entry `key`, 32 bytes or more. Empty: the operator creates one."""
 
 
 class PoolValues(SandboxPoolSpec):
@@ -684,7 +684,7 @@ class AdmissionPolicyValues(Model):
     """ValidatingAdmissionPolicies for the served namespaces."""
 
     enabled: bool = True
-    """Create them if the cluster is Kubernetes 1.30 or later."""
+    """Create them if the cluster is Kubernetes 1.30 or later. One limits which Secrets the operator creates."""
     trusted_users: Annotated[list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )

@@ -35,6 +35,7 @@ from mcp_exec_operator.pools.controller import PoolController, PoolControllerCon
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.records.recorder import ExecutionRecorder
+from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.component import RolloutComponent
 from mcp_exec_operator.rollouts.records_reader import RecordsReader
@@ -64,6 +65,8 @@ class Manager:
     tool_servers: ToolServerComponent | None
     skills: SkillComponent
     rollouts: RolloutComponent
+    keys: ReleaseKeys
+    sandbox_key: bytes
     tasks: TaskRegistry
     metrics: Metrics
     shutdown_seconds: float
@@ -223,6 +226,8 @@ class Manager:
                 metrics=metrics,
                 reader=None if records is None else RecordsReader(records=records),
             ),
+            keys=ReleaseKeys(settings=settings, kube=kube, metrics=metrics),
+            sandbox_key=supervisors.key,
             tasks=tasks,
             metrics=metrics,
             shutdown_seconds=settings.shutdown_seconds,
@@ -296,6 +301,8 @@ class Manager:
             if self.recorder is not None:
                 loops.append(self.tasks.spawn(self.recorder.run(), name="records"))
             try:
+                await self.keys.restore(self.sandbox_key)
+                loops.append(self.tasks.spawn(self.keys.run(self.sandbox_key), name="keys"))
                 await self.resync.resync()
                 await self.rollouts.prepare()
                 self.pools.open()

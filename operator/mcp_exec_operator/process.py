@@ -18,6 +18,7 @@ from mcp_exec_operator.kube.namespaces import follow_namespaces
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
+from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,11 @@ _ABORT_SECONDS: Final = 0.5
 
 async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
-    key = settings.sandbox_key_file.read_bytes().strip()
     metrics = Metrics.create()
-    async with (
-        KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
-        SupervisorClient.connect(key=key, port=sandbox_port) as supervisors,
-    ):
+    async with AsyncExitStack() as stack:
+        kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
+        key = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_key()
+        supervisors = await stack.enter_async_context(SupervisorClient.connect(key=key, port=sandbox_port))
         process = OperatorProcess(
             settings=settings,
             kube=kube,

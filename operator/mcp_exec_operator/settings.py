@@ -8,14 +8,43 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, OPERATOR_PORT
+from mcp_exec_api.meta import Model
+from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.process.settings import ProcessSettings
 
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
+class InitialApiKey(Model):
+    """The first API key of the gateway, when the operator creates it."""
+
+    namespace: Annotated[str, Field(min_length=1)]
+    """Namespace in which its callers run code."""
+    limits: KeyLimits = KeyLimits()
+    """Limits of the key."""
+    approver: bool = False
+    """Whether the key may decide on approvals."""
+    valid_days: Annotated[int, Field(ge=0, le=36_500)] = 0
+    """Days from its creation after which the key is refused; 0 means never."""
+
+
 class Settings(ProcessSettings):
     """Settings of the operator, each from a variable with the prefix `MCP_EXEC_`. They are read once, in `main()`."""
 
+    sandbox_key_secret: Annotated[str, Field(min_length=1)]
+    """Secret of the release's namespace with the release's key as the entry `key`. Tokens of supervisors, grants and
+    tokens of services are derived from it."""
+    create_sandbox_key: bool = False
+    """Whether the operator creates this Secret if there is none."""
+    api_keys_secret: str = ""
+    """Secret of the release's namespace with the gateway's API keys, which the operator creates if there is none. If
+    empty, the operator creates no API key and changes none."""
+    initial_api_key_secret: str = ""
+    """Secret of the release's namespace with the text of the first API key."""
+    initial_api_key: InitialApiKey | None = None
+    """The first API key, as JSON. If not set, none is created, and one that the operator created is revoked."""
+    service_account: str = ""
+    """The operator's ServiceAccount, with which Secrets that belong to the release alone are deleted."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0

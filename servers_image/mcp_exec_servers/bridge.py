@@ -31,6 +31,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 VERSION = 1
 DEFAULT_PORT = 8083
@@ -175,12 +176,10 @@ class Bridge:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, wants_exit: bool
     ) -> None:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE, limit=CHUNK, env=self._environment, start_new_session=True,
-            )  # fmt: skip
+            server = await Server.start(self._command, self._environment)
         except OSError as error:
             raise SessionRefused(f"the server can't be started: {error}") from error
+        process = server.process
         began = time.monotonic()
         log("session began", pid=process.pid)
         tail = Tail()
@@ -189,14 +188,45 @@ class Bridge:
         try:
             _enable_keep_alive(writer)
             await _send(writer, {"ok": True})
-            await _relay(reader, writer, process)
+            await _relay(reader, writer, server)
             if wants_exit and process.returncode is not None:
                 await asyncio.wait({errors}, timeout=GRACE_SECONDS)
                 await _send_exit(writer, process.returncode, tail.last_line())
         finally:
             # shielded: a cancellation must not leave processes behind
-            await asyncio.shield(_end_process(process, errors))
+            await asyncio.shield(_end_process(server, errors))
             log("session ended", pid=process.pid, code=process.returncode, seconds=round(time.monotonic() - began, 3))
+
+
+class _Streams(asyncio.subprocess.SubprocessStreamProtocol):
+    """Streams of a process, and its end. `Process.wait` also waits for all who hold its pipes."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=CHUNK, loop=loop)
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        """Note the end of the process."""
+        super().process_exited()
+        self.exited.set()
+
+
+@dataclass(frozen=True)
+class Server:
+    """A process of the stdio server. It may leave others behind, which hold its output open."""
+
+    process: asyncio.subprocess.Process
+    transport: asyncio.SubprocessTransport
+    exited: asyncio.Event
+
+    @classmethod
+    async def start(cls, command: list[str], environment: Mapping[str, str]) -> Server:
+        """Start a process. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        transport, streams = await loop.subprocess_exec(
+            lambda: _Streams(loop), *command, env=environment, start_new_session=True
+        )
+        return cls(asyncio.subprocess.Process(transport, streams, loop), transport, streams.exited)
 
 
 class Tail:
@@ -237,16 +267,15 @@ async def _read_first_line(reader: asyncio.StreamReader) -> bytes:
     return hello
 
 
-async def _relay(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, process: asyncio.subprocess.Process
-) -> None:
+async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> None:
     """Copy bytes both ways until the connection or the process ends."""
+    process = server.process
     assert process.stdin is not None  # noqa: S101  # both are pipes
     assert process.stdout is not None  # noqa: S101
     incoming = asyncio.ensure_future(_copy_input(reader, process.stdin))
     outgoing = asyncio.ensure_future(_copy(process.stdout, writer))
-    ended = asyncio.ensure_future(process.wait())
-    tasks = {incoming, outgoing, ended}
+    ended = asyncio.ensure_future(server.exited.wait())
+    tasks: set[asyncio.Future[Any]] = {incoming, outgoing, ended}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if outgoing.done() and not incoming.done():
@@ -303,22 +332,25 @@ async def _send(writer: asyncio.StreamWriter, answer: dict[str, object]) -> None
     await writer.drain()
 
 
-async def _end_process(process: asyncio.subprocess.Process, errors: asyncio.Future[None]) -> None:
-    """End a process and its group, and copy what it still wrote to standard error."""
-    await _kill(process)
+async def _end_process(server: Server, errors: asyncio.Future[None]) -> None:
+    """End a process and its group, copy what it still wrote to standard error, and close its pipes."""
+    await _kill(server)
     await asyncio.wait({errors}, timeout=GRACE_SECONDS)
     errors.cancel()
+    server.transport.close()  # a process outside of the group may hold the other ends
 
 
-async def _kill(process: asyncio.subprocess.Process) -> None:
+async def _kill(server: Server) -> None:
     """End a process and its group: SIGTERM first, then SIGKILL."""
+    process = server.process
     if process.stdin is not None:
         process.stdin.close()
-    if process.returncode is None:
+    if not server.exited.is_set():
         _signal_group(process, signal.SIGTERM)
-        await asyncio.wait({asyncio.ensure_future(process.wait())}, timeout=GRACE_SECONDS)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(server.exited.wait(), GRACE_SECONDS)
     _signal_group(process, signal.SIGKILL)
-    await process.wait()
+    await server.exited.wait()
 
 
 def _signal_group(process: asyncio.subprocess.Process, number: signal.Signals) -> None:

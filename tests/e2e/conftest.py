@@ -4,6 +4,7 @@ KUBECONFIG names the cluster; `make e2e` brings one up, loads the images and set
 """
 
 import base64
+import hashlib
 import json
 import os
 import subprocess
@@ -76,9 +77,6 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "broker.records.volume.temporary": "true",
         **{f"prices.models[0].{name}": "3" for name in ("input", "output", "cacheRead", "cacheWrite")},
         "prices.models[0].model": "metered",
-        # The tests send more than an initial key should.
-        "gateway.initialApiKey.limits.maxConcurrent": "1000000",
-        "gateway.initialApiKey.limits.requestsPerMinute": "1000000",
         # The tests write what the policies refuse. test_chart tests them where the cluster has them.
         "admissionPolicy.enabled": "false",
     }
@@ -97,8 +95,13 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
 
 @pytest.fixture(scope="session")
 def api_key(installed: Cluster) -> str:
+    """The initial API key, without limits: the tests send more than it should."""
     secret = installed.get("Secret", f"{RELEASE}-initial-api-key", namespace=SYSTEM)
-    return base64.b64decode(secret["data"]["api-key"]).decode()
+    key = base64.b64decode(secret["data"]["api-key"]).decode()
+    entry = json.dumps({"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
+    data = {"initial": base64.b64encode(entry.encode()).decode()}
+    installed.merge("Secret", f"{RELEASE}-api-keys", {"data": data}, namespace=SYSTEM)
+    return key
 
 
 @pytest.fixture(scope="session")

@@ -27,6 +27,7 @@ CHART = ROOT / "charts" / "mcp-exec"
 RELEASE, SYSTEM, SERVED = "charttest", "charttest-system", "charttest"
 FULLNAME = f"{RELEASE}-mcp-exec"
 DIGEST = "mcp-exec.dev/digest"
+KEYS = {"sandbox-key", "api-keys", "initial-api-key"}
 PLACES = {
     "each served namespace": ("--namespace", SERVED),
     "the release's namespace": ("--namespace", SYSTEM),
@@ -49,6 +50,13 @@ FORBIDDEN = [
     ("operator", SERVED, "impersonate", "serviceaccounts"),
     ("operator", SERVED, "create", "serviceaccounts/token"),
     ("operator", SYSTEM, "get", "secrets"),
+    ("operator", SYSTEM, "list", "secrets"),
+    ("operator", SYSTEM, "get", "secrets:another"),
+    ("operator", SYSTEM, "patch", f"secrets:{FULLNAME}-sandbox-key"),
+    ("operator", SYSTEM, "patch", f"secrets:{FULLNAME}-initial-api-key"),
+    ("operator", SYSTEM, "delete", f"secrets:{FULLNAME}-api-keys"),
+    ("operator", SYSTEM, "delete", f"secrets:{FULLNAME}-sandbox-key"),
+    ("operator", SYSTEM, "get", "serviceaccounts"),
     ("operator", SYSTEM, "create", "pods"),
     ("operator", SYSTEM, "patch", "leases.coordination.k8s.io:another"),
     ("operator", SYSTEM, "delete", f"leases.coordination.k8s.io:{FULLNAME}-operator"),
@@ -100,6 +108,19 @@ class Release:
     def secret(self, name: str) -> dict[str, str]:
         data = self.cluster.get("Secret", f"{FULLNAME}-{name}", namespace=SYSTEM).get("data") or {}
         return {key: base64.b64decode(value).decode() for key, value in data.items()}
+
+    def names_of_secrets(self) -> set[str]:
+        """Return which of the release's own Secrets exist, by their names without the release's."""
+        names = self.cluster.names("Secret", namespace=SYSTEM)
+        return {name.removeprefix(f"{FULLNAME}-") for name in names} & KEYS
+
+    def has_consistent_keys(self) -> bool:
+        """Return whether the entry of the initial key is that of its text."""
+        if self.names_of_secrets() != KEYS:
+            return False
+        text = self.secret("initial-api-key")["api-key"]
+        entry = self.secret("api-keys").get("initial", "{}")
+        return bool(json.loads(entry).get("sha256") == hashlib.sha256(text.encode()).hexdigest())
 
     def pool(self, name: str = "default") -> dict[str, Any]:
         return dict(self.cluster.get("SandboxPool", name, namespace=SERVED))
@@ -157,7 +178,8 @@ def rows() -> list[tuple[str, str, str, str]]:
             account, place, group, resource, named, verbs = cells
             kind, _, part = resource.partition("/")
             full = (kind if group == "core" else f"{kind}.{group}") + (f"/{part}" if part else "")
-            found += [(account, place, f"{full}:{named}" if named else full, verb) for verb in verbs.split(", ")]
+            targets = [f"{full}:{name}" for name in re.findall(r"[^`, ]+", named)] or [full]
+            found += [(account, place, target, verb) for target in targets for verb in verbs.split(", ")]
     return found
 
 
@@ -302,12 +324,24 @@ def test_a_rollback_does_not_bring_a_revoked_key_back(release: Release) -> None:
 
 def test_the_initial_key_can_be_taken_away(release: Release) -> None:
     release.patch_keys({"other": "{}"})
-    release.helm("upgrade", "--set=gateway.initialApiKey.create=false")
+    release.helm("upgrade", "--wait", "--set=gateway.initialApiKey.create=false")
+    gone = KEYS - {"initial-api-key"}
+    eventually(lambda: release.names_of_secrets() == gone, seconds=60, every=1, what="the key is revoked")
     assert "initial" not in release.secret("api-keys")
     assert "other" in release.secret("api-keys")
-    assert not [name for name in release.cluster.names("Secret", namespace=SYSTEM) if "initial-api-key" in name]
-    release.helm("upgrade")
-    assert "initial" in release.secret("api-keys")
+    release.helm("upgrade", "--wait")
+    eventually(release.has_consistent_keys, seconds=60, every=1, what="there is a new key")
+    assert "other" in release.secret("api-keys")
+
+
+def test_keys_that_an_upgrade_or_a_user_deletes_come_back(release: Release) -> None:
+    """Helm deletes the Secrets that an earlier chart had and this one has not."""
+    before = release.secret("sandbox-key")
+    first = release.secret("initial-api-key")["api-key"]
+    release.cluster.delete("Secret", f"{FULLNAME}-sandbox-key", f"{FULLNAME}-initial-api-key", namespace=SYSTEM)
+    eventually(release.has_consistent_keys, seconds=60, every=1, what="the operator has created them again")
+    assert release.secret("sandbox-key") == before
+    assert release.secret("initial-api-key")["api-key"] != first
 
 
 def test_an_upgrade_brings_definitions_of_another_version_up_to_date(release: Release) -> None:
@@ -363,9 +397,8 @@ def test_uninstalling_leaves_definitions_executions_and_keys_and_a_new_release_t
     for kind in ("ClusterRole", "ClusterRoleBinding"):
         assert not [name for name in release.cluster.names(kind) if FULLNAME in name]
     no_sandbox_is_left(release.cluster)
-    release.helm("install")
+    eventually(lambda: release.names_of_secrets() == {"api-keys"}, seconds=60, every=1, what="the other keys are gone")
+    release.helm("install", "--wait")
     assert release.pool()["spec"]["image"]
     assert "billing" in release.secret("api-keys")
-    initial = release.secret("initial-api-key")["api-key"]
-    entry = json.loads(release.secret("api-keys")["initial"])
-    assert entry["sha256"] == hashlib.sha256(initial.encode()).hexdigest()
+    eventually(release.has_consistent_keys, seconds=60, every=1, what="there is a new initial key")

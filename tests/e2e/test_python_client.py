@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from mcp_exec_client import AsyncClient
-from mcp_exec_client.events import OutputWritten
+from mcp_exec_client.events import TextEvent
 from tests.e2e.support import Cluster
 from tests.support.pages import programs
 
@@ -48,7 +48,7 @@ def test_a_run_whose_responses_are_lost_runs_once_and_its_stream_is_complete(
         async with httpx.AsyncClient(transport=LosesEverySecondResponse()) as http:
             client = AsyncClient(url, api_key=api_key, http=http)
             done = await client.run("import uuid\nprint(uuid.uuid4())", labels={"lost": "yes"})
-            texts = [event.text async for event in client.stream(done.name) if isinstance(event, OutputWritten)]
+            texts = [event.text async for event in client.stream(done.name) if isinstance(event, TextEvent)]
             return done.stdout, texts
 
     stdout, texts = asyncio.run(run())

@@ -75,7 +75,7 @@ def test_a_run_becomes_a_skill_that_is_approved_run_by_another_exported_and_impo
     refused = run_skill(third, pool, name, rows=rows)
     assert (refused["phase"], refused["reason"]) == ("Failed", "Rejected")
     assert "must be approved" in refused["error"]["message"]
-    ask(third.client, "POST", f"{path}/approve", 403, json={})
+    ask(third.client, "POST", f"{path}/approve", 403, json={"digest": saved["digest"]})
     approved = ask(reviewer, "POST", f"{path}/approve", 200, json={"digest": saved["digest"]})
     assert approved["state"] == "Approved"
     ran = run_skill(third, pool, name, rows=rows)
@@ -95,7 +95,7 @@ def test_a_run_becomes_a_skill_that_is_approved_run_by_another_exported_and_impo
     again = ask(gateway.client, "POST", "/v1/skills", 201, json=imported)
     assert (again["name"], again["state"], again["provenance"]["source"]) == (name, "Draft", "Folder")
     again_path = f"/v1/skills/{name}/versions/{again['version']}"
-    ask(reviewer, "POST", f"{again_path}/approve", 200, json={})
+    ask(reviewer, "POST", f"{again_path}/approve", 200, json={"digest": again["digest"]})
     assert run_skill(third, pool, name, rows=rows)["output"]["result"] == 7
     learned = gateway.run(SAVES, poolRef={"name": pool})
     assert module in learned["output"]["result"], str(learned)

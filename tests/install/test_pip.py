@@ -33,13 +33,13 @@ def test_pip_installs_the_wheel_with_an_extra_and_it_works(wheel: Path, extra: s
 
 USER = """
 from mcp_exec_client import AsyncClient, Client, CodeExecutor
-from mcp_exec_client.events import OutputWritten
+from mcp_exec_client.events import TextEvent
 
 async def follow() -> str:
     async with AsyncClient() as client:
         run = await client.run("1", tools=["a.b"], timeout_seconds=3)
         async for event in client.stream(run.name):
-            if isinstance(event, OutputWritten):
+            if isinstance(event, TextEvent):
                 return event.text
         return (await CodeExecutor(client).execute("1", {"a": 1}, memory_limit="1G")).output
 

@@ -10,7 +10,7 @@ import httpx
 
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.retry import NO_RETRIES
-from tests.support.scripted_gateway import CREATED, URL, execution, problem
+from tests.support.scripted_gateway import CREATED, URL, execution, problem, stats
 
 Object = dict[str, Any]
 DIGEST = "sha256:" + "0" * 64
@@ -95,8 +95,7 @@ class AgentGateway:
         if path == "/api/v1/mcp/tools/search":
             found = self._search(request.url.params)
         elif path == "/v1/stats":
-            executions = {"active": 0, "own": 0}
-            found = {"namespace": "agents", "caller": "team-a", "executions": executions, "pools": self.pools}
+            found = stats(self.pools)
         elif path == "/mcp":
             self.queries.append(request.url.params)
             found = self._answer_mcp(body)
@@ -170,7 +169,8 @@ class AgentGateway:
 
     async def _stream(self, run: Run) -> AsyncIterator[bytes]:
         def event(number: int, kind: str, **fields: Any) -> bytes:
-            return json.dumps({"id": str(number), "at": CREATED, "type": kind, **fields}).encode() + b"\n"
+            identity = {"id": str(number), "seq": number, "at": CREATED, "type": kind}
+            return json.dumps(identity | fields).encode() + b"\n"
 
         yield event(1, "status", phase="Running")
         if run.stream_lost:
@@ -183,7 +183,7 @@ class AgentGateway:
             await asyncio.Event().wait()
         if run.stdout:
             yield event(90, "stdout", text=run.stdout)
-        yield event(99, "end", phase=run.phase)
+        yield event(99, "end", phase=run.phase, reason="")
 
 
 def _approval(name: str, path: str) -> Object:

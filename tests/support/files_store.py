@@ -8,13 +8,13 @@ from typing import Any
 from obstore.store import MemoryStore
 from prometheus_client import CollectorRegistry
 
+from mcp_exec_api.wire.workspaces import CommitResult
 from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_broker.files.limits import StoreLimits
 from mcp_exec_broker.files.storage import ObjectWriter, ObstoreStorage
 from mcp_exec_broker.files.store import FilesStore
 from mcp_exec_broker.files.workspace.manifest import Manifest, VersionFile, index_files
 from mcp_exec_broker.files.workspace.states import WorkspaceState
-from mcp_exec_common.broker.files import CommitResult
 
 SPACE = OwnerSpace("agents", "0a" * 16)
 OTHER = OwnerSpace("agents", "0b" * 16)

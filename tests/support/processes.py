@@ -41,17 +41,19 @@ def write_kubeconfig(path: Path, url: str) -> Path:
 def environment(folder: Path, url: str, **changes: str) -> dict[str, str]:
     """Return the variables that each process needs, a kubeconfig of the API server at `url`, and `changes`.
 
-    Variables of the coverage measurement pass through.
+    The sandbox key is a file; an operator, which has `MCP_EXEC_SANDBOX_KEY_SECRET`, has none. Variables of the coverage
+    measurement pass through.
     """
     key = folder / "key"
     key.write_bytes(SANDBOX_KEY)
+    source = {} if "MCP_EXEC_SANDBOX_KEY_SECRET" in changes else {"MCP_EXEC_SANDBOX_KEY_FILE": str(key)}
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},
         "MCP_EXEC_NAMESPACES": "agents",
         "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
-        "MCP_EXEC_SANDBOX_KEY_FILE": str(key),
+        **source,
         "MCP_EXEC_KUBECONFIG": str(write_kubeconfig(folder / "kubeconfig", url)),
         **changes,
     }

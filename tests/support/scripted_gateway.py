@@ -1,7 +1,7 @@
 """A gateway that answers a client's requests by a script, without a network."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,19 @@ CREATED = "2026-11-21T20:00:00.000000Z"
 def execution(phase: str = "Succeeded", **fields: Any) -> dict[str, Any]:
     """Return an execution as the gateway shows it."""
     return {"name": "e1", "namespace": "agents", "pool": "default", "phase": phase, "reason": "", **fields}
+
+
+def pool(name: str, **fields: Any) -> dict[str, Any]:
+    """Return a pool as the gateway shows it in the statistics of a namespace."""
+    counts = dict.fromkeys(("maxPods", "warm", "starting", "busy", "queued", "maxQueued"), 0)
+    return {"name": name, "maxTimeoutSeconds": 60, **counts, **fields}
+
+
+def stats(pools: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Return the statistics of a namespace as the gateway shows them."""
+    counts = {"executions": {"active": 0, "own": 0}, "sessions": {"own": 0, "limit": 0}}
+    limits = {"limits": {}, "gateway": {"maxWaitSeconds": 55.0, "maxBodyBytes": 4 * 2**20}}
+    return {"namespace": "agents", "caller": "team-a", "pools": list(pools), **counts, **limits}
 
 
 def problem(status: int, kind: str = "invalid", detail: str = "it is wrong", **more: Any) -> httpx.Response:
@@ -42,7 +55,10 @@ class Chunks(httpx.AsyncByteStream):
 
 def events(*items: dict[str, Any] | bytes, lost: bool = False) -> httpx.Response:
     """Return a stream of these events; bytes are sent as they are."""
-    lines = [item if isinstance(item, bytes) else json.dumps({"at": CREATED} | item).encode() + b"\n" for item in items]
+    lines = [
+        item if isinstance(item, bytes) else json.dumps({"seq": number, "at": CREATED} | item).encode() + b"\n"
+        for number, item in enumerate(items)
+    ]
     return httpx.Response(200, stream=Chunks(lines, lost=lost))
 
 

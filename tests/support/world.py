@@ -4,6 +4,7 @@ Everything that the operator does to it is a step, counted; at any step the oper
 """
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -39,8 +40,16 @@ PODS = resource_path("pods", namespace=NAMESPACE)
 POLICIES = resource_path("networkpolicies", namespace=NAMESPACE, group="networking.k8s.io/v1")
 NODES = resource_path("nodes")
 NAMESPACES = resource_path("namespaces")
+SYSTEM = "mcp-exec-system"
+SECRETS = resource_path("secrets", namespace=SYSTEM)
+KEY_SECRET = "sandbox-key"
 EVENTS = resource_path("events", namespace=NAMESPACE)
 DEADLINE = 20.0
+
+
+def sandbox_key_secret() -> Object:
+    """Return the Secret with the sandbox key."""
+    return {"metadata": {"name": KEY_SECRET}, "data": {"key": base64.b64encode(KEY).decode()}}
 
 
 class World(FakeApiServer, Stage):
@@ -75,6 +84,7 @@ class World(FakeApiServer, Stage):
             await first.start()
             self.port = self._runner.addresses[0][1]
             await stack.enter_async_context(self.running())
+            self.put(SECRETS, sandbox_key_secret())
             try:
                 yield self
             finally:

@@ -1,6 +1,5 @@
 """The rules of the repository's structure that no other tool holds."""
 
-import ast
 import tomllib
 from collections import defaultdict
 from pathlib import Path
@@ -10,8 +9,6 @@ import grimp
 ROOT = Path(__file__).parents[2]
 NOT_PRODUCT = ("build", "tests", "servers", "examples")
 MAX_MODULES = 14
-SHARED_NAMES = {"Settings", "Metrics"}
-"""Class names that mean the same in every process."""
 NOT_PACKAGES = {"bench"}
 """Folders of scripts, which may hold any number of modules."""
 
@@ -19,16 +16,6 @@ NOT_PACKAGES = {"bench"}
 def product_modules() -> list[Path]:
     folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and folder.name[0] not in "._"]
     return [path for folder in folders if folder.name not in NOT_PRODUCT for path in folder.rglob("*.py")]
-
-
-def test_a_public_class_name_is_unique() -> None:
-    places = defaultdict(list)
-    for path in product_modules():
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].append(str(path.relative_to(ROOT)))
-    clashes = {name: where for name, where in places.items() if len(where) > 1 and name not in SHARED_NAMES}
-    assert clashes == {}
 
 
 def test_no_folder_holds_too_many_modules() -> None:

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.access.places import SharedPlaces
 from mcp_exec_broker.records.rollout_queries import measure_rollout
 from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
@@ -26,7 +27,7 @@ from mcp_exec_common.broker.records import (
     FoundExecutions,
     RecordRows,
 )
-from mcp_exec_common.usage.measured import UsageGrouping, is_usage_grouping
+from mcp_exec_common.usage.measured import is_usage_grouping
 
 _BODY_SECONDS: Final = 20.0
 _AT_ONCE: Final = 4

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from mcp_exec_api.files.workspace import WorkspaceMode
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.api.files_requests import FilesRequest, answer_model, answer_request, refuse
 from mcp_exec_broker.files.artifacts import parse_artifact_head
@@ -31,7 +32,6 @@ from mcp_exec_common.broker.files import (
     MAX_DIGESTS,
     MAX_LINE_BYTES,
     MISSING_PATH,
-    AccessMode,
     ArtifactResult,
     CommitHead,
     FilesGrant,
@@ -237,7 +237,7 @@ class SandboxFilesApi:
         access = grant.workspace
         if access is None:
             raise FilesRefused(FilesReason.NOT_ALLOWED, "the grant has no workspace")
-        may_write = access.mode is AccessMode.WRITE
+        may_write = access.mode is WorkspaceMode.WRITE
         if writes and not may_write:
             raise FilesRefused(FilesReason.NOT_ALLOWED, "the grant allows to read the workspace only")
         space = OwnerSpace(grant.namespace, grant.owner, grant.caller)

@@ -13,6 +13,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.wire.workspaces import (
+    MAX_PAGE,
+    WorkspaceFile,
+    WorkspaceFileList,
+    WorkspaceList,
+    WorkspaceSettings,
+    WorkspaceVersionList,
+)
 from mcp_exec_broker.api.files_requests import REQUEST_SECONDS, FilesRequest, answer_model, answer_request, refuse
 from mcp_exec_broker.files.byte_source import ByteSource
 from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
@@ -29,16 +37,10 @@ from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
 from mcp_exec_common.broker.files import (
     CALLER_LIMIT,
     MAX_CHANGE_HEAD_BYTES,
-    MAX_PAGE,
     MAX_UPLOAD_SECONDS,
     ChangeHead,
     FilesReason,
-    VersionList,
     WorkspaceCount,
-    WorkspaceFile,
-    WorkspaceFileList,
-    WorkspaceList,
-    WorkspaceSettings,
     build_tag,
 )
 
@@ -140,7 +142,7 @@ class WorkspacesApi:
 
     async def _list_versions(self, space: OwnerSpace, request: FilesRequest) -> Response:
         state = await self._find(space, request)
-        return answer_model(VersionList(items=await self.store.workspaces.list_versions(space, state)))
+        return answer_model(WorkspaceVersionList(items=await self.store.workspaces.list_versions(space, state)))
 
     async def _restore(self, space: OwnerSpace, request: FilesRequest) -> Response:
         version = (await request.read_json(_BODY_BYTES, "version")).get("version")

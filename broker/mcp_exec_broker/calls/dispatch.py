@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 
 from mcp_exec_api.reasons.server import ServerReason, find_server_reason
 from mcp_exec_broker.access.limiters import ServerConcurrency

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Final
 
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.access.policy import is_visible

@@ -16,8 +16,7 @@ from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import drop_empty_fields
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_exec_api.files.workspace import MAX_NAME_CHARACTERS
 from mcp_exec_broker.files.errors import build_invalid
-from mcp_exec_common.broker.files import MAX_WORKSPACE_NAME, WORKSPACE_NAME
 
 WORKSPACES: Final = "workspaces"
 DATA: Final = "data"
@@ -21,7 +21,7 @@ ARTIFACTS: Final = "artifacts"
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _OWNER: Final = re.compile(r"[0-9a-f]{32}")
-_NAME: Final = re.compile(WORKSPACE_NAME.strip("^$"))
+_NAME: Final = re.compile(rf"[a-z0-9]([-a-z0-9]{{0,{MAX_NAME_CHARACTERS - 2}}}[a-z0-9])?")
 _EXECUTION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _ARTIFACT: Final = re.compile(r"[0-9a-f]{16}")
 
@@ -90,7 +90,7 @@ def check_name(name: str) -> str:
     """Return the name of a workspace. Raises FilesRefused."""
     if not _NAME.fullmatch(name):
         raise build_invalid(
-            f"workspace: a name has at most {MAX_WORKSPACE_NAME} lower-case letters, digits and `-`, and neither "
+            f"workspace: a name has at most {MAX_NAME_CHARACTERS} lower-case letters, digits and `-`, and neither "
             f"begins nor ends with `-`; this one is {name[:60]!r}"
         )
     return name

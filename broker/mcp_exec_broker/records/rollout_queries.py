@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Float, RowMapping, Select, case, cast, func, select
 
+from mcp_exec_api.wire.rollouts import MAX_MEASURED_ARMS, MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_broker.records.store import RecordStore
 from mcp_exec_broker.records.tables import EXPOSURES, OUTCOMES
-from mcp_exec_common.broker.rollout_measures import MAX_MEASURED_ARMS, MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.rollouts.intervals import Interval, mean_interval, quantile_interval, share_interval
 
 _QUANTILE: Final = 0.95
@@ -125,4 +125,4 @@ def _find_share(hits: float, samples: int) -> Interval | None:
 
 
 def _convert(interval: Interval | None) -> MeasuredInterval | None:
-    return None if interval is None else MeasuredInterval.from_interval(interval)
+    return None if interval is None else interval.to_measured()

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Float, RowMapping, Select, Table, and_, case, cast, func, literal, select
 
+from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, MODEL_USAGE
 from mcp_exec_common.usage.measured import (
@@ -14,7 +15,6 @@ from mcp_exec_common.usage.measured import (
     MeasuredExecutions,
     MeasuredTokens,
     MeasuredUsage,
-    UsageGrouping,
 )
 
 _SECONDS: Final = 20.0

@@ -5,7 +5,7 @@ from typing import Final
 
 import aiohttp
 import mcp_types as types
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import http_transport as http

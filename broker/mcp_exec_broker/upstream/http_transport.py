@@ -7,7 +7,7 @@ otherwise the SDK would end the whole session and all its calls.
 import io
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
@@ -117,15 +117,15 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Maximum size of a response; the SDK limits each event of a stream."""
     on_secret: Callable[[str], None] = lambda secret: None
     """Called with each access token before its use."""
-    _token: str | None = field(default=None, repr=False)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send one request and return the response; failures become JSON-RPC errors."""
         try:
-            response = await self._send(request)
-            if response.status == 401 and self.credentials.oauth:
+            token = await self._get_token()
+            response = await self._send(request, token)
+            if response.status == 401 and token is not None:
                 response.close()
-                response = await self._send(request, rejected=self._token)
+                response = await self._send(request, await self._get_token(rejected=token))
             return await self._convert(request, response)
         except _CONNECTION_ERRORS as error:
             reason, message = explain_connection_error(error)
@@ -135,14 +135,20 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         except (aiohttp.ClientError, TimeoutError, OSError):
             return _build_error(BROKEN, f"{BROKE} before an answer", ServerReason.CONNECTION_LOST)
 
-    async def _send(self, request: httpx2.Request, *, rejected: str | None = None) -> aiohttp.ClientResponse:
+    async def _get_token(self, *, rejected: str | None = None) -> str | None:
+        """Return the access token of one request: others at the same time may have another one."""
+        if self.credentials.oauth is None:
+            return None
+        token = await self.oauth_tokens.get_token(self.credentials.oauth, rejected=rejected)
+        self.on_secret(token)
+        return token
+
+    async def _send(self, request: httpx2.Request, token: str | None) -> aiohttp.ClientResponse:
         headers = [(key.decode("ascii"), value.decode("latin-1")) for key, value in request.headers.raw
                    if key.lower() not in _OWN_HEADERS]  # fmt: skip
         own = {**self.credentials.headers, "Accept-Encoding": "identity"}
-        if self.credentials.oauth is not None:
-            self._token = await self.oauth_tokens.get_token(self.credentials.oauth, rejected=rejected)
-            self.on_secret(self._token)
-            own["Authorization"] = f"Bearer {self._token}"
+        if token is not None:
+            own["Authorization"] = f"Bearer {token}"
         own_names = {name.lower() for name in own}
         return await self.session.request(
             request.method,

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from dataclasses import dataclass, field
 from time import monotonic
@@ -21,6 +22,10 @@ _EXPIRY_MARGIN: Final = 0.1
 _DEFAULT_SECONDS: Final = 3600.0
 _MAX_SECONDS: Final = 1e9
 """Longest lifetime. A token endpoint may send integers that no float can hold."""
+_MAX_TOKEN: Final = 16_384
+_TOKEN: Final = re.compile(rf"[\x21-\x7e]{{1,{_MAX_TOKEN}}}")
+_WORD: Final = re.compile(r"[A-Za-z][A-Za-z_-]{0,39}")
+"""Codes of errors and types of tokens that are shown. Other texts may repeat the credentials, encoded or in part."""
 _MAX_RESPONSE_BYTES: Final = 256 * 1024
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10, sock_connect=5)
 
@@ -79,11 +84,13 @@ class ClientCredentialsTokens:
             status, answer = await self._post(client, form, {})
         text, kind = answer.get("access_token"), answer.get("token_type", "Bearer")
         if status != 200 or not isinstance(text, str) or not text:
-            error = answer.get("error")
-            suffix = f": {error[:100]}" if isinstance(error, str) else ""
-            raise TokenRefused(f"the token endpoint answers {status}{suffix}")
+            error = _read_word(answer.get("error"))
+            raise TokenRefused(f"the token endpoint answers {status}" + (f": {error}" if error else ""))
         if str(kind).lower() != "bearer":
-            raise TokenRefused(f"the token type is {str(kind)[:40]}, but must be bearer")
+            raise TokenRefused(f"the token type is {_read_word(kind) or 'another one'}, but must be bearer")
+        if not _TOKEN.fullmatch(text):
+            problem = f"must be 1 to {_MAX_TOKEN} printable ASCII characters without spaces"
+            raise TokenRefused(f"the access token {problem}")
         seconds = answer.get("expires_in")
         lifetime = min(seconds, _MAX_SECONDS) if isinstance(seconds, int | float) and seconds > 0 else _DEFAULT_SECONDS
         return AccessToken(text=text, expires=monotonic() + lifetime * (1 - _EXPIRY_MARGIN))
@@ -111,6 +118,10 @@ class ClientCredentialsTokens:
         except (aiohttp.ClientError, OSError):
             raise TokenRefused("the token endpoint closed the connection before it answered") from None
         return response.status, answer if isinstance(answer, dict) else {}
+
+
+def _read_word(value: object) -> str:
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
 
 
 async def _read_body(response: aiohttp.ClientResponse) -> bytes:

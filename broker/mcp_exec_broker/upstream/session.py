@@ -10,9 +10,8 @@ from time import monotonic
 from typing import Any, Final
 
 import mcp_types as types
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
@@ -297,7 +296,7 @@ class UpstreamSession:
         self._stop.set()
 
     def _add_access_token(self, token: str) -> None:
-        if token not in self._access_tokens:
+        if len(token) >= MIN_SECRET_LENGTH and token not in self._access_tokens:
             self._access_tokens = [*self._access_tokens[-_MAX_ACCESS_TOKENS:], token]
 
     async def _handle_message(self, message: Any) -> None:

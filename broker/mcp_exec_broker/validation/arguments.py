@@ -19,9 +19,8 @@ from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
 from mcp_exec_broker.validation.parameters import mark_names
 from mcp_exec_broker.validation.schema import BoundedValidator, format_path
 from mcp_exec_tools.catalog import Tool
-from mcp_exec_tools.names import fold
+from mcp_exec_tools.names import find_close_names, fold
 from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
-from mcp_exec_tools.suggestions import find_close_names
 
 _MAX_STEPS: Final = 50_000
 _MAX_NONES: Final = 1000

@@ -12,7 +12,7 @@ from jsonschema import ValidationError
 
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_broker.validation.schema import BoundedValidator, format_path
-from mcp_exec_common.util.text import shorten_line
+from mcp_exec_tools.text import shorten_line
 
 _MAX_STEPS: Final = 1000
 """About 3 ms."""

@@ -34,54 +34,27 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- printf "%s-initial-api-key" (include "mcp-exec.fullname" .) -}}
 {{- end -}}
 
+{{/* Names of the Secrets that the operator creates, as a JSON list. */}}
+{{- define "mcp-exec.createdSecrets" -}}
+{{- $names := list -}}
+{{- if not .Values.sandboxKey.existingSecret -}}
+{{- $names = append $names (include "mcp-exec.sandboxKeySecret" .) -}}
+{{- end -}}
+{{- if not .Values.gateway.apiKeys.existingSecret -}}
+{{- $names = append $names (include "mcp-exec.apiKeysSecret" .) -}}
+{{- $names = append $names (include "mcp-exec.initialApiKeySecret" .) -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
 {{/* Name of the broker's Service; empty if the broker is disabled. */}}
 {{- define "mcp-exec.brokerService" -}}
 {{- if .Values.broker.enabled -}}{{ include "mcp-exec.fullname" . }}-broker{{- end -}}
 {{- end -}}
 
-{{/* "true" if the initial API key exists, else "". The chart adds no entry to an existing Secret of the user. */}}
+{{/* "true" if the operator creates the initial API key, else "". It adds no entry to an existing Secret of the user. */}}
 {{- define "mcp-exec.initialApiKey" -}}
 {{- if and .Values.gateway.initialApiKey.create (not .Values.gateway.apiKeys.existingSecret) -}}true{{- end -}}
-{{- end -}}
-
-{{/*
-A random text that does not change: the one in the existing Secret, else a new one of the given length. It is stored in the
-values for the rest of the rendering, because another template needs its digest.
-Arguments: root, secret, entry, prefix, length.
-*/}}
-{{- define "mcp-exec.random" -}}
-{{- $kept := printf "_%s/%s" .secret .entry -}}
-{{- if not (hasKey .root.Values $kept) -}}
-{{- $found := (lookup "v1" "Secret" .root.Release.Namespace .secret).data | default dict -}}
-{{- if hasKey $found .entry -}}
-{{- $_ := set .root.Values $kept (index $found .entry | b64dec) -}}
-{{- else -}}
-{{- $_ := set .root.Values $kept (printf "%s%s" .prefix (randAlphaNum .length)) -}}
-{{- end -}}
-{{- end -}}
-{{- index .root.Values $kept -}}
-{{- end -}}
-{{- define "mcp-exec.sandboxKey" -}}
-{{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.sandboxKeySecret" .) "entry" "key" "prefix" "" "length" 64) -}}
-{{- end -}}
-{{- define "mcp-exec.initialApiKeyText" -}}
-{{- include "mcp-exec.random" (dict "root" . "secret" (include "mcp-exec.initialApiKeySecret" .) "entry" "api-key" "prefix" "mcpx_" "length" 43) -}}
-{{- end -}}
-
-{{/*
-When the initial API key expires, or "" if never: the time in the annotation of its Secret, else so many days from now. It is
-stored like the random texts.
-*/}}
-{{- define "mcp-exec.initialApiKeyExpiry" -}}
-{{- $days := .Values.gateway.initialApiKey.validDays | int64 -}}
-{{- if $days -}}
-{{- if not (hasKey .Values "_initialApiKeyExpiry") -}}
-{{- $secret := lookup "v1" "Secret" .Release.Namespace (include "mcp-exec.initialApiKeySecret" .) -}}
-{{- $new := (now | dateModify (printf "+%dh" (mul $days 24))).UTC.Format "2006-01-02T15:04:05Z" -}}
-{{- $_ := set .Values "_initialApiKeyExpiry" (dig "metadata" "annotations" "mcp-exec.dev/expires-at" $new ($secret | default dict)) -}}
-{{- end -}}
-{{- get .Values "_initialApiKeyExpiry" -}}
-{{- end -}}
 {{- end -}}
 
 {{/* Security contexts of operator, gateway and broker, as the Pod Security level "restricted" requires. */}}
@@ -150,10 +123,6 @@ affinity:
 
 {{/* Annotations of the pods of operator, gateway and broker. Arguments: root, values, port: that of the metrics. */}}
 {{- define "mcp-exec.podAnnotations" -}}
-{{- if not .root.Values.sandboxKey.existingSecret -}}
-# The key is read once at start, so a changed key must replace the pods.
-checksum/sandbox-key: {{ include "mcp-exec.sandboxKey" .root | sha256sum }}
-{{- end }}
 {{- if .root.Values.monitoring.scrapeAnnotations }}
 prometheus.io/scrape: "true"
 prometheus.io/port: {{ .port | int64 | quote }}
@@ -174,10 +143,24 @@ prometheus.io/path: /metrics
   value: {{ .Release.Namespace | quote }}
 - name: MCP_EXEC_RELEASE_SECRETS
   value: {{ list (include "mcp-exec.sandboxKeySecret" .) (include "mcp-exec.apiKeysSecret" .) (include "mcp-exec.initialApiKeySecret" .) | join "," | quote }}
-- name: MCP_EXEC_SANDBOX_KEY_FILE
-  value: /etc/mcp-exec/sandbox-key/key
 - name: MCP_EXEC_LOG_LEVEL
   value: {{ .Values.logLevel | quote }}
+{{- end -}}
+
+{{/*
+The sandbox key as a file, for gateway and broker: the variable, and the volume. A pod without the Secret starts when the
+operator has created it.
+*/}}
+{{- define "mcp-exec.sandboxKeyEnv" -}}
+- name: MCP_EXEC_SANDBOX_KEY_FILE
+  value: /etc/mcp-exec/sandbox-key/key
+{{- end -}}
+{{- define "mcp-exec.sandboxKeyVolume" -}}
+- name: sandbox-key
+  secret:
+    secretName: {{ include "mcp-exec.sandboxKeySecret" . }}
+    defaultMode: 0440
+    items: [{key: key, path: key}]
 {{- end -}}
 
 {{/* Environment variables that operator and gateway share. */}}
@@ -268,9 +251,11 @@ after its address is translated. Arguments: service and slice, the Service and t
 {{- printf "system:serviceaccount:%s:%s-%s" $root.Release.Namespace (include "mcp-exec.fullname" $root) (index . 1) -}}
 {{- end -}}
 
-{{/* Binding of a ValidatingAdmissionPolicy to the served namespaces. Arguments: root, name. */}}
+{{/* Binding of a ValidatingAdmissionPolicy to namespaces, by default the served ones. Arguments: root, name, namespaces. */}}
 {{- define "mcp-exec.admissionBinding" }}
 {{- $root := index . 0 }}
+{{- $namespaces := $root.Values.namespaces }}
+{{- if gt (len .) 2 }}{{ $namespaces = index . 2 }}{{ end }}
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
@@ -283,7 +268,7 @@ spec:
   matchResources:
     namespaceSelector:
       matchExpressions:
-        - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson $root.Values.namespaces }}}
+        - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson $namespaces }}}
 {{- end }}
 
 {{/* Convert a quantity, for example 250m, 4 or 1.5Gi, to a number. */}}

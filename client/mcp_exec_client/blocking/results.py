@@ -40,13 +40,13 @@ class BlockingArtifact(ExecutionArtifact):
 class BlockingExecution(Execution):
     """An execution whose artifacts have blocking methods."""
 
-    artifacts: tuple[BlockingArtifact, ...] = ()
+    artifacts: list[BlockingArtifact] = []  # type: ignore[assignment] # the same, but they block
 
     @classmethod
     def wrap(cls, execution: Execution, loop: LoopThread) -> "BlockingExecution":
         """Return an execution whose artifacts use the loop."""
         fields = {name: getattr(execution, name) for name in Execution.model_fields}
-        artifacts = tuple(BlockingArtifact.wrap(artifact, loop) for artifact in execution.artifacts)
+        artifacts = [BlockingArtifact.wrap(artifact, loop) for artifact in execution.artifacts]
         return cls.model_construct(execution.model_fields_set, **(fields | {"artifacts": artifacts}))
 
 

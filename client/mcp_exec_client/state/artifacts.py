@@ -8,7 +8,7 @@ from typing import Final
 
 from mcp_exec_client.errors import NotFound
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
-from mcp_exec_client.state.results import MAX_READ_BYTES, ArtifactItems, ExecutionArtifact
+from mcp_exec_client.state.results import MAX_READ_BYTES, ExecutionArtifact, ExecutionArtifacts
 from mcp_exec_client.state.streams import open_download
 from mcp_exec_client.suggestions import suggesting
 
@@ -28,7 +28,7 @@ class Artifacts:
         Each has a `url` that shows it in a browser, without a key, for so many seconds, 15 minutes by default.
         """
         query = {"linkSeconds": None if link_seconds is None else str(link_seconds)}
-        items = await self._channel.fetch(ArtifactItems, "GET", _path(execution), query=query)
+        items = await self._channel.fetch(ExecutionArtifacts, "GET", _path(execution), query=query)
         return self.attach(execution, items.items)
 
     async def get(self, execution: str, artifact: str) -> ExecutionArtifact:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFile, WorkspaceFileList
 from mcp_exec_client.errors import NotFound, Outdated, UnexpectedResponse
 from mcp_exec_client.iteration import streamed
 from mcp_exec_client.state.channel import RequestChannel
@@ -21,14 +22,7 @@ from mcp_exec_client.state.folders import (
     pack_changes,
     scan_folder,
 )
-from mcp_exec_client.state.results import (
-    MAX_READ_BYTES,
-    SavedVersion,
-    StoredFile,
-    StoredFiles,
-    SyncResult,
-    write_file,
-)
+from mcp_exec_client.state.results import MAX_READ_BYTES, SyncResult, write_file
 from mcp_exec_client.state.streams import Upload, open_download, read_all, send_upload
 from mcp_exec_client.state.workspaces import build_condition, workspace_path
 from mcp_exec_client.suggestions import suggesting
@@ -49,12 +43,12 @@ class Files:
     @streamed
     async def list(
         self, workspace: str, *, prefix: str = "", version: int | None = None, user: str | None = None
-    ) -> AsyncGenerator[StoredFile, None]:
+    ) -> AsyncGenerator[WorkspaceFile, None]:
         """Yield the files whose path begins so, of the newest version or of another, in the order of their paths."""
         after: str | None = None
         for _ in range(_MAX_PAGES):
             page = await self._channel.fetch(
-                StoredFiles,
+                WorkspaceFileList,
                 "GET",
                 workspace_path(workspace, "files"),
                 query={"prefix": prefix or None, "version": _text(version), "user": user, "after": after},
@@ -100,7 +94,7 @@ class Files:
         if_match: str | None = None,
         must_be_new: bool = False,
         user: str | None = None,
-    ) -> SavedVersion:
+    ) -> CommitResult:
         """Write one file: bytes, text in UTF-8, or a local file by its Path. Creates the workspace if needed.
 
         With `if_match`, the `etag` of a version or the SHA-256 of the file, it is written only if this is the current
@@ -111,14 +105,14 @@ class Files:
         headers = build_condition(if_match, must_be_new=must_be_new)
         target = _path(workspace, path)
         reply = await send_upload(self._channel.transport, "PUT", target, query=query, upload=upload, headers=headers)
-        return parse_reply(SavedVersion, reply)
+        return parse_reply(CommitResult, reply)
 
     async def delete(
         self, workspace: str, path: str, *, if_match: str | None = None, user: str | None = None
-    ) -> SavedVersion:
+    ) -> CommitResult:
         """Delete a file, or a folder with all its files. `if_match` is that of `write`."""
         return await self._channel.fetch(
-            SavedVersion, "DELETE", _path(workspace, path), query={"user": user}, headers=build_condition(if_match)
+            CommitResult, "DELETE", _path(workspace, path), query={"user": user}, headers=build_condition(if_match)
         )
 
     async def sync(
@@ -169,7 +163,7 @@ class Files:
                     upload=Upload.of(packed),
                     headers=condition,
                 )
-            version = parse_reply(SavedVersion, reply).version
+            version = parse_reply(CommitResult, reply).version
         return SyncResult(
             uploaded=tuple(file.path for file in changed),
             deleted=tuple(gone),
@@ -218,9 +212,9 @@ class Files:
             downloaded.append(file.path)
         return SyncResult(downloaded=tuple(downloaded), unchanged=unchanged, left_out=tuple(left_out), version=shown)
 
-    async def _list_page(self, workspace: str, user: str | None) -> StoredFiles:
+    async def _list_page(self, workspace: str, user: str | None) -> WorkspaceFileList:
         path = workspace_path(workspace, "files")
-        return await self._channel.fetch(StoredFiles, "GET", path, query={"user": user, "limit": "1"})
+        return await self._channel.fetch(WorkspaceFileList, "GET", path, query={"user": user, "limit": "1"})
 
     async def _list_all(self, workspace: str, user: str | None) -> "_Listed":
         """Return all files of the newest version; nothing if the workspace does not exist."""
@@ -237,13 +231,13 @@ class Files:
 class _Listed:
     """The files of a workspace's newest version."""
 
-    files: Mapping[str, StoredFile]
+    files: Mapping[str, WorkspaceFile]
     version: int
     etag: str
     exists: bool
 
 
-def _is_same(local: LocalFile | None, stored: StoredFile | None) -> bool:
+def _is_same(local: LocalFile | None, stored: WorkspaceFile | None) -> bool:
     if local is None or stored is None:
         return False
     return local.sha256 == stored.sha256 and local.executable == bool(stored.mode & 0o100)

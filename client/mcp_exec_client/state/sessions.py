@@ -6,10 +6,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Protocol, Self, TypedDict, Unpack
 
+from mcp_exec_api.wire.sessions import Session, SessionList
 from mcp_exec_client.errors import Conflict, NotFound
 from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
-from mcp_exec_client.state.results import KeptSession, SessionItems, drop_unset
+from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.suggestions import describe_unknown, suggesting
 from mcp_exec_client.types import Execution
 
@@ -52,7 +53,7 @@ class Sessions:
     def __init__(self, channel: RequestChannel) -> None:
         self._channel = channel
 
-    async def create(self, name: str, *, user: str | None = None, **options: Unpack[SessionOptions]) -> KeptSession:
+    async def create(self, name: str, *, user: str | None = None, **options: Unpack[SessionOptions]) -> Session:
         """Create a session with limits of its own. Raises Conflict if it exists.
 
         An execution that names a session which does not exist creates it with the defaults.
@@ -69,20 +70,20 @@ class Sessions:
             "maxQueued": options.get("max_queued"),
             "description": options.get("description"),
         }
-        return await self._channel.fetch(KeptSession, "POST", _SESSIONS, body=drop_unset(body), repeatable=False)
+        return await self._channel.fetch(Session, "POST", _SESSIONS, body=drop_unset(body), repeatable=False)
 
-    async def get(self, name: str, *, user: str | None = None) -> KeptSession:
+    async def get(self, name: str, *, user: str | None = None) -> Session:
         """Return a session as it is now."""
-        return await self._channel.fetch(KeptSession, "GET", _path(name), query={"user": user})
+        return await self._channel.fetch(Session, "GET", _path(name), query={"user": user})
 
-    async def list(self, *, user: str | None = None) -> Sequence[KeptSession]:
+    async def list(self, *, user: str | None = None) -> Sequence[Session]:
         """Return the caller's sessions, of all users or of one, in the order of their names."""
-        return (await self._channel.fetch(SessionItems, "GET", _SESSIONS, query={"user": user})).items
+        return (await self._channel.fetch(SessionList, "GET", _SESSIONS, query={"user": user})).items
 
-    async def reset(self, name: str, *, user: str | None = None) -> KeptSession:
+    async def reset(self, name: str, *, user: str | None = None) -> Session:
         """Let a session start afresh, with no variable and no file. Its limits stay."""
         return await self._channel.fetch(
-            KeptSession, "POST", f"{_path(name)}/reset", query={"user": user}, repeatable=False
+            Session, "POST", f"{_path(name)}/reset", query={"user": user}, repeatable=False
         )
 
     async def delete(self, name: str, *, user: str | None = None) -> None:
@@ -140,11 +141,11 @@ class OpenSession:
             code, wait_seconds=wait_seconds, idempotency_key=idempotency_key, **self._add_session(options)
         )
 
-    async def get(self) -> KeptSession:
+    async def get(self) -> Session:
         """Return the session as it is now."""
         return await self._sessions.get(self.name, user=self._user)
 
-    async def reset(self) -> KeptSession:
+    async def reset(self) -> Session:
         """Let the session start afresh, with no variable and no file."""
         return await self._sessions.reset(self.name, user=self._user)
 

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Unpack
 
+from mcp_exec_api.wire.skills import Skill, SkillList
 from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
-from mcp_exec_client.state.results import SkillItems, SkillVersion, drop_unset
+from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.state.sessions import CodeRunner
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution
@@ -38,7 +39,7 @@ class Skills:
         tags: Sequence[str] = (),
         instructions: str = "",
         user: str | None = None,
-    ) -> SkillVersion:
+    ) -> Skill:
         """Save a draft from code or from a successful execution of the caller. Returns the new version."""
         body = {
             "name": name,
@@ -50,9 +51,9 @@ class Skills:
             "instructions": instructions,
             "user": user,
         }
-        return await self._channel.fetch(SkillVersion, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
+        return await self._channel.fetch(Skill, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
 
-    async def save_folder(self, folder: Path, *, user: str | None = None) -> SkillVersion:
+    async def save_folder(self, folder: Path, *, user: str | None = None) -> Skill:
         """Save a draft from a folder with the files SKILL.md and scripts/run.py. Raises OSError if one is missing."""
         data = io.BytesIO()
         with tarfile.open(fileobj=data, mode="w") as archive:
@@ -62,11 +63,11 @@ class Skills:
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
         body = {"archive": base64.b64encode(data.getvalue()).decode(), "user": user}
-        return await self._channel.fetch(SkillVersion, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
+        return await self._channel.fetch(Skill, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
 
     async def list(
         self, query: str = "", *, name: str | None = None, state: str | None = None, as_approver: bool = False
-    ) -> Sequence[SkillVersion]:
+    ) -> Sequence[Skill]:
         """Return versions, newest first; with a query those that match it, best first.
 
         Args:
@@ -76,9 +77,9 @@ class Skills:
             as_approver: also drafts of other callers, for approvers.
         """
         params = {"query": query or None, "name": name, "state": state, "asApprover": "true" if as_approver else None}
-        return (await self._channel.fetch(SkillItems, "GET", _SKILLS, query=params)).items
+        return (await self._channel.fetch(SkillList, "GET", _SKILLS, query=params)).items
 
-    async def versions(self, name: str, *, as_approver: bool = False) -> Sequence[SkillVersion]:
+    async def versions(self, name: str, *, as_approver: bool = False) -> Sequence[Skill]:
         """Return the versions of a skill, newest first. Raises NotFound if there are none.
 
         Args:
@@ -87,17 +88,15 @@ class Skills:
         """
         params = {"asApprover": "true" if as_approver else None}
         path = f"{_SKILLS}/{quote_segment(name)}/versions"
-        return (await self._channel.fetch(SkillItems, "GET", path, query=params)).items
+        return (await self._channel.fetch(SkillList, "GET", path, query=params)).items
 
-    async def get(self, name: str, version: int, *, as_approver: bool = False) -> SkillVersion:
+    async def get(self, name: str, version: int, *, as_approver: bool = False) -> Skill:
         """Return a version with its code."""
         params = {"asApprover": "true" if as_approver else None}
-        return await self._channel.fetch(SkillVersion, "GET", _path(name, version), query=params)
+        return await self._channel.fetch(Skill, "GET", _path(name, version), query=params)
 
-    async def approve(
-        self, name: str, version: int, *, digest: str | None = None, comment: str | None = None
-    ) -> SkillVersion:
-        """Approve a version; with the digest of what was read, only that content.
+    async def approve(self, name: str, version: int, *, digest: str, comment: str | None = None) -> Skill:
+        """Approve a version if it has the content that was read, by its digest.
 
         Only approvers may do this, and by default not the one who saved it.
         """
@@ -105,7 +104,7 @@ class Skills:
 
     async def deprecate(
         self, name: str, version: int, *, digest: str | None = None, comment: str | None = None
-    ) -> SkillVersion:
+    ) -> Skill:
         """Deprecate a version: only code that names the version can use it. Only approvers may do this."""
         return await self._review("deprecate", name, version, digest, comment)
 
@@ -131,11 +130,9 @@ class Skills:
         options["skill_ref"] = {"name": skill, **({} if version is None else {"version": version})}
         return await self._runner.run("", wait_seconds=wait_seconds, **options)
 
-    async def _review(
-        self, decision: str, name: str, version: int, digest: str | None, comment: str | None
-    ) -> SkillVersion:
+    async def _review(self, decision: str, name: str, version: int, digest: str | None, comment: str | None) -> Skill:
         body = drop_unset({"digest": digest, "comment": comment})
-        return await self._channel.fetch(SkillVersion, "POST", f"{_path(name, version)}/{decision}", body=body)
+        return await self._channel.fetch(Skill, "POST", f"{_path(name, version)}/{decision}", body=body)
 
 
 def read_members(archive: bytes) -> dict[str, bytes]:

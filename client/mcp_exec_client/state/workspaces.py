@@ -4,16 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from mcp_exec_api.wire.workspaces import CommitResult, Workspace, WorkspaceList, WorkspaceVersion, WorkspaceVersionList
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
-from mcp_exec_client.state.results import (
-    SavedVersion,
-    StoredVersion,
-    StoredVersions,
-    StoredWorkspace,
-    StoredWorkspaces,
-    drop_unset,
-    write_file,
-)
+from mcp_exec_client.state.results import drop_unset, write_file
 from mcp_exec_client.state.streams import Upload, open_download, send_upload
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import parse_reply
@@ -29,13 +22,13 @@ class Workspaces:
     def __init__(self, channel: RequestChannel) -> None:
         self._channel = channel
 
-    async def list(self, *, user: str | None = None) -> Sequence[StoredWorkspace]:
+    async def list(self, *, user: str | None = None) -> Sequence[Workspace]:
         """Return the workspaces, in the order of their names."""
-        return (await self._channel.fetch(StoredWorkspaces, "GET", _WORKSPACES, query={"user": user})).items
+        return (await self._channel.fetch(WorkspaceList, "GET", _WORKSPACES, query={"user": user})).items
 
-    async def get(self, name: str, *, user: str | None = None) -> StoredWorkspace:
+    async def get(self, name: str, *, user: str | None = None) -> Workspace:
         """Return a workspace as it is now."""
-        return await self._channel.fetch(StoredWorkspace, "GET", workspace_path(name), query={"user": user})
+        return await self._channel.fetch(Workspace, "GET", workspace_path(name), query={"user": user})
 
     async def put(
         self,
@@ -46,7 +39,7 @@ class Workspaces:
         max_files: int | None = None,
         ttl_seconds: int | None = None,
         user: str | None = None,
-    ) -> StoredWorkspace:
+    ) -> Workspace:
         """Create a workspace, or replace its settings. What is not given gets the installation's default.
 
         A file or an execution that names a workspace which does not exist creates it as well.
@@ -58,24 +51,24 @@ class Workspaces:
             "ttlSeconds": ttl_seconds,
         }
         return await self._channel.fetch(
-            StoredWorkspace, "PUT", workspace_path(name), query={"user": user}, body=drop_unset(body)
+            Workspace, "PUT", workspace_path(name), query={"user": user}, body=drop_unset(body)
         )
 
     async def delete(self, name: str, *, user: str | None = None) -> None:
         """Delete a workspace with all its versions."""
         await self._channel.send("DELETE", workspace_path(name), query={"user": user})
 
-    async def versions(self, name: str, *, user: str | None = None) -> Sequence[StoredVersion]:
+    async def versions(self, name: str, *, user: str | None = None) -> Sequence[WorkspaceVersion]:
         """Return the versions that can be read and restored, newest first."""
         path = workspace_path(name, "versions")
-        return (await self._channel.fetch(StoredVersions, "GET", path, query={"user": user})).items
+        return (await self._channel.fetch(WorkspaceVersionList, "GET", path, query={"user": user})).items
 
     async def restore(
         self, name: str, version: int, *, if_match: str | None = None, user: str | None = None
-    ) -> SavedVersion:
+    ) -> CommitResult:
         """Save the files of an earlier version as a new one; with `if_match`, only if the newest has this `etag`."""
         return await self._channel.fetch(
-            SavedVersion,
+            CommitResult,
             "POST",
             workspace_path(name, "restore"),
             query={"user": user},
@@ -102,7 +95,7 @@ class Workspaces:
         replace: bool = False,
         if_match: str | None = None,
         user: str | None = None,
-    ) -> SavedVersion:
+    ) -> CommitResult:
         """Save the files of an uncompressed tar archive as one version; with `replace`, all others are removed.
 
         With `if_match`, the `etag` of a version, only if this is the newest one; otherwise it raises Outdated.
@@ -115,7 +108,7 @@ class Workspaces:
             upload=Upload.of(Path(path), media_type=_TAR),
             headers=build_condition(if_match),
         )
-        return parse_reply(SavedVersion, reply)
+        return parse_reply(CommitResult, reply)
 
 
 def build_condition(if_match: str | None, *, must_be_new: bool = False) -> dict[str, str]:

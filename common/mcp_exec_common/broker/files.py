@@ -9,15 +9,10 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from mcp_exec_api.meta import MicroTime, Model
+from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceName
+from mcp_exec_api.meta import Model
+from mcp_exec_api.wire.workspaces import MAX_FILES, Count, Digest
 
-MAX_WORKSPACE_NAME: Final = 50
-WORKSPACE_NAME: Final = r"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$"
-"""Names of workspaces: DNS labels of at most 50 characters."""
-KEEP_VERSIONS: Final = 10
-"""Versions of a workspace that can be read and restored."""
-MAX_FILES: Final = 50_000
-"""Most files that any workspace may have, whatever its quota."""
 MAX_LINE_BYTES: Final = 8 * 1024
 """Longest line of a manifest or a commit, and longest head of an artifact."""
 MAX_DIGESTS: Final = 20_000
@@ -32,9 +27,6 @@ MAX_DELETED: Final = 50_000
 """Most paths that a change set may delete."""
 MAX_CHANGE_HEAD_BYTES: Final = 4 * 1024 * 1024
 """Longest first line of a change set."""
-MAX_PAGE: Final = 1000
-"""Most files in one page of a listing."""
-MAX_LISTED_WORKSPACES: Final = 1000
 CALLER_LIMIT: Final = "maxWorkspaces"
 """Query parameter of requests that may create a workspace: how many the owner's caller may have, for all its users."""
 
@@ -53,12 +45,8 @@ COMMIT_PATH: Final = "/v1/files/commit"
 ARTIFACTS_PATH: Final = "/v1/files/artifacts"
 """POST: a line of JSON, an `ArtifactHead`, and the content. The answer is an `ArtifactResult`."""
 
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-"""SHA-256 in hexadecimal digits."""
 OwnerDigest = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-WorkspaceName = Annotated[str, Field(pattern=WORKSPACE_NAME)]
 ExecutionUid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")]
-Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class FilesReason(StrEnum):
@@ -114,21 +102,12 @@ FILES_STATUS: Final = {
 """HTTP status of each reason."""
 
 
-class AccessMode(StrEnum):
-    """What an execution may do with its workspace."""
-
-    READ = "Read"
-    """Read one version."""
-    WRITE = "Write"
-    """Read one version and commit the next. Creates the workspace if the owner has none of this name."""
-
-
 class WorkspaceAccess(Model):
     """Right of an execution to a workspace."""
 
     name: WorkspaceName
     """Name of the workspace, among those of the owner."""
-    mode: AccessMode
+    mode: WorkspaceMode
     """Whether the execution may commit."""
     version: Annotated[int, Field(ge=1)] | None = None
     """Version to read. None means the newest at the time of the request."""
@@ -180,19 +159,6 @@ class FilesGrant(Model):
         return "the execution"
 
 
-class WorkspaceFile(Model):
-    """One file of a version."""
-
-    path: Annotated[str, Field(min_length=1, max_length=1024)]
-    """Path, relative to the workspace."""
-    size: Count
-    """Size in bytes."""
-    sha256: Digest
-    """Digest of its content."""
-    mode: Annotated[int, Field(json_schema_extra={"enum": [0o644, 0o755]})] = 0o644
-    """Permissions: 420 (0o644), or 493 (0o755) if it can be executed."""
-
-
 class ManifestHead(Model):
     """First line of a manifest."""
 
@@ -221,25 +187,6 @@ class CommitHead(Model):
     """Version from which the files were made, from the manifest."""
     files: Annotated[int, Field(ge=0, le=MAX_FILES)]
     """Number of files, which is the number of lines that follow."""
-
-
-class CommitResult(Model):
-    """A version that was committed."""
-
-    version: Count
-    """The version that has the files now. It is the base if nothing changed."""
-    base: Count
-    """Version before it."""
-    changed_files: Count
-    """Files that were added, changed or removed."""
-    files: Count
-    """Files of the version."""
-    bytes: Count
-    """Bytes of the version's files."""
-    etag: str = ""
-    """Tag of the version, for the header If-Match of a later write."""
-    merged: bool = False
-    """Whether others committed in between, and their changes, of other files, are kept."""
 
 
 class ChangeHead(Model):
@@ -278,107 +225,11 @@ class ArtifactResult(Model):
     """Id, unique in the execution. The same name and content have the same id."""
 
 
-class WorkspaceSettings(Model):
-    """What can be set for a workspace. What is not set has the installation's default."""
-
-    description: Annotated[str, Field(max_length=200)] = ""
-    """What the workspace is for."""
-    max_bytes: Annotated[int, Field(ge=1, le=2**50)] | None = None
-    """Most bytes of its files, at most the installation's limit."""
-    max_files: Annotated[int, Field(ge=1, le=MAX_FILES)] | None = None
-    """Most files, at most the installation's limit."""
-    ttl_seconds: Annotated[int, Field(ge=3600, le=10 * 365 * 24 * 3600)] | None = None
-    """Seconds after its last use at which it is deleted."""
-
-
-class WorkspaceInfo(Model):
-    """A workspace."""
-
-    name: WorkspaceName
-    """Name, among those of the owner."""
-    id: str
-    """Identity: another workspace of the same name, made later, has another id."""
-    description: str
-    """What the workspace is for."""
-    version: Count
-    """Newest version; 0 if nothing was committed yet."""
-    etag: str = ""
-    """Tag of the newest version, for the header If-Match of a write."""
-    files: Count
-    """Files of the newest version."""
-    bytes: Count
-    """Bytes of the newest version's files."""
-    max_bytes: Count
-    """Most bytes of its files."""
-    max_files: Count
-    """Most files."""
-    ttl_seconds: Count
-    """Seconds after its last use at which it is deleted."""
-    created_at: MicroTime
-    """When it was created."""
-    used_at: MicroTime
-    """When it was last read by an execution, written or changed; up to five minutes too early."""
-    expires_at: MicroTime
-    """When it may be deleted unless it is used."""
-
-
-class WorkspaceList(Model):
-    """Workspaces of an owner."""
-
-    items: Annotated[list[WorkspaceInfo], Field(max_length=MAX_LISTED_WORKSPACES)]
-    """Workspaces by name."""
-    stored_bytes: Count
-    """Bytes that the owner's workspaces and artifacts take in the store, older versions included."""
-    max_stored_bytes: Count
-    """Most bytes that they may take."""
-    max_workspaces: Count
-    """Most workspaces of the owner."""
-
-
 class WorkspaceCount(Model):
     """How many workspaces a caller has."""
 
     count: Count
     """Workspaces of all users of the caller."""
-
-
-class WorkspaceFileList(Model):
-    """A page of the files of a version."""
-
-    version: Count
-    """The version."""
-    etag: str = ""
-    """Tag of the version, for the header If-Match of a write."""
-    items: Annotated[list[WorkspaceFile], Field(max_length=MAX_PAGE)]
-    """Files by path."""
-    next: str | None = None
-    """Last path of this page if there are more: ask for the files after it."""
-
-
-class VersionInfo(Model):
-    """A version of a workspace."""
-
-    version: Count
-    """Number of the version; the first is 1."""
-    created_at: MicroTime
-    """When it was committed."""
-    files: Count
-    """Number of files."""
-    bytes: Count
-    """Bytes of all files."""
-    changed_files: Count
-    """Files that were added, changed or removed."""
-    execution: str = ""
-    """Uid of the execution that committed it; empty if a request did."""
-    restored: Count | None = None
-    """Version whose files it has, if it restored one."""
-
-
-class VersionList(Model):
-    """Versions of a workspace that can be read and restored."""
-
-    items: Annotated[list[VersionInfo], Field(max_length=KEEP_VERSIONS)]
-    """Versions, newest first."""
 
 
 def build_tag(id: str, version: int) -> str:

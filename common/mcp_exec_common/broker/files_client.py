@@ -17,20 +17,17 @@ from yarl import URL
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.owner import Owner
-from mcp_exec_common.broker.client import BrokerClient, BrokerError
-from mcp_exec_common.broker.files import (
-    CALLER_LIMIT,
+from mcp_exec_api.wire.workspaces import (
     MAX_PAGE,
-    MAX_UPLOAD_SECONDS,
     CommitResult,
-    FilesReason,
-    VersionList,
-    WorkspaceCount,
+    Workspace,
     WorkspaceFileList,
-    WorkspaceInfo,
     WorkspaceList,
     WorkspaceSettings,
+    WorkspaceVersionList,
 )
+from mcp_exec_common.broker.client import BrokerClient, BrokerError
+from mcp_exec_common.broker.files import CALLER_LIMIT, MAX_UPLOAD_SECONDS, FilesReason, WorkspaceCount
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
 from mcp_exec_common.peers.proof import PeerNotProven
@@ -117,20 +114,20 @@ class FilesClient:
         """Return the number of workspaces of the owner's caller, for all users."""
         return (await self._ask(WorkspaceCount, "GET", owner, "/v1/workspace-count")).count
 
-    async def get_workspace(self, owner: Owner, name: str) -> WorkspaceInfo:
+    async def get_workspace(self, owner: Owner, name: str) -> Workspace:
         """Return a workspace."""
-        return await self._ask(WorkspaceInfo, "GET", owner, _path(name))
+        return await self._ask(Workspace, "GET", owner, _path(name))
 
     async def put_workspace(
         self, owner: Owner, name: str, settings: WorkspaceSettings, *, caller_limit: int | None = None
-    ) -> WorkspaceInfo:
+    ) -> Workspace:
         """Create a workspace, or replace its settings.
 
         `caller_limit` is the number of workspaces that the owner's caller may have, for all of its users. It bounds
         the creation by this and by each method that writes.
         """
         params = _parameters(**{CALLER_LIMIT: caller_limit})
-        return await self._ask(WorkspaceInfo, "PUT", owner, _path(name), params=params, content=settings.to_api())
+        return await self._ask(Workspace, "PUT", owner, _path(name), params=params, content=settings.to_api())
 
     async def delete_workspace(self, owner: Owner, name: str) -> None:
         """Delete a workspace with all its versions."""
@@ -219,9 +216,9 @@ class FilesClient:
         params, target = _parameters(**{CALLER_LIMIT: caller_limit}), _path(name, "changes")
         return await self._ask(CommitResult, "POST", owner, target, params=params, body=body, condition=condition)
 
-    async def list_versions(self, owner: Owner, name: str) -> VersionList:
+    async def list_versions(self, owner: Owner, name: str) -> WorkspaceVersionList:
         """Return the versions that can be read and restored, newest first."""
-        return await self._ask(VersionList, "GET", owner, _path(name, "versions"))
+        return await self._ask(WorkspaceVersionList, "GET", owner, _path(name, "versions"))
 
     async def restore(
         self, owner: Owner, name: str, version: int, *, condition: WriteCondition = NO_CONDITION

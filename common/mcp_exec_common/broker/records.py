@@ -10,11 +10,12 @@ import aiohttp
 from pydantic import Field, ValidationError
 
 from mcp_exec_api.meta import Model
+from mcp_exec_api.wire.rollouts import MeasuredRollout
+from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
-from mcp_exec_common.broker.rollout_measures import MeasuredRollout
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
-from mcp_exec_common.usage.measured import MeasuredUsage, UsageGrouping
+from mcp_exec_common.usage.measured import MeasuredUsage
 
 MAX_RECORDS: Final = 1000
 """Maximum rows of a request, of a page, and uids of a search."""

@@ -21,3 +21,11 @@ def _share(value: Any) -> Any:
     if isinstance(value, list):
         return [_share(each) for each in value]
     return sys.intern(value) if isinstance(value, str) else value
+
+
+def drop_empty_fields(fields: Object) -> Object:
+    """Return the fields of an API object without those that are null or an empty string.
+
+    API servers before Kubernetes 1.24, if built by Go 1.22 or later, read an empty string as null and reject it.
+    """
+    return {name: value for name, value in fields.items() if value is not None and value != ""}

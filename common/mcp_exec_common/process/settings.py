@@ -35,8 +35,6 @@ class ProcessSettings(BaseSettings):
     """Namespace of the release. It contains the release's keys, so it is never served."""
     release_secrets: Annotated[tuple[str, ...], NoDecode] = ()
     """Names of Secrets with the release's keys, as a comma-separated or JSON list. No ToolServer may use them."""
-    sandbox_key_file: Path
-    """File with the release's key, from which supervisor tokens, grants and service tokens are derived."""
     kubeconfig: Path | None = None
     """Kubeconfig file. If not set, the pod's service account is used."""
     metrics: bool = True
@@ -110,3 +108,16 @@ class ProcessSettings(BaseSettings):
     @classmethod
     def _lower_level(cls, value: object) -> object:
         return value.lower() if isinstance(value, str) else value
+
+
+class MountedKeySettings(ProcessSettings):
+    """Settings of a process that has the sandbox key as a file."""
+
+    sandbox_key_file: Path
+    """File with the release's key, from which supervisor tokens, grants and service tokens are derived."""
+
+    def read_sandbox_key(self) -> bytes:
+        """Return the key. Raises OSError, or ValueError if it is empty."""
+        if key := self.sandbox_key_file.read_bytes().strip():
+            return key
+        raise ValueError(f"{self.sandbox_key_file} is empty")

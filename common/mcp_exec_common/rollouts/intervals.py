@@ -1,4 +1,4 @@
-"""Confidence intervals of shares, means and quantiles. Pure, by the standard library alone.
+"""Confidence intervals of shares, means and quantiles. Pure.
 
 Wilson's interval for shares (E. B. Wilson, 1927), Student's t for means, order statistics for quantiles.
 """
@@ -7,7 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final
+from typing import Final, Self
+
+from mcp_exec_api.wire.rollouts import MeasuredInterval
 
 CONFIDENCE: Final = 0.95
 _Z: Final = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
@@ -23,6 +25,25 @@ class Interval:
     low: float
     high: float
     samples: int
+
+    @classmethod
+    def from_measured(cls, measured: MeasuredInterval) -> Self:
+        """Return the interval of a response."""
+        return cls(
+            value=measured.value,
+            low=-math.inf if measured.low is None else measured.low,
+            high=math.inf if measured.high is None else measured.high,
+            samples=measured.samples,
+        )
+
+    def to_measured(self) -> MeasuredInterval:
+        """Return the interval for a response: JSON has no infinite numbers."""
+        return MeasuredInterval(
+            value=self.value,
+            low=self.low if math.isfinite(self.low) else None,
+            high=self.high if math.isfinite(self.high) else None,
+            samples=self.samples,
+        )
 
 
 def share_interval(hits: float, samples: int) -> Interval | None:

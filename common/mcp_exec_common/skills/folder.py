@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from mcp_exec_api.constants import MAX_CODE_BYTES
-from mcp_exec_api.skills.skill import MAX_INSTRUCTIONS_BYTES
+from mcp_exec_api.skills.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES
 from mcp_exec_common.skills.interface import InvalidSkill
 
-MAX_ARCHIVE_BYTES: Final = 1024 * 1024
-"""Maximum size of a tar archive, uncompressed: the largest code and instructions, and the headers of their files."""
 SKILL_FILE: Final = "SKILL.md"
 CODE_FILE: Final = "scripts/run.py"
 _LIMITS: Final = {SKILL_FILE: MAX_INSTRUCTIONS_BYTES + 16 * 1024, CODE_FILE: MAX_CODE_BYTES}

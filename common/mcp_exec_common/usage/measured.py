@@ -1,13 +1,11 @@
 """What the records say about usage: sums of rows by group, as the broker answers them."""
 
-from typing import Annotated, Literal, TypeGuard, get_args
+from typing import Annotated, TypeGuard, get_args
 
 from pydantic import Field
 
 from mcp_exec_api.meta import Model
-
-UsageGrouping = Literal["use-case", "caller", "tool", "arm", "day", "model"]
-"""By what usage is grouped. An arm is ROLLOUT/ARM, a day is one of UTC, a tool is SERVER.TOOL."""
+from mcp_exec_api.wire.usage import UsageGrouping
 
 
 def is_usage_grouping(text: str) -> TypeGuard[UsageGrouping]:

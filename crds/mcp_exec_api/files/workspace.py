@@ -1,11 +1,10 @@
 """Workspace of an execution: the reference in its spec, and in its status what the run read and saved."""
 
-from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import Model, OpenEnum
 from mcp_exec_api.reasons.execution import Reason
 
 MAX_NAME_CHARACTERS: Final = 50
@@ -17,7 +16,7 @@ WorkspaceName = Annotated[
 """Name of a workspace, unique for its owner."""
 
 
-class WorkspaceMode(StrEnum):
+class WorkspaceMode(OpenEnum):
     """What an execution does with its workspace."""
 
     WRITE = "Write"

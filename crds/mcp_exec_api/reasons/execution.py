@@ -1,7 +1,9 @@
 """Reasons for the phase of an execution."""
 
-from enum import Flag, StrEnum, auto
+from enum import Flag, auto
 from typing import Self
+
+from mcp_exec_api.meta import OpenEnum
 
 
 class ReasonTrait(Flag):
@@ -18,7 +20,7 @@ class ReasonTrait(Flag):
 _NO_TRAITS = ReasonTrait(0)
 
 
-class Reason(StrEnum):
+class Reason(OpenEnum):
     """Reason for the phase of an execution, with its meaning and a remedy for the person who reads it.
 
     `make generate` writes the table of docs/kubectl/troubleshooting.md from here; `mcp-exec doctor` prints remedies.

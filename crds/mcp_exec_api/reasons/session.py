@@ -1,10 +1,11 @@
 """Reasons for the phase of a session."""
 
-from enum import StrEnum
 from typing import Self
 
+from mcp_exec_api.meta import OpenEnum
 
-class SessionReason(StrEnum):
+
+class SessionReason(OpenEnum):
     """Reason for the phase of a SandboxSession, with its meaning and a remedy for the person who reads it.
 
     `make generate` writes the table of docs/services/sessions.md from here.

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import Model, OpenEnum
 
 MAX_WINDOW_SECONDS: Final = 24 * 3600
 MAX_SAMPLES: Final = 100_000
@@ -14,7 +14,7 @@ RolloutLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z
 """Name of an arm, a stage or a guard: a DNS label, which is also a label's value."""
 
 
-class GuardMetric(StrEnum):
+class GuardMetric(OpenEnum):
     """What a guard measures of an arm."""
 
     ERROR_RATE = "errorRate"

@@ -1,11 +1,10 @@
 """ExecutionRollout: a staged change between arms, which are modes or pools."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import Model, OpenEnum
 from mcp_exec_api.rollouts.guard import RolloutGuard, RolloutLabel
 
 MAX_ARMS: Final = 8
@@ -23,7 +22,7 @@ RolloutUnit = Annotated[str, Field(min_length=1, max_length=MAX_UNIT_CHARACTERS,
 """What gets an arm and keeps it: a user, a conversation, a tenant."""
 
 
-class ArmMode(StrEnum):
+class ArmMode(OpenEnum):
     """How an agent uses tools in an arm."""
 
     DIRECT = "direct"

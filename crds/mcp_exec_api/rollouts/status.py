@@ -1,16 +1,15 @@
 """Status of an ExecutionRollout: its stage, what its arms measured, and what its guards found."""
 
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Condition, ConditionStatus, MicroTime, Model
+from mcp_exec_api.meta import Condition, ConditionStatus, MicroTime, Model, OpenEnum
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.rollouts.guard import GuardMetric
 
 
-class RolloutPhase(StrEnum):
+class RolloutPhase(OpenEnum):
     """Phase of a rollout."""
 
     PENDING = "Pending"
@@ -31,7 +30,7 @@ class RolloutPhase(StrEnum):
         return self in (RolloutPhase.COMPLETED, RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
 
 
-class GuardState(StrEnum):
+class GuardState(OpenEnum):
     """What a guard found."""
 
     OK = "OK"

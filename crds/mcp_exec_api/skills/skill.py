@@ -13,9 +13,11 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validat
 
 from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
 from mcp_exec_api.constants import MAX_CODE_BYTES
-from mcp_exec_api.meta import Condition, MicroTime, Model, ToolPattern
+from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, ToolPattern
 
 MAX_INSTRUCTIONS_BYTES: Final = 64 * 1024
+MAX_ARCHIVE_BYTES: Final = 1024 * 1024
+"""Maximum size of a tar archive, uncompressed: the largest code and instructions, and the headers of their files."""
 MAX_VERSION: Final = 99_999
 MAX_SKILLS_PER_EXECUTION: Final = 32
 """Skills that one execution gets."""
@@ -39,7 +41,7 @@ SkillName = Annotated[str, Field(min_length=1, max_length=50, pattern=_NAME), Af
 Tag = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_. ]*[A-Za-z0-9])?$")]
 
 
-class SkillState(StrEnum):
+class SkillState(OpenEnum):
     """State of a version of a skill."""
 
     DRAFT = "Draft"
@@ -50,7 +52,7 @@ class SkillState(StrEnum):
     """Approved once. Only executions that name its version can use it."""
 
 
-class SkillSource(StrEnum):
+class SkillSource(OpenEnum):
     """Origin of the code of a skill."""
 
     CODE = "Code"

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, ROLLOUTS, SKILLS
-from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, ApiKey, ApiKeyStore, KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KEY_PREFIX
+from mcp_exec_gateway.auth.api_keys import ApiKey, ApiKeyStore
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
 from mcp_exec_gateway.http.problems import HttpProblem
 

@@ -5,7 +5,6 @@ The command prints the key and the kubectl command that stores its digest; it do
 
 import argparse
 import json
-import secrets
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,9 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_gateway.auth.api_keys import KEY_PREFIX, KeyEntry, KeyLimits, check_key_name, digest_key
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KeyEntry, digest_key, generate_key
+from mcp_exec_gateway.auth.api_keys import check_key_name
 
 _MAX_DAYS: Final = 36_500
 _TEXT: Final = """\
@@ -105,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     parser = _build_parser()
     arguments = parser.parse_args(argv)
-    key = KEY_PREFIX + secrets.token_urlsafe(32)
+    key = generate_key()
     try:
         entry = _build_entry(arguments, key)
     except ValidationError as error:

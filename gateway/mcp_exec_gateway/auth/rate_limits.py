@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from cachetools import LRUCache
 
+from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.util.token_bucket import TokenBucket
-from mcp_exec_gateway.auth.api_keys import KeyLimits
 from mcp_exec_gateway.http.problems import too_many
 
 _MINUTE: Final = 60.0

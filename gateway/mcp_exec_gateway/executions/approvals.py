@@ -2,15 +2,14 @@
 
 import asyncio
 import logging
-from typing import Annotated, Any, Final
-
-from pydantic import Field
+from typing import Any, Final
 
 from mcp_exec_api.approvals import ApprovalChoice, ApprovalState
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.execution_state import is_finished
-from mcp_exec_api.meta import Model, micro_time, now
+from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.wire.executions import NewDecision
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -31,17 +30,6 @@ before the operator writes it."""
 _MAX_DECISIONS: Final = 256
 """Decisions in a spec; the oldest are dropped first."""
 _STATES: Final = {ApprovalChoice.APPROVE: ApprovalState.APPROVED, ApprovalChoice.DENY: ApprovalState.DENIED}
-
-
-class NewDecision(Model):
-    """Decision on a pending tool call."""
-
-    decision: ApprovalChoice
-    """Approve or Deny."""
-    arguments_digest: Annotated[str | None, Field(max_length=71)] = None
-    """`argumentsDigest` of the approval that was read. If the call has other arguments, the decision is refused."""
-    comment: Annotated[str | None, Field(max_length=1024)] = None
-    """Reason for the decision. If the call is denied, the code receives it with the error."""
 
 
 def list_approvals(execution: Object, *, attestor: Attestor) -> list[Object]:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.execution_state import is_finished
+from mcp_exec_api.wire.executions import ExecutionMetadata, NewExecution
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -21,7 +22,6 @@ from mcp_exec_gateway.executions.code_check import check_code
 from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
 from mcp_exec_gateway.executions.limits.reads import ReadLimiter
 from mcp_exec_gateway.executions.limits.spec import fit_spec
-from mcp_exec_gateway.executions.metadata import ExecutionMetadata, NewExecution
 from mcp_exec_gateway.executions.naming import is_object_name
 from mcp_exec_gateway.executions.submission import Submission, Submitter
 from mcp_exec_gateway.executions.views import build_summary

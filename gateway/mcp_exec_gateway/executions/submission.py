@@ -17,16 +17,15 @@ from mcp_exec_api.constants import (
     MANAGED_BY,
 )
 from mcp_exec_api.meta import FieldError, micro_time, now
+from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.limits.stored import measure_spec
-from mcp_exec_gateway.executions.metadata import ExecutionMetadata
 from mcp_exec_gateway.executions.naming import (
     ANNOTATION_DIGEST,
     ANNOTATION_IDEMPOTENCY,

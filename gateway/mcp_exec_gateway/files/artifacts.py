@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mcp_exec_api.files.artifact import Artifact
-from mcp_exec_api.meta import MicroTime, Model, micro_time
+from mcp_exec_api.meta import micro_time
 from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.files import FilesReason
@@ -16,22 +15,6 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.files.links import DEFAULT_LINK_SECONDS, ArtifactAddress, LinkSigner
 from mcp_exec_gateway.files.refusals import translating_refusals
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
-
-
-class ArtifactView(Artifact):
-    """One artifact of an execution, with a link to it."""
-
-    url: str
-    """Link that needs no key until it expires."""
-    expires_at: MicroTime
-    """Time from which the link is refused."""
-
-
-class ArtifactList(Model):
-    """An execution's artifacts."""
-
-    items: list[ArtifactView]
-    """Artifacts, in the order in which the code produced them."""
 
 
 @dataclass(frozen=True, kw_only=True)

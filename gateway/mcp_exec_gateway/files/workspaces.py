@@ -3,20 +3,18 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 
 from cachetools import TTLCache
-from pydantic import Field
 
-from mcp_exec_api.meta import Model
 from mcp_exec_api.owner import Owner
-from mcp_exec_common.broker.files import (
+from mcp_exec_api.wire.workspaces import (
     CommitResult,
-    VersionList,
+    Workspace,
     WorkspaceFileList,
-    WorkspaceInfo,
     WorkspaceList,
     WorkspaceSettings,
+    WorkspaceVersionList,
 )
 from mcp_exec_common.broker.files_client import NO_CONDITION, FilesClient, FileStream, WriteCondition
 from mcp_exec_gateway.auth.authenticator import Caller
@@ -27,13 +25,6 @@ from mcp_exec_tools.workspace_files import check_path
 
 _KNOWN_SECONDS: Final = 60.0
 _MAX_KNOWN: Final = 10_000
-
-
-class RestoreRequest(Model):
-    """Which version to restore."""
-
-    version: Annotated[int, Field(ge=1)]
-    """A version that the list of versions has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,12 +51,12 @@ class WorkspaceService:
         with translating_refusals():
             return await self._client.list_workspaces(owner)
 
-    async def get(self, owner: Owner, name: str) -> WorkspaceInfo:
+    async def get(self, owner: Owner, name: str) -> Workspace:
         """Return a workspace."""
         with translating_refusals():
             return await self._client.get_workspace(owner, name)
 
-    async def put(self, owner: Owner, name: str, settings: WorkspaceSettings, *, caller: Caller) -> WorkspaceInfo:
+    async def put(self, owner: Owner, name: str, settings: WorkspaceSettings, *, caller: Caller) -> Workspace:
         """Create a workspace or replace its settings."""
         await self.admit(owner, name, caller=caller)
         with translating_refusals():
@@ -165,7 +156,7 @@ class WorkspaceService:
             limit = caller.limits.max_workspaces
             return await self._client.change(owner, name, body.read(), condition=condition, caller_limit=limit)
 
-    async def list_versions(self, owner: Owner, name: str) -> VersionList:
+    async def list_versions(self, owner: Owner, name: str) -> WorkspaceVersionList:
         """Return the versions that can be read and restored."""
         with translating_refusals():
             return await self._client.list_versions(owner, name)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from mcp_exec_api.field_hints import describe, format_path
@@ -43,25 +43,6 @@ TITLES: Final = {
     "internal": "Internal error",
 }
 """Title of each kind of problem. The kind is the last part of `type`."""
-
-
-class ProblemDetails(BaseModel):
-    """Why a request failed (RFC 9457)."""
-
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
-
-    type: str = Field(examples=["urn:mcp-exec:problem:invalid"])
-    """URN of the kind of problem, for programs."""
-    title: str
-    """Title of the kind of problem."""
-    status: int
-    """HTTP status code."""
-    detail: str
-    """What is wrong with this request, as a sentence for people."""
-    errors: list[FieldError] = Field(default_factory=list)
-    """Invalid fields of the request, if any."""
-    execution: str | None = None
-    """Name of the execution concerned, if there is one."""
 
 
 class HttpProblem(Exception):

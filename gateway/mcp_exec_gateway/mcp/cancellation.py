@@ -12,12 +12,12 @@ import hashlib
 import re
 from typing import Any, Final
 
-from mcp.shared.dispatcher import as_request_id
 from mcp_types import RequestId
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_gateway.mcp.request import McpRequest, Sender, choose_departure
+from mcp_exec_gateway.mcp.sdk import as_request_id
 from mcp_exec_gateway.mcp.transport.messages import RpcMessage
 from mcp_exec_gateway.mcp.transport.session import Session
 from mcp_exec_gateway.retries.service import Departure

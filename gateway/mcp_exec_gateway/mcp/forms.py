@@ -7,8 +7,8 @@ from typing import Any, Final
 from mcp_types import ElicitRequest, ElicitRequestFormParams
 
 from mcp_exec_api.approvals import ApprovalChoice
+from mcp_exec_api.wire.executions import NewDecision
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.executions.approvals import NewDecision
 from mcp_exec_gateway.http.json import replace_surrogates
 
 _MAX_ARGUMENTS: Final = 16 * 1024

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, TypeVar
 
+from mcp import MCPError
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.shared.exceptions import MCPError
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,

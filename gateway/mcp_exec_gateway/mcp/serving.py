@@ -5,11 +5,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from mcp.server.connection import Connection
-from mcp.server.runner import serve_one
-from mcp.server.streamable_http import check_accept_headers
-from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
-from mcp.shared.message import ServerMessageMetadata
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
 from mcp_exec_gateway.http.memory import Reservation
@@ -18,6 +13,13 @@ from mcp_exec_gateway.mcp.cancellation import cancel_request
 from mcp_exec_gateway.mcp.code_mode.approvals import decide
 from mcp_exec_gateway.mcp.options import Mode
 from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.sdk import (
+    Connection,
+    ServerMessageMetadata,
+    check_accept_headers,
+    handler_exception_to_error_data,
+    serve_one,
+)
 from mcp_exec_gateway.mcp.server import McpServer
 from mcp_exec_gateway.mcp.transport.exchange import Exchange
 from mcp_exec_gateway.mcp.transport.messages import (

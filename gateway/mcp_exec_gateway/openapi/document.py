@@ -12,20 +12,18 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.approvals import Approval
-from mcp_exec_gateway.events.models import STREAM_EVENTS, StreamEvent
-from mcp_exec_gateway.executions.approvals import NewDecision
-from mcp_exec_gateway.executions.metadata import NewExecution
-from mcp_exec_gateway.executions.stats import NamespaceStats
-from mcp_exec_gateway.executions.views import (
+from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
+from mcp_exec_api.wire.executions import (
     ApprovalList,
-    CallList,
+    Execution,
     ExecutionList,
-    ExecutionView,
-    FoundTool,
+    NewDecision,
+    NewExecution,
     PendingApprovalList,
-    ServerTools,
 )
-from mcp_exec_gateway.http.problems import ProblemDetails
+from mcp_exec_api.wire.problems import ProblemDetails
+from mcp_exec_api.wire.stats import NamespaceStats
+from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTools
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
 from mcp_exec_gateway.openapi import examples, files, records, rollouts, sessions, skills, usage
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
@@ -257,9 +255,9 @@ STATS: Final[dict[str, Any]] = {
 }
 """`GET /v1/stats`."""
 
-_MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
+MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (NewExecution, "validation"),
-    (ExecutionView, "serialization"),
+    (Execution, "serialization"),
     (ExecutionList, "serialization"),
     (Approval, "serialization"),
     (ApprovalList, "serialization"),
@@ -282,9 +280,8 @@ _MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
 
 def build_schemas() -> dict[str, Any]:
     """Build the schemas of request and response bodies, by name."""
-    _, document = models_json_schema(_MODELS, ref_template=REF + "{model}")
+    _, document = models_json_schema(MODELS, ref_template=REF + "{model}")
     schemas: dict[str, Any] = document["$defs"]
-    schemas["Execution"] = {**schemas.pop("ExecutionView"), "title": "Execution"}
     references = {kind: REF + event.__name__ for event in STREAM_EVENTS for kind in _list_types(event)}
     schemas[_EVENT] = {
         "oneOf": [{"$ref": reference} for reference in dict.fromkeys(references.values())],

@@ -5,17 +5,17 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
-from mcp_exec_common.broker.files import (
+from mcp_exec_api.wire.executions import ArtifactList
+from mcp_exec_api.wire.workspaces import (
     CommitResult,
-    VersionList,
+    RestoreRequest,
+    Workspace,
     WorkspaceFileList,
-    WorkspaceInfo,
     WorkspaceList,
     WorkspaceSettings,
+    WorkspaceVersionList,
 )
-from mcp_exec_gateway.files.artifacts import ArtifactList
 from mcp_exec_gateway.files.content import OCTETS
-from mcp_exec_gateway.files.workspaces import RestoreRequest
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
 
 _DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -125,7 +125,7 @@ GET_WORKSPACE: Final[dict[str, Any]] = {
     "summary": "Get a workspace",
     "description": "Returns size, limits and times of a workspace.",
     "response_model": None,
-    "responses": {200: describe_response("The workspace", "WorkspaceInfo", one=_WORKSPACE), **describe_problems(404)},
+    "responses": {200: describe_response("The workspace", "Workspace", one=_WORKSPACE), **describe_problems(404)},
 }
 """`GET /v1/workspaces/{name}`."""
 
@@ -138,7 +138,7 @@ PUT_WORKSPACE: Final[dict[str, Any]] = {
     "response_model": None,
     "openapi_extra": _describe_json_body("WorkspaceSettings", {"description": "Sales", "ttlSeconds": 604800}),
     "responses": {
-        200: describe_response("The workspace", "WorkspaceInfo", one=_WORKSPACE),
+        200: describe_response("The workspace", "Workspace", one=_WORKSPACE),
         **describe_problems(400, 408, 413, 415, 429),
     },
 }
@@ -158,7 +158,7 @@ LIST_VERSIONS: Final[dict[str, Any]] = {
     "description": "Returns the last ten versions, newest first.",
     "response_model": None,
     "responses": {
-        200: describe_response("The versions", "VersionList", one={"items": [_VERSION]}),
+        200: describe_response("The versions", "WorkspaceVersionList", one={"items": [_VERSION]}),
         **describe_problems(404),
     },
 }
@@ -301,10 +301,10 @@ FOLLOW_LINK: Final[dict[str, Any]] = {
 
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (WorkspaceList, "serialization"),
-    (WorkspaceInfo, "serialization"),
+    (Workspace, "serialization"),
     (WorkspaceSettings, "validation"),
     (WorkspaceFileList, "serialization"),
-    (VersionList, "serialization"),
+    (WorkspaceVersionList, "serialization"),
     (RestoreRequest, "validation"),
     (CommitResult, "serialization"),
     (ArtifactList, "serialization"),

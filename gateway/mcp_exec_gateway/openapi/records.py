@@ -2,13 +2,12 @@
 
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
-from mcp_exec_common.broker.rollout_measures import MeasuredRollout
+from mcp_exec_api.wire.records import NewFeedback, NewOutcome, NewUsageReport, RecordList
+from mcp_exec_api.wire.rollouts import RolloutReport
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problems, describe_response
-from mcp_exec_gateway.records.outcomes import NewOutcome
-from mcp_exec_gateway.records.reports import NewFeedback, NewUsageReport
 
 _CALL: Final = {
     "id": "5f0c4d1e-6c55-4f38-9b02-1f0f3f6d2b11",
@@ -26,17 +25,6 @@ _CALL: Final = {
     "result_bytes": 81920,
     "stored_at": 1795118401000000,
 }
-
-
-class RecordList(BaseModel):
-    """A page of records, in the order in which they were stored."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
-
-    items: list[dict[str, Any]]
-    """Records by column. Times are microseconds since 1970."""
-    next: str | None = Field(default=None)
-    """Cursor of the next page; null on the last one."""
 
 
 LIST_RECORDS: Final[dict[str, Any]] = {
@@ -112,17 +100,6 @@ _ARM: Final = {
     "errorRate": {"value": 0.021, "low": 0.009, "high": 0.048, "samples": 240},
     "tokens": {"value": 5612.4, "low": 5230.1, "high": 5994.7, "samples": 240},
 }
-
-
-class RolloutReport(MeasuredRollout):
-    """What the arms of a rollout measured since it began."""
-
-    rollout: str
-    """Name of the rollout."""
-    control: str | None = None
-    """Name of the control arm."""
-    confidence: float = 0.95
-    """Confidence of the intervals."""
 
 
 GET_ROLLOUT_REPORT: Final[dict[str, Any]] = {

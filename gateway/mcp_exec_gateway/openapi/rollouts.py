@@ -5,8 +5,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
+from mcp_exec_api.wire.rollouts import Assignment, NewAssignment, NewPromotion, Rollout, RolloutList
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
-from mcp_exec_gateway.rollouts.views import AssignmentView, NewAssignment, NewPromotion, RolloutList, RolloutView
 
 ROLLOUT: Final[dict[str, Any]] = {
     "name": "code-mode",
@@ -54,7 +54,7 @@ GET_ROLLOUT: Final[dict[str, Any]] = {
     "description": "Returns a rollout with its stage, its arms, and what its guards found.",
     "response_model": None,
     "responses": {
-        200: describe_response("The rollout", "RolloutView", progressing=ROLLOUT),
+        200: describe_response("The rollout", "Rollout", progressing=ROLLOUT),
         **describe_problems(404),
     },
 }
@@ -79,7 +79,7 @@ ASSIGN_ARM: Final[dict[str, Any]] = {
         },
     },
     "responses": {
-        200: describe_response("The arm", "AssignmentView", enrolled=_ASSIGNMENT),
+        200: describe_response("The arm", "Assignment", enrolled=_ASSIGNMENT),
         409: {**describe_problem(409), "description": "The rollout's spec contradicts itself"},
         **describe_problems(400, 404, 408, 413, 415, 429),
     },
@@ -94,7 +94,7 @@ def _describe_change(summary: str, description: str) -> dict[str, Any]:
         "response_model": None,
         "status_code": 202,
         "responses": {
-            202: describe_response("The rollout; the operator follows", "RolloutView", progressing=ROLLOUT),
+            202: describe_response("The rollout; the operator follows", "Rollout", progressing=ROLLOUT),
             409: {**describe_problem(409), "description": "The rollout has ended"},
             **describe_problems(404),
         },
@@ -121,8 +121,8 @@ ABORT_ROLLOUT: Final = _describe_change("Abort a rollout", "Gives every unit the
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (NewAssignment, "validation"),
     (NewPromotion, "validation"),
-    (AssignmentView, "serialization"),
-    (RolloutView, "serialization"),
+    (Assignment, "serialization"),
+    (Rollout, "serialization"),
     (RolloutList, "serialization"),
 ]
 """Schemas of bodies."""

@@ -5,8 +5,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
+from mcp_exec_api.wire.sessions import NewSession, Session, SessionList
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
-from mcp_exec_gateway.sessions.views import NewSession, SessionList, SessionView
 
 SESSION: Final[dict[str, Any]] = {
     "name": "analysis",
@@ -48,7 +48,7 @@ CREATE_SESSION: Final[dict[str, Any]] = {
         },
     },
     "responses": {
-        201: describe_response("The session", "SessionView", new={**SESSION, "phase": "Pending", "executions": 0}),
+        201: describe_response("The session", "Session", new={**SESSION, "phase": "Pending", "executions": 0}),
         409: {**describe_problem(409), "description": "The caller has a session of this name"},
         **describe_problems(400, 408, 413, 415, 429),
     },
@@ -70,7 +70,7 @@ GET_SESSION: Final[dict[str, Any]] = {
     "summary": "Get a session",
     "description": "Returns one of the caller's own sessions as it is now.",
     "response_model": None,
-    "responses": {200: describe_response("The session", "SessionView", ready=SESSION), **describe_problems(404)},
+    "responses": {200: describe_response("The session", "Session", ready=SESSION), **describe_problems(404)},
 }
 """`GET /v1/sessions/{name}`."""
 
@@ -83,7 +83,7 @@ RESET_SESSION: Final[dict[str, Any]] = {
     "response_model": None,
     "status_code": 202,
     "responses": {
-        202: describe_response("The session will start afresh", "SessionView", busy={**SESSION, "resets": 1}),
+        202: describe_response("The session will start afresh", "Session", busy={**SESSION, "resets": 1}),
         **describe_problems(404),
     },
 }
@@ -100,7 +100,7 @@ DELETE_SESSION: Final[dict[str, Any]] = {
 
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (NewSession, "validation"),
-    (SessionView, "serialization"),
+    (Session, "serialization"),
     (SessionList, "serialization"),
 ]
 """Schemas of bodies."""

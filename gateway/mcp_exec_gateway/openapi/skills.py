@@ -5,8 +5,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
+from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill, Skill, SkillList
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
-from mcp_exec_gateway.skills.models import NewReview, NewSkill, SkillList, SkillView
 
 SKILL: Final[dict[str, Any]] = {
     "name": "profile-table",
@@ -46,7 +46,7 @@ SAVE_SKILL: Final[dict[str, Any]] = {
     "status_code": 201,
     "openapi_extra": _describe_body("NewSkill", _NEW),
     "responses": {
-        201: describe_response("The draft", "SkillView", draft={**SKILL, "state": "Draft", "uses": 0, "successes": 0}),
+        201: describe_response("The draft", "Skill", draft={**SKILL, "state": "Draft", "uses": 0, "successes": 0}),
         **describe_problems(400, 404, 408, 413, 415, 429),
     },
 }
@@ -82,7 +82,7 @@ GET_SKILL: Final[dict[str, Any]] = {
     "description": "Returns one version with its code and instructions.",
     "response_model": None,
     "responses": {
-        200: describe_response("The version", "SkillView", one={**SKILL, "code": "def run(rows): ..."}),
+        200: describe_response("The version", "Skill", one={**SKILL, "code": "def run(rows): ..."}),
         **describe_problems(404),
     },
 }
@@ -104,9 +104,8 @@ EXPORT_SKILL: Final[dict[str, Any]] = {
 
 _REVIEWED: Final = {
     "response_model": None,
-    "openapi_extra": _describe_body("NewReview", {"comment": "read and tried"}),
     "responses": {
-        200: describe_response("The version", "SkillView", one=SKILL),
+        200: describe_response("The version", "Skill", one=SKILL),
         409: {**describe_problem(409), "description": "The version has another content than the one that was read"},
         **describe_problems(400, 404, 408, 413, 415),
     },
@@ -115,14 +114,16 @@ APPROVE_SKILL: Final[dict[str, Any]] = {
     "summary": "Approve a version of a skill",
     "description": (
         "Lets all executions of the namespace use the version. Only approvers may do this, and by default not the one "
-        "who saved it."
+        "who saved it. The digest says which content they read."
     ),
+    "openapi_extra": _describe_body("NewApproval", {"digest": SKILL["digest"], "comment": "read and tried"}),
     **_REVIEWED,
 }
 """`POST /v1/skills/{name}/versions/{version}/approve`."""
 DEPRECATE_SKILL: Final[dict[str, Any]] = {
     "summary": "Deprecate a version of a skill",
     "description": "Lets only executions that name the version use it. Only approvers may do this.",
+    "openapi_extra": _describe_body("NewDeprecation", {"comment": "version 2 replaces it"}),
     **_REVIEWED,
 }
 """`POST /v1/skills/{name}/versions/{version}/deprecate`."""
@@ -138,8 +139,9 @@ DELETE_SKILL: Final[dict[str, Any]] = {
 
 MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
     (NewSkill, "validation"),
-    (NewReview, "validation"),
-    (SkillView, "serialization"),
+    (NewApproval, "validation"),
+    (NewDeprecation, "validation"),
+    (Skill, "serialization"),
     (SkillList, "serialization"),
 ]
 """Models of bodies."""

@@ -5,7 +5,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode
 
-from mcp_exec_common.usage.report import UsageReport
+from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_gateway.openapi.parts import describe_problems, describe_response
 
 _TOKENS: Final = {

@@ -9,11 +9,12 @@ from pydantic import ValidationError
 from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS
 from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_api.wire.stats import PoolCapacity
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.http.problems import too_many
-from mcp_exec_gateway.pools.capacity import PoolCapacity, read_capacity
+from mcp_exec_gateway.pools.capacity import read_capacity
 
 _DEFAULT_RETRY_SECONDS: Final = 5
 """Retry-After if the pool's status has no expected wait."""

@@ -5,45 +5,14 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, SANDBOX_CONTAINER
-from mcp_exec_api.meta import Model, parse_quantity
-from mcp_exec_api.sandbox_pool import Library, Resources, SandboxPoolSpec
+from mcp_exec_api.meta import parse_quantity
+from mcp_exec_api.sandbox_pool import Resources, SandboxPoolSpec
+from mcp_exec_api.wire.stats import PoolCapacity
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import SandboxLibraries
 
 _MAX_CONTAINERS: Final = 16
 _MAX_PODS: Final[int] = SandboxPoolSpec.model_fields["max_pods"].default
-
-
-class PoolCapacity(Model):
-    """A pool, what its pods offer to code, and how many there are."""
-
-    name: str
-    """Name of the pool, for `poolRef.name`."""
-    memory_bytes: int | None = None
-    """Memory limit of a sandbox in bytes. Not set if the spec is invalid."""
-    cpus: float | None = None
-    """CPU limit of a sandbox in cores. Not set if the spec is invalid."""
-    runtime: str | None = None
-    """RuntimeClass of the pods. Not set if it is the nodes' default."""
-    max_timeout_seconds: int
-    """Maximum `timeoutSeconds` of an execution."""
-    max_pods: int
-    """Maximum number of pods."""
-    warm: int
-    """Pods that are ready and idle."""
-    starting: int
-    """Pods that are not ready yet."""
-    busy: int
-    """Pods that run an execution."""
-    queued: int
-    """Executions that wait for a pod."""
-    max_queued: int
-    """Maximum number of executions that wait."""
-    python: str | None = None
-    """Python of the pool's image. Not set until a pod has become ready."""
-    libraries: tuple[Library, ...] | None = None
-    """Libraries that code can import in the pool, the largest first, at most 100. Not set until a pod has become
-    ready."""
 
 
 def read_limits(spec: Object) -> tuple[int | None, float | None]:

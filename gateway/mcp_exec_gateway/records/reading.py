@@ -1,17 +1,16 @@
 """Pages of the records of a namespace."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from pydantic import Field
 
+from mcp_exec_api.wire.records import RecordTable
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.users import may_see
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 
-RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
-"""Tables of the records."""
 _OF_ALL_CALLERS: Final = ("exposures", "outcomes")
 """Tables whose rows belong to a rollout and not to a caller."""
 

@@ -1,8 +1,8 @@
 """Metrics of what applications report."""
 
+from mcp_exec_api.wire.records import NewUsageReport
 from mcp_exec_common.usage.prices import PriceTable
 from mcp_exec_gateway.metrics import Metrics
-from mcp_exec_gateway.records.reports import NewUsageReport
 
 
 def measure_report(report: NewUsageReport, *, namespace: str, metrics: Metrics, prices: PriceTable) -> None:

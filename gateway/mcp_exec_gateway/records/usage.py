@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final
 from pydantic import Field
 
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
 from mcp_exec_common.broker.records import RecordsClient, RecordsError, RecordsOff
-from mcp_exec_common.usage.measured import MAX_USAGE_DAYS, UsageGrouping
+from mcp_exec_common.usage.measured import MAX_USAGE_DAYS
 from mcp_exec_common.usage.prices import PriceTable
-from mcp_exec_common.usage.report import UsageReport, build_groups
+from mcp_exec_common.usage.report import build_groups
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import Moment, NamespaceQuery

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_api.wire.executions import NewDecision
 from mcp_exec_gateway.dependencies import ApproveCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.executions import approvals
 from mcp_exec_gateway.executions.naming import is_object_name
@@ -56,7 +57,7 @@ async def decide_approval(
     if not is_object_name(name):
         raise not_found(caller.namespace, name)
     get_trace(request.scope).execution = name
-    decision = parse_model(approvals.NewDecision, await read_body(request, limit=_MAX_BODY_BYTES))
+    decision = parse_model(NewDecision, await read_body(request, limit=_MAX_BODY_BYTES))
     approval = await approvals.decide_approval(
         dependencies.kube,
         name,

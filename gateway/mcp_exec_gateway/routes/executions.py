@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.execution_state import is_finished
+from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller, PatchCaller
-from mcp_exec_gateway.executions.metadata import NewExecution
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import (

@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.owner import Owner
+from mcp_exec_api.wire.sessions import NewSession
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.http.json import json_response
@@ -14,7 +15,7 @@ from mcp_exec_gateway.http.query_params import NamespaceQuery, OwnerQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import sessions as openapi
 from mcp_exec_gateway.sessions.service import find_owner
-from mcp_exec_gateway.sessions.views import NewSession, build_session_view
+from mcp_exec_gateway.sessions.views import build_session_view
 
 router = APIRouter(prefix="/v1/sessions", tags=["sessions"])
 

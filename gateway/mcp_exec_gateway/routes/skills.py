@@ -8,6 +8,7 @@ from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response
 
 from mcp_exec_api.skills.skill import ReviewDecision
+from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
 from mcp_exec_gateway.auth.caller import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
 from mcp_exec_gateway.http.json import json_response
@@ -15,7 +16,7 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import skills as openapi
-from mcp_exec_gateway.skills.models import NewReview, NewSkill, build_view
+from mcp_exec_gateway.skills.views import build_view
 
 router = APIRouter(prefix="/v1/skills", tags=["skills"])
 
@@ -108,7 +109,7 @@ async def approve_skill(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Approve a version: all executions of the namespace can use it."""
-    new = parse_model(NewReview, await read_body(request, limit=_MAX_REVIEW_BYTES))
+    new = parse_model(NewApproval, await read_body(request, limit=_MAX_REVIEW_BYTES))
     skill = await dependencies.skills.review(name, version, ReviewDecision.APPROVE, new, caller=caller)
     return json_response(build_view(skill))
 
@@ -123,7 +124,7 @@ async def deprecate_skill(
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
     """Deprecate a version: only executions that name it can use it."""
-    new = parse_model(NewReview, await read_body(request, limit=_MAX_REVIEW_BYTES))
+    new = parse_model(NewDeprecation, await read_body(request, limit=_MAX_REVIEW_BYTES))
     skill = await dependencies.skills.review(name, version, ReviewDecision.DEPRECATE, new, caller=caller)
     return json_response(build_view(skill))
 

@@ -5,8 +5,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from mcp_exec_api.wire.stats import GatewayLimits, OwnSessions
 from mcp_exec_gateway.dependencies import Injected, ListCaller
-from mcp_exec_gateway.executions.stats import GatewayLimits, OwnSessions, build_stats
+from mcp_exec_gateway.executions.stats import build_stats
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery

@@ -15,6 +15,7 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_api.meta import FieldError, micro_time, now
 from mcp_exec_api.owner import Owner
+from mcp_exec_api.wire.sessions import NewSession
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -27,7 +28,6 @@ from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.pools.cache import PoolCache
 from mcp_exec_gateway.pools.choice import check_pool, find_pool
 from mcp_exec_gateway.sessions.cache import SessionCache, read_owner
-from mcp_exec_gateway.sessions.views import NewSession
 
 _MAX_ATTEMPTS: Final = 8
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")

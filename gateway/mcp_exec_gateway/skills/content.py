@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.skills.skill import Provenance, SkillSource, SkillSpec
+from mcp_exec_api.wire.skills import NewSkill
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.skills.folder import read_archive
 from mcp_exec_common.skills.interface import InvalidSkill
 from mcp_exec_common.skills.promotion import promote_code
 from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field
-from mcp_exec_gateway.skills.models import NewSkill
 from mcp_exec_tools.patterns import TOOL_PATTERN
 
 _SOURCES: Final = ("code", "fromExecution", "archive")

@@ -1,12 +1,16 @@
 """Operations on skills: save, find, review, delete, export."""
 
 import asyncio
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skills.skill import ReviewDecision, SkillSpec, SkillState, content_digest, object_name
+from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.skill_manifests import build_skill
 from mcp_exec_common.code_check.rules import find_issues
@@ -23,7 +27,6 @@ from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many,
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.skills.cache import SkillCache
 from mcp_exec_gateway.skills.content import build_spec, check_execution, check_source
-from mcp_exec_gateway.skills.models import NewReview, NewSkill
 
 MAX_DRAFTS: Final = 100
 """Drafts of one caller in one namespace."""
@@ -40,6 +43,8 @@ class SkillService:
     executions: ExecutionService
     self_approval: bool = False
     """Whether approvers may approve what they saved themselves."""
+    _saving: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Drafts that are being saved, by namespace and author."""
 
     async def save(self, new: NewSkill, *, caller: Caller) -> Object:
         """Save a draft of the caller and return it. Raises HttpProblem."""
@@ -51,10 +56,23 @@ class SkillService:
         spec = await build_spec(new, execution)
         check_tools(spec.tools, caller=caller)
         check_user(spec.user, caller=caller)
-        if self.cache.count_drafts(caller.namespace, caller.label) >= MAX_DRAFTS:
+        with self._count_draft(caller):
+            found = await asyncio.to_thread(_inspect, spec.code)
+            return await self._create(spec, found, caller=caller)
+
+    @contextmanager
+    def _count_draft(self, caller: Caller) -> Iterator[None]:
+        """Count a draft from its request on, so that parallel ones count. Raises HttpProblem, a 429."""
+        author = (caller.namespace, caller.label)
+        if self.cache.count_drafts(*author) + self._saving[author] >= MAX_DRAFTS:
             raise too_many(f"the caller has {MAX_DRAFTS} drafts; delete some, or have them approved", retry_after=60)
-        found = await asyncio.to_thread(_inspect, spec.code)
-        return await self._create(spec, found, caller=caller)
+        self._saving[author] += 1
+        try:
+            yield
+        finally:
+            self._saving[author] -= 1
+            if not self._saving[author]:
+                del self._saving[author]
 
     def list_visible(self, caller: Caller, *, drafts_of_all: bool = False) -> list[Object]:
         """Return the versions that the caller may see: all but drafts of others, unless the caller is an approver."""
@@ -83,7 +101,7 @@ class SkillService:
         return skill
 
     async def review(
-        self, name: str, version: int, decision: ReviewDecision, new: NewReview, *, caller: Caller
+        self, name: str, version: int, decision: ReviewDecision, new: NewApproval | NewDeprecation, *, caller: Caller
     ) -> Object:
         """Write the decision of an approver, and return the version. Raises HttpProblem."""
         for _ in range(_MAX_ATTEMPTS):

@@ -14,9 +14,9 @@ from mcp_exec_api.notes import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
-from mcp_exec_common.util.text import shorten, shorten_line
 from mcp_exec_operator.executions.files.report import ArtifactCollector, find_failure
 from mcp_exec_tools.stored_json import write_long_integers
+from mcp_exec_tools.text import shorten, shorten_line
 
 _MARKER_CHARACTERS: Final = 256
 """Characters that a stream may have beyond its limit, for the cut marker of the supervisor."""

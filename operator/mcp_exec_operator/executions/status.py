@@ -10,9 +10,9 @@ from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, for
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
 from mcp_exec_api.notes import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import drop_empty_fields, shorten
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_tools.text import shorten
 
 MAX_STATUS_BYTES: Final = 900 * 1024
 """The largest status, in bytes as the API server stores it."""

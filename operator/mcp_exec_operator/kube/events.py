@@ -7,7 +7,7 @@ from mcp_exec_api.constants import API_VERSION
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.util.text import shorten
+from mcp_exec_tools.text import shorten
 
 _MAX_MESSAGE: Final = 900
 """Characters of an Event's message; the API server takes 1024 bytes."""

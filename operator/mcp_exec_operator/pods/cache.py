@@ -31,7 +31,7 @@ class PodState(StrEnum):
     """Requested; the API server has not answered yet."""
     STARTING = "starting"
     WARM = "warm"
-    NOT_READY = "unfit"
+    NOT_READY = "not_ready"
     """Was warm and is not ready, or its node is lost. It is not taken, and starts again if it becomes ready."""
     OWNED = "owned"
     """Was used, is clean, and is kept for its owner."""

@@ -7,10 +7,10 @@ from mcp_exec_api.constants import LABEL_STATE
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
-from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.manifest import pool_labels
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_tools.text import shorten
 
 REFILL_SECONDS: Final = 10.0
 """How long pods may be missing, without a known problem, while the pool still counts as ready."""

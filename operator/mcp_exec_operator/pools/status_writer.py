@@ -9,8 +9,7 @@ from mcp_exec_api.meta import Condition, ConditionStatus
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import drop_empty_fields
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.metrics import Metrics

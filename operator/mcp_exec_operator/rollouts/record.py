@@ -8,9 +8,8 @@ from pydantic import ValidationError
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_common.util.text import drop_empty_fields
 
 
 @dataclass(frozen=True, kw_only=True)

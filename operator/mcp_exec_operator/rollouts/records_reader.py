@@ -6,9 +6,10 @@ from typing import Protocol
 from mcp_exec_api.rollouts.guard import GuardMetric
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ArmMeasures
+from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.client import BrokerError
-from mcp_exec_common.broker.rollout_measures import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.rollouts.guards import ArmIntervals
+from mcp_exec_common.rollouts.intervals import Interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
 from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
 
@@ -55,7 +56,7 @@ def _read_intervals(arm: MeasuredArm) -> ArmIntervals:
         GuardMetric.COST_PER_CONVERSATION: arm.cost,
         GuardMetric.RATING: arm.rating,
     }
-    return {metric: interval.to_interval() for metric, interval in found.items() if interval is not None}
+    return {metric: Interval.from_measured(interval) for metric, interval in found.items() if interval is not None}
 
 
 def _summarize(arm: MeasuredArm) -> ArmMeasures:

@@ -7,10 +7,10 @@ from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
 from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.session import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionStatus, SessionPhase, format_memory
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import drop_empty_fields, shorten
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.sessions.expiry import find_expiry
 from mcp_exec_operator.sessions.record import SessionRecord
+from mcp_exec_tools.text import shorten
 
 _MAX_MESSAGE: Final = 1024
 _MAX_OWNER: Final = 128

@@ -18,9 +18,9 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
 from mcp_exec_common.supervisor.protocol import SkillEvent
-from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.skills.api import SkillApi
 from mcp_exec_operator.skills.index import SkillIndex
+from mcp_exec_tools.text import shorten
 
 MAX_DRAFTS: Final = 100
 """Drafts of one author in one namespace."""

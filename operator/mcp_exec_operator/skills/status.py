@@ -5,9 +5,9 @@ from datetime import datetime
 
 from mcp_exec_api.code_findings import Finding
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import drop_empty_fields, shorten
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.skills.index import SkillEntry
+from mcp_exec_tools.text import shorten
 
 _MAX_MESSAGE = 1024
 

@@ -6,7 +6,6 @@ from typing import Any, Final
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Workload
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import shorten
 from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.status import (
     IMAGE_PULL_REASONS,
@@ -15,6 +14,7 @@ from mcp_exec_operator.pods.status import (
     is_over,
     is_terminating,
 )
+from mcp_exec_tools.text import shorten
 
 _MAX_MESSAGE: Final = 1024
 _MAX_NAMED: Final = 8

@@ -8,7 +8,7 @@ from mcp_exec_sandbox.tools.arguments import bind_values, merge_arguments, to_ma
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_sandbox.tools.known_tools import find_added_function, find_parameters, find_result_format
 from mcp_exec_sandbox.tools.results import cast_result
-from mcp_exec_tools.result_formats import read_result
+from mcp_exec_tools.overlays import read_result
 
 _Arguments = Mapping[str, Any]
 

@@ -9,7 +9,7 @@ from mcp_exec_sandbox.values.changes import ValueChange, ValueRefused
 from mcp_exec_sandbox.values.forms import find_form, is_of_imported
 from mcp_exec_sandbox.values.marks import UNKNOWN
 from mcp_exec_sandbox.values.walk import Walk
-from mcp_exec_tools.value_paths import format_path
+from mcp_exec_tools.text import format_path
 
 _MAX_INTEGER_BITS = 14_000
 """Size of an integer whose digits every Python reads: 4300 of them."""

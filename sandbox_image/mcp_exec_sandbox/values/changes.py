@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mcp_exec_sandbox.notes import NoteKind, Notes
-from mcp_exec_tools.value_paths import format_path
+from mcp_exec_tools.text import format_path
 
 _MAX_MESSAGES = 32
 

@@ -11,7 +11,7 @@ from tests.support.agent_gateway import DIGEST, AgentGateway, Run
 from tests.support.model_servers import messages_api
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import results_in, says, uses
-from tests.support.scripted_gateway import problem
+from tests.support.scripted_gateway import pool, problem
 
 from mcp_exec_client.agent import AgentError, AgentLimits, ApprovalQuestion, CodeMode
 
@@ -134,13 +134,13 @@ async def test_more_uses_at_once_than_possible_are_refused(
 async def test_the_prompt_lists_the_libraries_of_the_pool(gateway: AgentGateway) -> None:
     pandas = {"name": "pandas", "version": "2.3.1", "imports": ["pandas"]}
     gateway.pools = [
-        {"name": "default", "maxTimeoutSeconds": 60, "python": "3.13.5", "libraries": []},
-        {"name": "data", "maxTimeoutSeconds": 60, "python": "3.13.5", "libraries": [pandas]},
+        pool("default", python="3.13.5", libraries=[]),
+        pool("data", python="3.13.5", libraries=[pandas]),
     ]
     async with gateway.client() as client:
         assert "no libraries but the standard one" in await CodeMode(client).system_prompt()
         assert "libraries: pandas 2.3." in await CodeMode(client, pool="data").system_prompt()
-        gateway.pools = [{"name": "default", "maxTimeoutSeconds": 60}]
+        gateway.pools = [pool("default")]
         assert "libraries" not in await CodeMode(client).system_prompt()
 
 

@@ -25,7 +25,7 @@ from mcp_exec_client.agent import (
     TokenPrice,
 )
 from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
-from mcp_exec_client.events import OutputWritten
+from mcp_exec_client.events import TextEvent
 
 PRICE = TokenPrice(input=Decimal(3), output=Decimal(15), cache_read=Decimal("0.3"), cache_write=Decimal("3.75"))
 
@@ -47,7 +47,7 @@ async def test_a_task_is_done_by_code_and_everything_is_streamed(
     text = "".join(event.text for event in events if isinstance(event, TextDelta))
     assert text == "Let me compute.It is 42."
     output = [event.event for event in events if isinstance(event, RunEvent)]
-    assert [event.text for event in output if isinstance(event, OutputWritten)] == ["42\n"]
+    assert [event.text for event in output if isinstance(event, TextEvent)] == ["42\n"]
     assert [step.kind for step in answer.trace.steps] == ["mode", "code", "execute", "results", "answer"]
     assert "42" in last_text(model)
     (created,) = gateway.executions

@@ -9,13 +9,13 @@ from typing import Any
 
 from tests.component.broker.conftest import SIGNER, World
 
+from mcp_exec_api.files.workspace import WorkspaceMode
 from mcp_exec_common.broker.files import (
     BLOBS_PATH,
     COMMIT_PATH,
     CONTENTS_PATH,
     MANIFEST_PATH,
     MISSING_PATH,
-    AccessMode,
     ArtifactAllowance,
     FilesGrant,
     WorkspaceAccess,
@@ -34,7 +34,7 @@ def files_grant(*, mode: str = "Write", name: str = "data", version: int | None 
         "owner": OWNER,
         "caller": "0c" * 16,
         "execution": "uid-1",
-        "workspace": WorkspaceAccess(name=name, mode=AccessMode(mode), version=version),
+        "workspace": WorkspaceAccess(name=name, mode=WorkspaceMode(mode), version=version),
         "artifacts": ArtifactAllowance(count=3, total_bytes=10_000),
         "pod_address": "127.0.0.1",
         "replica": "",

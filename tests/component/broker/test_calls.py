@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
+from mcp import MCPError
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from tests.component.broker.conftest import CEX, World, grant
 from tests.component.broker.servers import Toolbox, serving, toolbox

@@ -24,6 +24,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.s3_server import S3Server, running_s3
 
 from mcp_exec_api.owner import Owner
+from mcp_exec_api.wire.workspaces import WorkspaceSettings
 from mcp_exec_common.broker.files import (
     ARTIFACTS_PATH,
     BLOBS_PATH,
@@ -32,7 +33,6 @@ from mcp_exec_common.broker.files import (
     MANIFEST_PATH,
     MISSING_PATH,
     FilesReason,
-    WorkspaceSettings,
 )
 from mcp_exec_common.broker.files_client import FilesClient, FilesError, WriteCondition
 

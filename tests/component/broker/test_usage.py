@@ -10,8 +10,9 @@ from tests.component.broker.test_records import build_client
 from tests.support.api_server import FakeApiServer
 from tests.support.postgres import Postgres, find_programs
 
+from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_common.broker.records import RecordsClient, RecordsError
-from mcp_exec_common.usage.measured import MeasuredUsage, UsageGrouping
+from mcp_exec_common.usage.measured import MeasuredUsage
 
 Object = dict[str, Any]
 DAY = 24 * 3600 * 1_000_000

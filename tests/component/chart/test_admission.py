@@ -288,14 +288,38 @@ def test_a_network_policy_of_others_opens_no_sandbox(verdict: Verdict, selector:
     assert refused(opened, old=network_policy(selector)) is not excludes
 
 
-def test_the_policies_hold_in_served_namespaces_alone_and_fail_closed(rendered: Rendered) -> None:
+def secret(name: str, **fields: Any) -> Object:
+    return {"metadata": {"name": name}, "type": "Opaque"} | fields
+
+
+def test_the_operator_creates_the_releases_keys_and_no_other_secret(verdict: Verdict) -> None:
+    for name in ("sandbox-key", "api-keys", "initial-api-key"):
+        assert verdict("secrets", user=OPERATOR, new=secret(f"mcp-exec-{name}"), resource="secrets") == []
+    (said,) = verdict("secrets", user=OPERATOR, new=secret("another"), resource="secrets")
+    assert said.startswith("the operator may create only these Secrets, of type Opaque: mcp-exec-sandbox-key, ")
+    token = secret("mcp-exec-api-keys", type="kubernetes.io/service-account-token")
+    assert verdict("secrets", user=OPERATOR, new=token, resource="secrets") == [said], "Kubernetes writes a token to it"
+    unnamed = {"metadata": {"generateName": "mcp-exec-"}, "type": "Opaque"}
+    assert verdict("secrets", user=OPERATOR, new=unnamed, resource="secrets") == [said]
+    assert verdict("secrets", user=ALICE, new=secret("another"), resource="secrets") == []
+
+
+def test_the_operator_makes_no_secret_if_the_user_has_made_them(helm3: Render) -> None:
+    values = {"sandboxKey": {"existingSecret": "a"}, "gateway": {"apiKeys": {"existingSecret": "b"}}}
+    names = helm3(values, "--kube-version", "1.30.0").names("ValidatingAdmissionPolicy")
+    assert len(names) == 5
+    assert "mcp-exec-secrets" not in names
+
+
+def test_the_policies_hold_where_they_are_about_alone_and_fail_closed(rendered: Rendered) -> None:
     policies = rendered.names("ValidatingAdmissionPolicy")
-    assert len(policies) == 5
+    assert len(policies) == 6
     assert sorted(each["spec"]["policyName"] for each in rendered.all("ValidatingAdmissionPolicyBinding")) == policies
     for binding in rendered.all("ValidatingAdmissionPolicyBinding"):
         assert binding["spec"]["validationActions"] == ["Deny"]
         (one,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-        assert (one["operator"], one["values"]) == ("In", ["agents", "batch"])
+        about_keys = binding["spec"]["policyName"] == "mcp-exec-secrets"
+        assert (one["operator"], one["values"]) == ("In", ["mcp-exec-system"] if about_keys else ["agents", "batch"])
     for policy in rendered.all("ValidatingAdmissionPolicy"):
         assert policy["spec"]["failurePolicy"] == "Fail"
 
@@ -304,9 +328,9 @@ def test_the_policies_hold_in_served_namespaces_alone_and_fail_closed(rendered: 
     ("version", "values", "count"),
     [
         ("1.29.9", {}, 0),
-        ("1.30.0-gke.100", {}, 5),
+        ("1.30.0-gke.100", {}, 6),
         ("1.30.0", {"admissionPolicy": {"enabled": False}}, 0),
-        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 3),
+        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 4),
     ],
 )
 def test_a_cluster_without_such_policies_gets_none(helm3: Render, version: str, values: Object, count: int) -> None:

@@ -2,6 +2,8 @@
 
 from tests.component.chart.conftest import Object, Render
 
+API_KEYS = ("api-keys", "initial-api-key")
+
 
 def rules(render: Render) -> list[tuple[str, Object]]:
     rendered = render({"namespaces": ["agents"]})
@@ -20,7 +22,7 @@ def test_no_right_is_a_wildcard(render: Render) -> None:
 
 def test_no_secret_can_be_listed_but_the_gateways_own(render: Render) -> None:
     found = {
-        (name, *rule["verbs"]): rule.get("resourceNames")
+        (name, *rule["verbs"]): sorted(rule["resourceNames"]) if "resourceNames" in rule else None
         for name, rule in rules(render)
         if "secrets" in rule["resources"]
     }
@@ -28,6 +30,10 @@ def test_no_secret_can_be_listed_but_the_gateways_own(render: Render) -> None:
         ("mcp-exec-gateway-api-keys", "get", "list", "watch"): ["mcp-exec-api-keys"],
         ("mcp-exec-broker", "get"): None,
         ("mcp-exec-operator", "get"): None,
+        ("mcp-exec-operator-keys", "get"): [f"mcp-exec-{name}" for name in (*API_KEYS, "sandbox-key")],
+        ("mcp-exec-operator-keys", "create"): None,
+        ("mcp-exec-operator-keys", "patch"): ["mcp-exec-api-keys"],
+        ("mcp-exec-operator-keys", "delete"): ["mcp-exec-initial-api-key"],
     }
 
 
@@ -90,7 +96,7 @@ def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render)
         assert labels["app.kubernetes.io/component"] in ("operator", "gateway", "broker")
 
 
-def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_and_on_the_brokers_replicas(
+def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_its_keys_and_the_brokers_replicas(
     render: Render,
 ) -> None:
     rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
@@ -103,6 +109,7 @@ def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_
     }
     assert found == {
         ("RoleBinding", "agents", "mcp-exec-operator"),
+        ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-keys"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-lease"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-broker-replicas"),
     }

@@ -1,83 +1,101 @@
-"""Keys: made at random, said nowhere else, or those of an existing Secret."""
+"""Keys: none is in the chart. The operator gets the names of those that it creates, or uses Secrets of the user."""
 
-import base64
-import hashlib
 import json
-import re
-from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
-from tests.component.chart.conftest import CHART, Render, Rendered
+from tests.component.chart.conftest import CHART, Object, Render, Rendered
 
-from mcp_exec_api.meta import now
-from mcp_exec_gateway.auth.api_keys import KeyEntry, KeyLimits
-
-
-def secret(rendered: Rendered, name: str) -> dict[str, str]:
-    data = rendered.one("Secret", name).get("data") or {}
-    return {key: base64.b64decode(value).decode() for key, value in data.items()}
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KeyEntry
+from mcp_exec_operator.settings import InitialApiKey, Settings
 
 
-def test_the_sandbox_key_is_long_random_and_restarts_pods_when_it_changes(render: Render) -> None:
-    first, second = render(), render()
-    keys = [secret(each, "mcp-exec-sandbox-key")["key"] for each in (first, second)]
-    assert len(keys[0]) == 64
-    assert keys[0] != keys[1]
-    for deployment in first.all("Deployment"):
-        digest = deployment["spec"]["template"]["metadata"]["annotations"]["checksum/sandbox-key"]
-        assert digest == hashlib.sha256(keys[0].encode()).hexdigest()
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Reads the operator's settings from a rendering."""
+
+    def read(rendered: Rendered) -> Settings:
+        for name, value in rendered.environment("mcp-exec-operator").items():
+            monkeypatch.setenv(name, value)
+        return Settings.from_environment()
+
+    return read
 
 
-def test_the_initial_key_is_stored_hashed_beside_others_and_plain_in_a_secret_of_its_own(render: Render) -> None:
-    rendered = render({"namespaces": ["agents", "batch"]})
-    key = secret(rendered, "mcp-exec-initial-api-key")["api-key"]
-    assert re.fullmatch(r"mcpx_[A-Za-z0-9]{43}", key)
-    entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
-    assert (entry["sha256"], entry["namespace"]) == (hashlib.sha256(key.encode()).hexdigest(), "agents")
+def initial(settings: Settings) -> InitialApiKey:
+    assert settings.initial_api_key is not None
+    return settings.initial_api_key
 
 
-def test_the_initial_key_is_bounded_expires_and_is_no_approver(render: Render) -> None:
+@pytest.mark.parametrize(
+    "values", [{}, {"gateway": {"initialApiKey": {"validDays": 0}}}, {"broker": {"enabled": False}}]
+)
+def test_two_renderings_are_equal_and_have_no_secret(render: Render, values: Object) -> None:
+    first, second = render(values), render(values)
+    assert first.text == second.text
+    assert first.all("Secret") == []
+
+
+def test_no_template_makes_a_random_value_a_time_or_a_key() -> None:
+    found = {
+        (path.name, word)
+        for path in (CHART / "templates").rglob("*.*")
+        for word in ("rand", "now ", "genCA", "genPrivateKey", "htpasswd", "uuidv4", "kind: Secret", '"Secret"')
+        if word in path.read_text()
+    }
+    assert found == set()
+
+
+def test_the_operator_creates_the_keys_where_the_others_look_for_them(render: Render, told: Any) -> None:
     rendered = render()
-    entry = KeyEntry.model_validate_json(secret(rendered, "mcp-exec-api-keys")["initial"], strict=True)
-    assert entry.limits == KeyLimits(max_concurrent=50, requests_per_minute=600)
-    assert not entry.approver
-    assert entry.expires_at is not None
-    assert timedelta(days=89) < entry.expires_at - now() < timedelta(days=91)
-    kept = rendered.one("Secret", "mcp-exec-initial-api-key")["metadata"]["annotations"]["mcp-exec.dev/expires-at"]
-    assert datetime.fromisoformat(kept) == entry.expires_at
+    settings = told(rendered)
+    assert settings.create_sandbox_key
+    assert settings.sandbox_key_secret == "mcp-exec-sandbox-key"
+    assert settings.api_keys_secret == rendered.environment("mcp-exec-gateway")["MCP_EXEC_API_KEYS_SECRET"]
+    test = rendered.pods()["mcp-exec-test"]["containers"][0]
+    (key,) = [each for each in test["env"] if each["name"] == "GATEWAY_API_KEY"]
+    assert key["valueFrom"]["secretKeyRef"] == {"name": settings.initial_api_key_secret, "key": "api-key"}
+    assert settings.service_account == rendered.pods()["mcp-exec-operator"]["serviceAccountName"]
 
 
-def test_the_initial_key_never_expires_if_the_values_say_so(render: Render) -> None:
-    rendered = render({"gateway": {"initialApiKey": {"validDays": 0}}})
-    assert "expiresAt" not in json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
-    assert "annotations" not in rendered.one("Secret", "mcp-exec-initial-api-key")["metadata"]
+def test_the_operator_starts_without_a_secret_and_the_others_wait_for_one(render: Render) -> None:
+    pods = render().pods()
+    mounted = {
+        name: [volume["secret"] for volume in pod["volumes"] if "secret" in volume]
+        for name, pod in pods.items()
+        if "volumes" in pod
+    }
+    key = {"secretName": "mcp-exec-sandbox-key", "defaultMode": 0o440, "items": [{"key": "key", "path": "key"}]}
+    assert mounted == {"mcp-exec-operator": [], "mcp-exec-gateway": [key], "mcp-exec-broker": [key]}
 
 
-def test_the_initial_keys_namespace_and_limits_are_values(render: Render) -> None:
+def test_the_initial_key_is_bounded_expires_and_is_no_approver(render: Render, told: Any) -> None:
+    key = initial(told(render({"namespaces": ["agents", "batch"]})))
+    assert key.limits == KeyLimits(max_concurrent=50, requests_per_minute=600)
+    assert (key.namespace, key.valid_days, key.approver) == ("agents", 90, False)
+
+
+def test_the_initial_key_is_made_by_the_values(render: Render, told: Any) -> None:
     limits = {"maxConcurrent": 2000000, "maxTimeoutSeconds": 60, "pools": ["default"]}
     limits |= {"requestsPerMinute": 1000000, "maxPriority": "Normal", "tools": ["github.*", "fs.read"]}
     limits |= {"users": ["team-a/*", "u-42"]}
-    rendered = render(
-        {"namespaces": ["agents", "batch"], "gateway": {"initialApiKey": {"namespace": "batch", "limits": limits}}}
-    )
-    entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
-    assert entry["namespace"] == "batch"
-    assert entry["limits"] == limits
-    assert KeyEntry.model_validate_json(json.dumps(entry), strict=True).limits == KeyLimits.model_validate(limits)
+    values = {"namespace": "batch", "limits": limits, "approver": True, "validDays": 0}
+    key = initial(told(render({"namespaces": ["agents", "batch"], "gateway": {"initialApiKey": values}})))
+    assert (key.namespace, key.valid_days, key.approver) == ("batch", 0, True)
+    assert key.limits == KeyLimits.model_validate(limits)
 
 
-def test_the_initial_key_may_be_an_approvers_and_may_be_without_any_tool(render: Render) -> None:
-    rendered = render({"gateway": {"initialApiKey": {"approver": True, "limits": {"tools": []}}}})
-    entry = json.loads(secret(rendered, "mcp-exec-api-keys")["initial"])
-    assert (entry["approver"], entry["limits"]["tools"]) == (True, [])
-    assert KeyEntry.model_validate_json(json.dumps(entry), strict=True).approver
+def test_the_initial_key_may_be_without_any_tool(render: Render, told: Any) -> None:
+    assert initial(told(render({"gateway": {"initialApiKey": {"limits": {"tools": []}}}}))).limits.tools == []
 
 
 def test_every_limit_of_a_key_is_a_value_of_the_initial_one() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
-    initial = schema["properties"]["gateway"]["properties"]["initialApiKey"]["properties"]
-    assert set(initial["limits"]["properties"]) == {field.alias for field in KeyLimits.model_fields.values()}
-    assert set(KeyEntry(sha256="0" * 64, namespace="agents").to_api()) - {"sha256"} <= set(initial)
+    values = schema["properties"]["gateway"]["properties"]["initialApiKey"]["properties"]
+    assert set(values["limits"]["properties"]) == {field.alias for field in KeyLimits.model_fields.values()}
+    assert set(KeyEntry(sha256="0" * 64, namespace="agents").to_api()) - {"sha256"} <= set(values)
+    assert {field.alias for field in InitialApiKey.model_fields.values()} == set(values) - {"create"}
 
 
 def test_operator_and_gateway_have_the_same_bounds_of_stored_executions(render: Render) -> None:
@@ -94,35 +112,26 @@ def test_an_initial_key_for_a_namespace_that_is_not_served_is_refused(render: Re
         render({"gateway": {"initialApiKey": {"namespace": "elsewhere"}}})
 
 
-def test_without_an_initial_key_the_secret_for_others_is_there_and_empty(render: Render) -> None:
+def test_without_an_initial_key_the_operator_creates_the_secret_for_others_alone(render: Render, told: Any) -> None:
     rendered = render({"gateway": {"initialApiKey": {"create": False}}})
-    assert secret(rendered, "mcp-exec-api-keys") == {}
-    assert rendered.names("Secret") == ["mcp-exec-api-keys", "mcp-exec-sandbox-key"]
+    settings = told(rendered)
+    assert (settings.api_keys_secret, settings.initial_api_key) == ("mcp-exec-api-keys", None)
     test = rendered.pods()["mcp-exec-test"]["containers"][0]
     assert "GATEWAY_API_KEY" not in [each["name"] for each in test["env"]]
 
 
-def test_existing_secrets_are_used_and_none_is_made(render: Render) -> None:
+def test_existing_secrets_are_used_and_none_is_made(render: Render, told: Any) -> None:
     rendered = render(
         {"sandboxKey": {"existingSecret": "our-key"}, "gateway": {"apiKeys": {"existingSecret": "our-callers"}}}
     )
-    assert rendered.all("Secret") == []
-    for name in ("mcp-exec-operator", "mcp-exec-gateway"):
+    for name in ("mcp-exec-broker", "mcp-exec-gateway"):
         volumes = rendered.pods()[name]["volumes"]
         assert next(each for each in volumes if each["name"] == "sandbox-key")["secret"]["secretName"] == "our-key"
     assert rendered.environment("mcp-exec-gateway")["MCP_EXEC_API_KEYS_SECRET"] == "our-callers"
     role = rendered.one("Role", "mcp-exec-gateway-api-keys")
     assert role["rules"][0]["resourceNames"] == ["our-callers"]
-
-
-def test_no_key_stands_in_a_pods_spec(render: Render) -> None:
-    rendered = render()
-    keys = [*secret(rendered, "mcp-exec-sandbox-key").values(), *secret(rendered, "mcp-exec-initial-api-key").values()]
-    assert len(keys) == 2
-    others = json.dumps([item for item in rendered.objects if item["kind"] != "Secret"])
-    assert not any(key in others for key in keys)
-
-
-def test_added_api_keys_outlive_the_release(render: Render) -> None:
-    annotations = render().one("Secret", "mcp-exec-api-keys")["metadata"]["annotations"]
-    assert annotations == {"helm.sh/resource-policy": "keep"}
+    settings = told(rendered)
+    assert (settings.sandbox_key_secret, settings.create_sandbox_key) == ("our-key", False)
+    assert (settings.api_keys_secret, settings.initial_api_key_secret, settings.initial_api_key) == ("", "", None)
+    rules = rendered.one("Role", "mcp-exec-operator-keys")["rules"]
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in rules] == [(["our-key"], ["get"])]

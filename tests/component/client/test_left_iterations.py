@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.support.processes import SECONDS
+from tests.support.scripted_gateway import stats
 
 PROGRAM = """
 import asyncio
@@ -111,13 +112,15 @@ def answer(path: str) -> bytes:
     if path == "/api/v1/mcp/tools/search":
         return b"[]"
     if path == "/v1/stats":
-        counts = {"active": 0, "own": 0}
-        return json.dumps({"namespace": "agents", "caller": "k", "executions": counts, "pools": []}).encode()
+        return json.dumps(stats()).encode()
     at = "2026-11-21T20:00:00.000000Z"
     if path.endswith("/events"):
-        return b'{"id": "1.0", "at": "%s", "type": "status", "phase": "Running", "reason": ""}\n' % at.encode()
+        return (
+            b'{"id": "1.0", "seq": 0, "at": "%s", "type": "status", "phase": "Running", "reason": ""}\n' % at.encode()
+        )
     item = {"name": "e1", "namespace": "agents", "pool": "default", "phase": "Running", "reason": "", "createdAt": at}
     call = {
+        "id": "c1",
         "at": at,
         "namespace": "agents",
         "execution": "e1",

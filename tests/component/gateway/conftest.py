@@ -20,12 +20,12 @@ from tests.support.environment import no_profile
 from tests.support.until import until
 
 from mcp_exec_api.constants import EXECUTIONS, POOLS
+from mcp_exec_common.api_keys import digest_key
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.process.http_server import build_server
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app, build_metrics_app
-from mcp_exec_gateway.auth.api_keys import digest_key
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
 

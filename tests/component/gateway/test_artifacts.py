@@ -13,8 +13,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
 from mcp_exec_api.owner import Owner
-from mcp_exec_gateway.executions.views import ExecutionView
-from mcp_exec_gateway.files.artifacts import ArtifactList
+from mcp_exec_api.wire.executions import ArtifactList, Execution
 from mcp_exec_gateway.files.links import ArtifactAddress, LinkSigner
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -60,7 +59,7 @@ async def test_an_execution_s_artifacts_are_listed_with_links_and_read(gateway: 
     first, second = answer.json["items"]
     assert (first["id"], first["name"], first["mediaType"], first["title"]) == ("a0", "plot.png", "image/png", "T0")
     shown = await gateway.ask("GET", f"/v1/executions/{name}")
-    ExecutionView.model_validate_json(shown.text)
+    Execution.model_validate_json(shown.text)
     assert [each["id"] for each in shown.json["artifacts"]] == ["a0", "a1"]
     async with gateway.request("GET", f"/v1/executions/{name}/artifacts/a0") as got:
         assert (await got.read(), got.headers["Content-Type"]) == (PNG, "image/png")

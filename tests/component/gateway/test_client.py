@@ -14,7 +14,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.until import eventually, until
 
 from mcp_exec_client import AsyncClient, Client, CodeExecutor, errors
-from mcp_exec_client.events import ExecutionEnded
+from mcp_exec_client.events import EndEvent
 from mcp_exec_client.executor import LimitsNotOffered
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ async def test_a_submitted_execution_is_followed_and_listed_and_cancelled(
     gateway.finish(first.name, output={"stdout": "1\n", "stdoutBytes": 2})
     events = [event async for event in client.stream(first.name)]
     assert [event.type for event in events] == ["status", "stdout", "end"]
-    assert isinstance(events[-1], ExecutionEnded)
+    assert isinstance(events[-1], EndEvent)
     assert [event async for event in client.stream(first.name, last_event_id=events[-1].id)] == []
     assert [event.type async for event in client.stream(first.name, last_event_id=events[0].id)] == ["stdout", "end"]
     assert {each.name async for each in client.list()} == {first.name, second.name}

@@ -15,7 +15,7 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.supervisor import Attack, FakeSupervisor, Stage
 from tests.support.until import until
 
-from mcp_exec_gateway.events.models import STREAM_EVENTS, AnyStreamEvent
+from mcp_exec_api.wire.events import STREAM_EVENTS, AnyStreamEvent
 from mcp_exec_gateway.routes import events as routes
 
 POD = "default-abcde"

@@ -23,7 +23,7 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_gateway.executions.views import ExecutionView
+from mcp_exec_api.wire.executions import Execution
 
 
 async def test_a_request_that_waits_gets_the_output_when_the_execution_ends(gateway: Gateway) -> None:
@@ -33,7 +33,7 @@ async def test_a_request_that_waits_gets_the_output_when_the_execution_ends(gate
     assert answer.json["phase"] == "Succeeded"
     assert answer.json["output"]["stdout"] == "1\n"
     assert answer.json["namespace"] == "agents"
-    ExecutionView.model_validate_json(answer.text)
+    Execution.model_validate_json(answer.text)
 
 
 async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> None:

@@ -7,7 +7,7 @@ from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
 from tests.support.until import until
 
-from mcp_exec_gateway.auth.api_keys import KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
 
 
 async def limited(gateway: Gateway, **limits: object) -> None:

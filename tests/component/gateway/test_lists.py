@@ -17,7 +17,7 @@ from tests.component.gateway.conftest import (
 from tests.support.api_server import FakeApiServer
 from tests.support.until import until
 
-from mcp_exec_gateway.executions.views import ExecutionList
+from mcp_exec_api.wire.executions import ExecutionList
 
 SECOND_KEY = "mcpx_" + "c" * 43
 

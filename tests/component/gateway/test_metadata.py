@@ -8,7 +8,7 @@ from tests.component.gateway.conftest import CEX, Gateway
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
-from mcp_exec_gateway.executions.views import ExecutionView
+from mcp_exec_api.wire.executions import Execution
 
 ABOUT = {
     "name": "monday-report",
@@ -38,7 +38,7 @@ async def test_what_identifies_an_execution_is_stored_and_shown(gateway: Gateway
     assert ABOUT.items() <= answer.json.items()
     view = await gateway.ask("GET", "/v1/executions/monday-report")
     assert ABOUT.items() <= view.json.items()
-    ExecutionView.model_validate_json(view.text)
+    Execution.model_validate_json(view.text)
 
 
 async def test_the_code_comes_on_request_alone(gateway: Gateway) -> None:

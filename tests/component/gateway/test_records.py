@@ -13,10 +13,10 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
 
+from mcp_exec_api.wire.records import NewUsageReport
+from mcp_exec_api.wire.rollouts import RolloutReport
 from mcp_exec_broker.records.tables import EXPOSURES, FEEDBACK, MODEL_USAGE, OUTCOMES, check_row
 from mcp_exec_client import AsyncClient
-from mcp_exec_client.state.conversations import ReportedUsage
-from mcp_exec_gateway.openapi.records import RolloutReport
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ USAGE: dict[str, Any] = {
 async def test_the_usage_that_a_client_reports_is_recorded(gateway: Gateway, broker: FakeBroker) -> None:
     assert broker.rows is not None
     async with AsyncClient(gateway.url, api_key=KEY) as client:
-        usage = ReportedUsage(**USAGE, success=True, latency_ms=900, user="jane", use_case="workflow")
+        usage = NewUsageReport(**USAGE, success=True, latency_ms=900, user="jane", use_case="workflow")
         await client.conversations.report_usage("conv-1", usage)
         await client.conversations.report_feedback("conv-1", 4, id="r-1", comment="good")
     [row] = broker.rows["model_usage"]

@@ -11,7 +11,8 @@ from tests.component.gateway.conftest import CEX, DEADLINE, KEY, SECRETS, Answer
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
-from mcp_exec_gateway.http.problems import TITLES, ProblemDetails
+from mcp_exec_api.wire.problems import ProblemDetails
+from mcp_exec_gateway.http.problems import TITLES
 
 JSON = {"Content-Type": "application/json"}
 

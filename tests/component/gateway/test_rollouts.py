@@ -9,8 +9,8 @@ from tests.support.api_server import FakeApiServer
 from tests.support.until import until
 
 from mcp_exec_api.constants import ROLLOUTS
+from mcp_exec_api.wire.rollouts import Assignment, Rollout, RolloutList
 from mcp_exec_common.kube.client import custom_resource_path
-from mcp_exec_gateway.rollouts.views import AssignmentView, RolloutList, RolloutView
 
 XRO = custom_resource_path(ROLLOUTS, namespace="agents")
 SPEC: dict[str, Any] = {
@@ -36,7 +36,7 @@ async def put(gateway: Gateway, *, name: str = "code-mode", stage: str | None = 
 async def assign(gateway: Gateway, unit: str, *, name: str = "code-mode", **fields: Any) -> Any:
     answer = await gateway.ask("POST", f"/v1/rollouts/{name}/assignments", json={"unit": unit, **fields})
     assert answer.status == 200, answer.text
-    AssignmentView.model_validate_json(answer.text)
+    Assignment.model_validate_json(answer.text)
     return answer.json
 
 
@@ -83,7 +83,7 @@ async def test_a_rollout_is_shown_without_the_names_of_its_users(gateway: Gatewa
     await put(gateway)
     await put(gateway, name="another", stage=None, phase="Pending")
     answer = await gateway.ask("GET", "/v1/rollouts/code-mode")
-    RolloutView.model_validate_json(answer.text)
+    Rollout.model_validate_json(answer.text)
     view = answer.json
     assert (view["phase"], view["stage"], view["control"]) == ("Progressing", "all", "direct")
     assert view["arms"] == [arm | {"weight": 1} for arm in SPEC["arms"]]
@@ -104,7 +104,7 @@ async def test_a_spec_that_contradicts_itself_is_shown_and_assigns_nothing(gatew
     assert_problem(answer, 409)
     assert "there is no arm 'absent'; arms: code, direct" in answer.json["detail"]
     shown = await gateway.ask("GET", "/v1/rollouts/code-mode")
-    RolloutView.model_validate_json(shown.text)
+    Rollout.model_validate_json(shown.text)
     assert "there is no arm 'absent'" in shown.json["problem"]
 
 

@@ -20,8 +20,8 @@ from tests.support.until import until
 from mcp_exec_api.constants import LABEL_CALLER, SESSIONS
 from mcp_exec_api.owner import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec
+from mcp_exec_api.wire.sessions import Session, SessionList
 from mcp_exec_common.kube.client import custom_resource_path
-from mcp_exec_gateway.sessions.views import SessionList, SessionView
 
 SBS = custom_resource_path(SESSIONS, namespace="agents")
 OWNER = Owner(namespace="agents", caller="team-a")
@@ -47,7 +47,7 @@ async def two_callers(gateway: Gateway, **limits: Any) -> None:
 async def test_a_session_is_created_with_limits_and_the_caller_s_proof(gateway: Gateway, api: FakeApiServer) -> None:
     answer = await create(gateway, idleTimeoutSeconds=60, maxQueued=2, description="Sales", poolRef={"name": "long"})
     assert answer.status == 201
-    SessionView.model_validate_json(answer.text)
+    Session.model_validate_json(answer.text)
     view = answer.json
     assert (view["name"], view["pool"], view["caller"], view["phase"]) == ("analysis", "long", "team-a", "Pending")
     assert (view["idleTimeoutSeconds"], view["maxAgeSeconds"], view["maxQueued"]) == (60, 8 * 3600, 2)
@@ -97,7 +97,7 @@ async def test_the_operator_s_status_names_the_owner_and_is_shown(gateway: Gatew
     }
     api.put(SBS, {"metadata": {"name": OWNER.qualify("auto")}, "spec": {"name": "auto"}, "status": status})
     view = (await gateway.ask("GET", "/v1/sessions/auto")).json
-    SessionView.model_validate_json((await gateway.ask("GET", "/v1/sessions/auto")).text)
+    Session.model_validate_json((await gateway.ask("GET", "/v1/sessions/auto")).text)
     assert (view["phase"], view["executions"], view["memoryBytes"]) == ("Busy", 3, 4096)
     assert not {"ownerDigest", "lostReportedTo"} & view.keys()
 

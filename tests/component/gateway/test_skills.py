@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_entry, keys_secret, serving
+from tests.component.gateway.conftest import CEX, KEY, SECRETS, Answer, Gateway, key_entry, keys_secret, serving
 from tests.component.gateway.mcp_client import MODERN, connecting
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import SANDBOX_KEY
@@ -23,12 +23,13 @@ from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.cli.main import main
 from mcp_exec_client.errors import NotFound
-from mcp_exec_client.events import ExecutionEnded
+from mcp_exec_client.events import EndEvent
 from mcp_exec_client.state.skills import read_members
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_manifests import build_shipped
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.skills.folder import SkillFolder, build_archive
+from mcp_exec_gateway.skills.service import MAX_DRAFTS
 
 Object = dict[str, Any]
 SKL = custom_resource_path(SKILLS, namespace="agents")
@@ -51,6 +52,12 @@ async def save(gateway: Gateway, *, key: str = KEY, **fields: Any) -> Object:
     assert answer.status == 201, answer.text
     view: Object = answer.json
     return view
+
+
+async def approve(gateway: Gateway, skill: Object, **options: Any) -> Answer:
+    """Approve a version as its view shows it, by ANN unless another key is given."""
+    path = f"/v1/skills/{skill['name']}/versions/{skill['version']}/approve"
+    return await gateway.ask("POST", path, **{"json": {"digest": skill["digest"]}, "key": ANN, **options})
 
 
 async def names(gateway: Gateway, query: str = "", **options: Any) -> list[str]:
@@ -84,7 +91,7 @@ async def test_others_see_a_version_once_it_is_approved_by_an_approver(gateway: 
     path = "/v1/skills/report/versions/1"
     assert await names(gateway, key=BOB) == []
     assert (await gateway.ask("GET", path, key=BOB)).status == 404
-    assert (await gateway.ask("POST", f"{path}/approve", json={}, key=BOB)).status == 403
+    assert (await approve(gateway, view, key=BOB)).status == 403
     assert (await gateway.ask("GET", "/v1/skills?asApprover=true", key=BOB)).status == 403
     assert await names(gateway, "?asApprover=true", key=ANN) == ["report-v1"]
     assert (await gateway.ask("GET", f"{path}?asApprover=true", key=ANN)).json["code"] == CODE
@@ -102,11 +109,10 @@ async def test_others_see_a_version_once_it_is_approved_by_an_approver(gateway: 
 
 
 async def test_the_versions_of_a_skill_are_listed_without_drafts_of_others(gateway: Gateway) -> None:
-    for _ in range(3):
-        await save(gateway)
+    _, second, _ = [await save(gateway) for _ in range(3)]
     await save(gateway, name="reports")
     path = "/v1/skills/report/versions"
-    await gateway.ask("POST", f"{path}/2/approve", json={}, key=ANN)
+    await approve(gateway, second)
     gateway.api.merge(SKL, "report-v2", {"status": {"uses": 4, "successes": 3, "state": "Approved"}})
     await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[1]["status"].get("uses") == 4)
     mine = (await gateway.ask("GET", path)).json["items"]
@@ -122,10 +128,21 @@ async def test_the_versions_of_a_skill_are_listed_without_drafts_of_others(gatew
     assert missing[0].json["detail"].replace("reports", "absent") == missing[1].json["detail"]
 
 
+async def test_a_draft_that_replaced_the_one_that_was_read_is_not_approved(gateway: Gateway) -> None:
+    read = await save(gateway)
+    assert (await gateway.ask("DELETE", "/v1/skills/report/versions/1")).status == 204
+    assert (await save(gateway, code="def run(a: int):\n    return evil(a)\n"))["version"] == 1
+    replaced = await approve(gateway, read)
+    assert (replaced.status, "has another content" in replaced.json["detail"]) == (409, True)
+    blind = await approve(gateway, read, json={"comment": "it was fine yesterday"})
+    assert (blind.status, blind.json["errors"][0]["field"]) == (422, "digest")
+    assert await names(gateway, key=BOB) == []
+
+
 async def test_an_approver_approves_no_skill_of_their_own(gateway: Gateway) -> None:
-    await save(gateway, key=ANN)
+    view = await save(gateway, key=ANN)
     path = "/v1/skills/report/versions/1"
-    refused = await gateway.ask("POST", f"{path}/approve", json={}, key=ANN)
+    refused = await approve(gateway, view)
     assert (refused.status, refused.json["detail"]) == (
         403,
         "ann saved report-v1, so another approver must approve it "
@@ -141,7 +158,7 @@ async def test_nobody_approves_a_skill_whose_author_is_not_proven(gateway: Gatew
     manifest = {"metadata": {"name": "report-v1", "namespace": "agents", "labels": labels}, "spec": spec.to_api()}
     gateway.api.put(SKL, manifest)
     await until(lambda: gateway.dependencies.skills.cache.list_all("agents"))
-    refused = await gateway.ask("POST", "/v1/skills/report/versions/1/approve", json={}, key=ANN)
+    refused = await approve(gateway, {**NEW, "version": 1, "digest": content_digest(manifest["spec"])})
     assert refused.status == 403
     assert "nobody knows who wrote report-v1, so nobody may approve it: save it through the gateway" in refused.text
 
@@ -149,8 +166,7 @@ async def test_nobody_approves_a_skill_whose_author_is_not_proven(gateway: Gatew
 async def test_approvers_approve_their_own_skills_if_the_installation_allows_it(api: FakeApiServer) -> None:
     api.put(SECRETS, keys_secret(ann={**key_entry(KEY), "approver": True}))
     async with serving(api, skill_self_approval=True) as gateway:
-        await save(gateway)
-        approved = await gateway.ask("POST", "/v1/skills/report/versions/1/approve", json={})
+        approved = await approve(gateway, await save(gateway), key=KEY)
     assert (approved.status, approved.json["state"]) == (200, "Approved")
 
 
@@ -174,7 +190,7 @@ async def test_the_end_of_a_run_shows_the_skills_that_it_saved(gateway: Gateway)
         assert done.skills is not None
         assert done.skills.saved == ["report-v1"]
         end = [event async for event in client.stream(done.name)][-1]
-        assert isinstance(end, ExecutionEnded)
+        assert isinstance(end, EndEvent)
         assert end.skills == done.skills
     assert json.loads(describe_execution(done))["skills"] == {name: saved[name] for name in ("saved", "refused")}
     async with connecting(gateway.url, MODERN) as client:
@@ -196,8 +212,7 @@ async def test_only_its_author_or_an_approver_deletes_a_draft(gateway: Gateway) 
     for number, key, status in ((1, BOB, 404), (1, KEY, 204), (1, KEY, 404), (2, ANN, 204)):
         answer = await gateway.ask("DELETE", f"/v1/skills/report/versions/{number}", key=key)
         assert answer.status == status, answer.text
-    await save(gateway)
-    await gateway.ask("POST", "/v1/skills/report/versions/1/approve", json={}, key=ANN)
+    await approve(gateway, await save(gateway))
     assert (await gateway.ask("DELETE", "/v1/skills/report/versions/1")).status == 403
 
 
@@ -259,10 +274,8 @@ async def test_a_folder_comes_in_and_goes_out_as_an_archive(gateway: Gateway) ->
 
 
 async def test_searches_find_skills_by_what_they_do_and_beside_tools(gateway: Gateway) -> None:
-    await save(gateway, name="deduplicate", description="Remove duplicate rows from a table.")
-    await save(gateway, name="chart", description="Draw a chart.")
-    for name in ("deduplicate", "chart"):
-        await gateway.ask("POST", f"/v1/skills/{name}/versions/1/approve", json={}, key=ANN)
+    await approve(gateway, await save(gateway, name="deduplicate", description="Remove duplicate rows from a table."))
+    await approve(gateway, await save(gateway, name="chart", description="Draw a chart."))
     assert (await names(gateway, "?query=duplicates", key=BOB))[0] == "deduplicate-v1"
     gateway.dependencies.catalogs.expire()
     tools = await gateway.ask("GET", "/api/v1/mcp/tools/search?query=duplicate+rows&detail_level=with_description")
@@ -278,7 +291,7 @@ async def test_mcp_clients_save_find_and_run_skills(gateway: Gateway) -> None:
         bad = await client.call_tool("save_skill", {**NEW, "code": "x = 1"})
         assert bad.is_error
         assert "no function `run`" in bad.content[0].text
-        await gateway.ask("POST", "/v1/skills/report/versions/1/approve", json={}, key=ANN)
+        await approve(gateway, (await gateway.ask("GET", "/v1/skills/report/versions/1")).json)
         gateway.dependencies.catalogs.expire()
         found = await client.call_tool("search_tools", {"query": "weekly report"})
         assert found.structured_content["tools"][0]["kind"] == "skill"
@@ -293,6 +306,18 @@ async def test_mcp_clients_save_find_and_run_skills(gateway: Gateway) -> None:
             assert (await client.call_tool("run_skill", arguments)).is_error
         forged = await client.call_tool("run_code", {"skill": {"name": "report"}, "code": "1"})
         assert "unknown arguments: skill" in forged.content[0].text
+
+
+async def test_a_caller_has_no_more_drafts_than_allowed_also_by_saves_at_the_same_time(gateway: Gateway) -> None:
+    asked = [
+        gateway.ask("POST", "/v1/skills", json={**NEW, "name": f"report-{number}"}) for number in range(MAX_DRAFTS + 20)
+    ]
+    statuses = [answer.status for answer in await asyncio.gather(*asked)]
+    assert (statuses.count(201), statuses.count(429)) == (MAX_DRAFTS, 20)
+    assert (
+        await gateway.ask("DELETE", "/v1/skills/" + (await names(gateway))[0].replace("-v", "/versions/"))
+    ).status == 204
+    await save(gateway)
 
 
 async def test_two_saves_at_once_become_two_versions(gateway: Gateway) -> None:
@@ -322,6 +347,11 @@ async def test_the_client_saves_reviews_runs_and_exports(gateway: Gateway, tmp_p
         assert (saved.version, saved.state, saved.import_line) == (1, "Draft", "from skills.report_v1 import run")
         assert (await client.skills.save_folder(tmp_path)).name == "from-folder"
         assert [skill.name for skill in await approver.skills.list(as_approver=True)] == ["from-folder", "report"]
+        finding = {"rule": "Subprocess", "severity": "High", "line": 1, "message": "starts a program"}
+        gateway.api.merge(SKL, "report-v1", {"status": {"codeFindings": [finding]}})
+        await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[1]["status"].get("codeFindings"))
+        (found,) = (await approver.skills.get("report", 1, as_approver=True)).code_findings
+        assert str(found) == "line 1: starts a program (Subprocess)"
         assert (await approver.skills.approve("report", 1, digest=saved.digest)).reviewed_by == "ann"
         assert (await client.skills.get("report", 1)).code == CODE
         assert next(iter(await client.skills.list("weekly report"))).name == "report"
@@ -350,7 +380,17 @@ async def test_the_command_saves_reviews_shows_exports_and_runs(
     assert "from-folder-v1 is a draft" in await command("save", str(tmp_path))
     assert "Draft" in await command("list")
     assert "Folder" in await command("versions", "from-folder")
-    assert "from-folder-v1 is Approved" in await command("approve", "from-folder-v1", "--comment", "read", key=ANN)
+    finding = {"rule": "Subprocess", "severity": "High", "line": 1, "message": "starts a program"}
+    gateway.api.merge(SKL, "from-folder-v1", {"status": {"codeFindings": [finding]}})
+    await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[0]["status"].get("codeFindings"))
+    shown = await command("show", "from-folder-v1", "--as-approver", key=ANN)
+    assert "finding: line 1: starts a program (Subprocess)\n" in shown
+    digest = shown.partition("digest: ")[2].splitlines()[0]
+    approve = ("approve", "from-folder-v1", "--comment", "read", "--digest")
+    with pytest.raises(SystemExit):
+        await command(*approve, digest[:-1], key=ANN)
+    assert "has another content" in capsys.readouterr().err
+    assert "from-folder-v1 is Approved" in await command(*approve, digest, key=ANN)
     assert "def run" in await command("show", "from-folder", key=BOB)
     assert "from-folder-v1" in await command("search", "anything d", "-o", "name")
     await command("export", "from-folder-v1", "--to", str(tmp_path / "out"))
@@ -359,7 +399,8 @@ async def test_the_command_saves_reviews_shows_exports_and_runs(
     assert "from-folder-v1 is Deprecated" in await command("deprecate", "from-folder-v1", key=ANN)
     assert "from-folder-v1 is deleted" in await command("delete", "from-folder-v1", key=ANN)
     for words, problem in (
-        (("approve", "report"), "names no version"),
+        (("approve", "report", "--digest", digest), "names no version"),
+        (("approve", "report-v1"), "--digest"),
         (("run", "x", "--arguments", "{"), "is not JSON"),
         (("save",), "give folders"),
         (("save", str(tmp_path / "nowhere")), "No such file"),

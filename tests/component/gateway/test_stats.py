@@ -4,7 +4,7 @@ from tests.component.gateway.conftest import KEY, OTHER_KEY, SBP, SECRETS, Gatew
 from tests.support.api_server import FakeApiServer
 from tests.support.until import until
 
-from mcp_exec_gateway.executions.stats import NamespaceStats
+from mcp_exec_api.wire.stats import NamespaceStats
 
 
 async def test_pools_have_their_limits_and_their_pods(gateway: Gateway, api: FakeApiServer) -> None:

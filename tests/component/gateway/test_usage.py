@@ -14,9 +14,9 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.unit.common.test_usage_report import PRICES, calls, executions, tokens
 
+from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_client import AsyncClient
 from mcp_exec_common.usage.measured import MeasuredUsage
-from mcp_exec_common.usage.report import UsageReport
 
 
 @pytest.fixture

@@ -39,6 +39,7 @@ def docker(machine: Machine) -> Machine:
     for name in (
         "crds/mcp_exec_api",
         "common",
+        "tools",
         "operator",
         "gateway",
         "broker",
@@ -130,7 +131,7 @@ def test_a_changed_source_rebuilds_the_images_that_hold_it_and_fetches_nothing(d
     services = ["operator", "gateway", "broker"]
     for name, images in (
         ("crds/mcp_exec_api/meta.py", services),
-        ("common/mcp_exec_tools/names.py", ["sandbox", *services]),
+        ("tools/mcp_exec_tools/names.py", ["sandbox", *services]),
     ):
         before = len(builds(docker))
         module = docker.checkout / name

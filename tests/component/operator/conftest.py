@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import aiohttp
 import pytest
 from tests.support.until import until
-from tests.support.world import CEX, KEY, NAMESPACE, NODES, PODS, POLICIES, SBP, SBS, World
+from tests.support.world import CEX, KEY, KEY_SECRET, NAMESPACE, NODES, PODS, POLICIES, SBP, SBS, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -31,7 +30,7 @@ def settings(**changes: Any) -> Settings:
         "namespaces": (NAMESPACE,),
         "release_namespace": "mcp-exec-system",
         "release_secrets": ("release-key",),
-        "sandbox_key_file": Path("unused"),
+        "sandbox_key_secret": KEY_SECRET,
         "resync_seconds": 0.1,
         "shutdown_seconds": 5,
         "seal_after_seconds": 0,

@@ -10,7 +10,7 @@ import pytest
 from tests.component.operator.test_leadership import LEASES, NAME, holder, lease
 from tests.component.operator.test_watching import Discovered
 from tests.support.processes import Process, environment, started
-from tests.support.world import NAMESPACE, SBP
+from tests.support.world import KEY_SECRET, NAMESPACE, SBP, SYSTEM
 
 MAIN = """
 import sys
@@ -36,7 +36,8 @@ async def start(cluster: Discovered, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts an operator in a pod of that name."""
     given = {
         "MCP_EXEC_NAMESPACES": NAMESPACE,
-        "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system",
+        "MCP_EXEC_RELEASE_NAMESPACE": SYSTEM,
+        "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET,
         "MCP_EXEC_PORT": "0",
         "MCP_EXEC_RESYNC_SECONDS": "60",
         "MCP_EXEC_POD_UID": "1",

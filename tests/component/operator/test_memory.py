@@ -10,6 +10,7 @@ from tests.component.operator.conftest import Operator, settings
 from tests.support.discovery import Discovered
 from tests.support.large import CEX, MEMORY_MIB, WITHIN, LargeObjects, finished, peak_mib, raised_bounds
 from tests.support.processes import SECONDS, environment, free_port, started
+from tests.support.world import KEY_SECRET, SYSTEM
 
 FINISHED = 1_900
 QUEUED = 60
@@ -57,7 +58,8 @@ async def test_it_starts_and_serves_with_2000_executions_of_maximal_size(crowded
     env = environment(
         tmp_path,
         crowded.url,
-        MCP_EXEC_RELEASE_NAMESPACE="mcp-exec-system",
+        MCP_EXEC_RELEASE_NAMESPACE=SYSTEM,
+        MCP_EXEC_SANDBOX_KEY_SECRET=KEY_SECRET,
         MCP_EXEC_PORT=str(port := free_port()),
         **raised_bounds(),
     )

@@ -14,15 +14,15 @@ from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
 from tests.support.processes import write_kubeconfig
-from tests.support.world import CEX, KEY, NAMESPACES, NODES, World
+from tests.support.world import CEX, KEY_SECRET, NAMESPACES, NODES, SECRETS, SYSTEM, World
 
-from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.process import OperatorProcess, run_operator
 from mcp_exec_operator.resync import Resync
-from mcp_exec_operator.settings import Settings
+from mcp_exec_operator.settings import InitialApiKey, Settings
 
 
 @pytest.fixture
@@ -31,10 +31,8 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def made(tmp_path: Path, kubeconfig: Path) -> Settings:
-    key = tmp_path / "key"
-    key.write_bytes(KEY)
-    return settings(sandbox_key_file=key, kubeconfig=kubeconfig, port=0, resync_seconds=60)
+def made(kubeconfig: Path) -> Settings:
+    return settings(kubeconfig=kubeconfig, port=0, resync_seconds=60)
 
 
 async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settings, kubeconfig: Path) -> None:
@@ -55,6 +53,26 @@ async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settin
             await running
         written = {seen.path for way in ("PUT", "PATCH") for seen in world.asked(way, "") if seen.path.startswith(CEX)}
         assert written == {f"{CEX}/watched/status"}
+
+
+async def test_it_creates_the_keys_of_a_new_release_before_it_is_ready(made: Settings, kubeconfig: Path) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(kubeconfig, world.url)
+        world.remove(SECRETS, KEY_SECRET)
+        world.put(resource_path("serviceaccounts", namespace=SYSTEM), {"metadata": {"name": "operator"}})
+        changes = {
+            "create_sandbox_key": True,
+            "service_account": "operator",
+            "api_keys_secret": "api-keys",
+            "initial_api_key_secret": "initial-api-key",
+            "initial_api_key": InitialApiKey(namespace="agents"),
+        }
+        running = asyncio.create_task(run_operator(made.model_copy(update=changes), sandbox_port=world.port))
+        await world.until_asked(lambda: world.asked("GET", "/sandboxpools"))  # the first resync
+        assert set(world.collections[SECRETS]) == {KEY_SECRET, "api-keys", "initial-api-key"}
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await running
 
 
 async def test_it_refuses_to_start_without_the_crds(made: Settings, kubeconfig: Path) -> None:

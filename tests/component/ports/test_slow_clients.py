@@ -15,10 +15,11 @@ from tests.component.broker.conftest import grant
 from tests.component.broker.test_process import broker
 from tests.component.gateway.conftest import KEY
 from tests.component.gateway.test_process import gateway
-from tests.support.api_server import FakeApiServer
+from tests.support.api_server import FakeApiServer, Fault
 from tests.support.constants import DEADLINE
 from tests.support.processes import environment, free_port, started
 from tests.support.slow_clients import ask_without_reading, connected, silent
+from tests.support.world import KEY_SECRET, SECRETS, SYSTEM, sandbox_key_secret
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
 from mcp_exec_common.process.connections import ConnectionLimits
@@ -37,9 +38,15 @@ MOST_PER_PEER = 16
 
 
 def operator(folder: Path, api: FakeApiServer) -> dict[str, str]:
-    """An operator that waits for its API server: its port serves already."""
+    """An operator that waits for its API server, which has given it the sandbox key: its port serves already."""
+    api.put(SECRETS, sandbox_key_secret())
+    api.faults += [Fault("GET", "/apis/mcp-exec.dev/v1alpha1", 503) for _ in range(500)]
     return environment(
-        folder, "http://127.0.0.1:1", MCP_EXEC_RELEASE_NAMESPACE="mcp-exec-system", MCP_EXEC_PORT=str(free_port())
+        folder,
+        api.url,
+        MCP_EXEC_RELEASE_NAMESPACE=SYSTEM,
+        MCP_EXEC_SANDBOX_KEY_SECRET=KEY_SECRET,
+        MCP_EXEC_PORT=str(free_port()),
     )
 
 
@@ -141,7 +148,8 @@ async def test_slow_clients_are_cut_off_and_others_are_served(
 
 def test_the_deadlines_are_shorter_than_any_client_needs_and_a_peer_has_a_share_of_the_connections() -> None:
     def limits(settings: type[ProcessSettings]) -> ConnectionLimits:
-        given = {"namespaces": ("agents",), "sandbox_key_file": Path("key"), "release_namespace": "mcp-exec-system"}
+        given = {"namespaces": ("agents",), "sandbox_key_file": Path("key"), "release_namespace": SYSTEM}
+        given["sandbox_key_secret"] = KEY_SECRET
         known = {name: value for name, value in given.items() if name in settings.model_fields}
         return settings(**known).connection_limits
 

@@ -23,7 +23,7 @@ TOKEN = "a-token-of-this-test"
 SECONDS = 20
 MIB = 1024 * 1024
 SANDBOX_IMAGE = Path(__file__).parents[3] / "sandbox_image"
-COMMON = Path(__file__).parents[3] / "common"
+TOOLS = Path(__file__).parents[3] / "tools"
 SESSION_VARIABLE = f"TEST_SESSION={uuid.uuid4()}"
 """In the environment of every process that this session starts, so that left-over processes are found."""
 
@@ -50,7 +50,7 @@ class SandboxProcess:
                 os.chown(folder, self.uid, self.uid)
         environment = {
             "PATH": os.environ["PATH"],
-            "PYTHONPATH": os.pathsep.join(map(str, (SANDBOX_IMAGE, COMMON))),
+            "PYTHONPATH": os.pathsep.join(map(str, (SANDBOX_IMAGE, TOOLS))),
             "TEST_SESSION": SESSION_VARIABLE.partition("=")[2],
             "KUBERNETES_SERVICE_HOST": "192.0.2.1",
             "MCP_EXEC_TOKEN_SHA256": hashlib.sha256(TOKEN.encode()).hexdigest(),

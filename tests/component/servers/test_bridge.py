@@ -217,6 +217,34 @@ async def test_a_closed_connection_ends_the_whole_process_group_even_one_that_do
     await gone(pids[1])
 
 
+DAEMON = """
+import os, signal, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], start_new_session=True)
+print(child.pid, flush=True)
+if sys.argv[1] == "stays":
+    signal.pause()
+"""
+
+
+@pytest.mark.parametrize("server", ["exits", "stays"])
+async def test_a_daemon_that_keeps_the_servers_output_keeps_no_session(start: Start, server: str) -> None:
+    running = await start(sys.executable, "-c", DAEMON, server, MCP_EXEC_MAX_SESSIONS="1")
+    daemons: list[int] = []
+    open_files: list[int] = []
+    try:
+        for _ in range(3):
+            async with running.session() as session:
+                daemons.append(int(await session.line()))
+                if server == "exits":
+                    assert await session.line() == b""
+            await running.said("session ended")
+            open_files.append(len(os.listdir(f"/proc/{running.process.pid}/fd")))
+    finally:
+        for daemon in daemons:
+            os.kill(daemon, signal.SIGKILL)
+    assert len(set(open_files)) == 1, "each session leaves descriptors behind"
+
+
 async def test_the_end_of_the_process_closes_the_connection_after_its_last_words(start: Start) -> None:
     running = await start(sys.executable, "-c", "print('last words', flush=True); raise SystemExit(3)")
     async with running.session() as session:

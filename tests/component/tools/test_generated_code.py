@@ -1,10 +1,11 @@
 """Generated wrappers, checked by mypy and ruff."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.unit.tools.wrappers.conftest import real_catalogs, write
+from tests.unit.tools.wrappers.conftest import ROOT, real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
 from mcp_exec_tools.wrappers import build_files
@@ -118,3 +119,16 @@ def test_wrappers_of_a_hostile_catalog_are_formatted(tmp_path: Path) -> None:
         timeout=60,
     )
     assert formatted.returncode == 0, formatted.stdout[:3000]
+
+
+def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
+    catalogs = [str(path) for path in sorted((ROOT / "servers" / "catalogs").glob("*.json"))]
+    written = []
+    for seed, files in (("1", catalogs), ("2", catalogs[::-1])):
+        command = [sys.executable, "-m", "mcp_exec_client", "servers", "generate", "--from-file", *files]
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        subprocess.run([*command, "--out", str(tmp_path / seed)], env=environment, check=True, timeout=60)
+        paths = [path for path in (tmp_path / seed).rglob("*") if path.is_file()]
+        written.append({path.relative_to(tmp_path / seed): path.read_bytes() for path in paths})
+    assert len(written[0]) > 2 * len(catalogs)
+    assert written[0] == written[1]

@@ -12,7 +12,7 @@ from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_api.field_hints import PATTERN_WORDS
 from mcp_exec_api.meta import MAX_FIELD_ERRORS, field_errors
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_gateway.executions.metadata import NewExecution
+from mcp_exec_api.wire.executions import NewExecution
 
 
 def errors(model: type[BaseModel], value: dict[str, Any], *hidden: str) -> dict[str, str]:

@@ -7,22 +7,22 @@ from mcp_exec_common.process.settings import PREFIX, ProcessSettings, SettingsEr
 from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
-LEAST = {"NAMESPACES": "agents", "SANDBOX_KEY_FILE": "/keys/key", "RELEASE_NAMESPACE": "system"}
-KINDS = (OperatorSettings, GatewaySettings, BrokerSettings)
+LEAST = {"NAMESPACES": "agents", "RELEASE_NAMESPACE": "system"}
+KEYS = {OperatorSettings: "SANDBOX_KEY_SECRET", GatewaySettings: "SANDBOX_KEY_FILE", BrokerSettings: "SANDBOX_KEY_FILE"}
 
 
-@pytest.fixture(params=KINDS, ids=["operator", "gateway", "broker"])
+@pytest.fixture(params=KEYS, ids=["operator", "gateway", "broker"])
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[ProcessSettings]:
     """Return the settings class of a process, with the required settings in the environment."""
     kind: type[ProcessSettings] = request.param
-    for name, value in LEAST.items():
+    for name, value in {**LEAST, KEYS[request.param]: "key"}.items():
         monkeypatch.setenv(PREFIX + name, value)
     return kind
 
 
 def test_required_settings_are_enough(kind: type[ProcessSettings]) -> None:
     settings = kind.from_environment()
-    assert (settings.namespaces, settings.sandbox_key_file) == (("agents",), Path("/keys/key"))
+    assert (settings.namespaces, settings.release_namespace) == (("agents",), "system")
     assert (settings.kubeconfig, settings.log_level) == (None, "info")
 
 
@@ -50,7 +50,6 @@ def test_the_namespace_of_the_release_is_never_served(
         ("NAMESPACES", "a,a"),
         ("NAMESPACES", "[1"),
         ("NAMESPACES", "[]"),
-        ("SANDBOX_KEY_FILE", ""),
         ("PORT", "65536"),
         ("LOG_LEVEL", "loud"),
         ("SHUTDOWN_SECONDS", "soon"),
@@ -62,6 +61,12 @@ def test_an_invalid_setting_is_refused_by_its_name(
 ) -> None:
     monkeypatch.setenv(PREFIX + name, value)
     with pytest.raises(SettingsError, match=PREFIX + name):
+        kind.from_environment()
+
+
+def test_the_place_of_the_sandbox_key_is_required(kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PREFIX + KEYS[kind], "")
+    with pytest.raises(SettingsError, match=PREFIX + KEYS[kind]):
         kind.from_environment()
 
 

@@ -56,7 +56,7 @@ def test_the_ablation_tells_entries_with_effect_from_those_without(
 ) -> None:
     same = {"repo": "repository", "nothing": "nowhere"}
     monkeypatch.setattr(discovery.synonyms, "SAME", same)
-    monkeypatch.setattr(discovery.stemming, "SAME", same)
+    monkeypatch.setattr(discovery.search_entries, "SAME", same)
     monkeypatch.setattr(discovery, "TABLES", ("SAME",))
     rows = discovery.ablate({"held out": discovery.query_sets()["held out"]})
     effects = {row["word"]: row["better"] + row["worse"] for row in rows}

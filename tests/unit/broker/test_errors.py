@@ -19,7 +19,7 @@ from mcp_exec_broker.errors import (
     build_unknown_tool_error,
     build_wait_timeout,
 )
-from mcp_exec_tools.suggestions import find_close_names
+from mcp_exec_tools.names import find_close_names
 
 
 def test_the_line_has_all_that_the_code_may_want_to_know() -> None:

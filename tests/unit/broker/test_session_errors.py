@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import mcp_types as types
 import pytest
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 
 from mcp_exec_broker.upstream import http_transport as http
 from mcp_exec_broker.upstream.errors import (

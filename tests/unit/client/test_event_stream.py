@@ -8,7 +8,7 @@ import pytest
 from tests.support.scripted_gateway import Chunks, ScriptedGateway, events, problem, scripted
 
 from mcp_exec_client import errors, event_stream
-from mcp_exec_client.events import ExecutionEnded, OtherEvent, OutputWritten, StreamedEvent
+from mcp_exec_client.events import EndEvent, OtherEvent, StreamedEvent, TextEvent
 from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint, Reception
 
 RUNNING = {"id": "1.0", "type": "status", "phase": "Running"}
@@ -26,9 +26,9 @@ async def test_a_stream_has_typed_events_up_to_the_end() -> None:
     gateway = scripted(events(RUNNING, b"\n", ONE, TWO, END))
     found = await read(gateway)
     assert [event.type for event in found] == ["status", "stdout", "stdout", "end"]
-    assert isinstance(found[1], OutputWritten)
+    assert isinstance(found[1], TextEvent)
     assert found[1].text == "1"
-    assert isinstance(found[3], ExecutionEnded)
+    assert isinstance(found[3], EndEvent)
     assert (found[3].succeeded, found[3].durations and found[3].durations.run) == (True, 1.5)
     assert gateway.requests[0].headers["Accept"] == "application/x-ndjson"
 
@@ -86,8 +86,8 @@ async def test_an_event_of_a_newer_gateway_is_passed_on() -> None:
     [
         (b"hello\n", "Invalid JSON"),
         (b"[]\n", "is not an event"),
-        (b'{"type": "stdout", "text": "1", "id": "2"}\n', "at: Field required"),
-        (b'{"type": "stdout", "at": "2026-11-21T20:00:00Z", "text": "1", "id": "2\\r\\nHost: x"}\n', "id: "),
+        (b'{"type": "stdout", "text": "1", "id": "2", "seq": 1}\n', "at: Field required"),
+        (b'{"type": "stdout", "at": "2026-11-21T20:00:00Z", "seq": 1, "text": "1", "id": "2\\r\\nHost: x"}\n', "id: "),
         (b'{"type": "x", "id": "1", "at": "2026-11-21T20:00:00Z", "y": ' + b"[" * 100_000 + b"\n", "Invalid JSON"),
     ],
 )

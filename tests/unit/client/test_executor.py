@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.scripted_gateway import execution, problem, scripted
+from tests.support.scripted_gateway import execution, pool, problem, scripted, stats
 
 from mcp_exec_client import executor
 from mcp_exec_client.executor import CodeExecutor, LimitsNotOffered, parse_memory
@@ -12,21 +12,18 @@ from mcp_exec_client.executor import CodeExecutor, LimitsNotOffered, parse_memor
 GIBIBYTE = 2**30
 
 
-def pool(name: str, memory: int | None, cpus: float | None, seconds: int = 300) -> dict[str, Any]:
-    return {"name": name, "memoryBytes": memory, "cpus": cpus, "maxTimeoutSeconds": seconds}
+def offered(name: str, memory: int | None, cpus: float | None, seconds: int = 300) -> dict[str, Any]:
+    return pool(name, memoryBytes=memory, cpus=cpus, maxTimeoutSeconds=seconds)
 
 
-STATS = {
-    "namespace": "agents",
-    "caller": "team-a",
-    "executions": {"active": 0, "own": 0},
-    "pools": [
-        pool("broken", None, None),
-        pool("default", GIBIBYTE // 2, 1.0),
-        pool("large", 4 * GIBIBYTE, 2.0, 60),
-        pool("wide", 4 * GIBIBYTE, 4.0),
-    ],
-}
+STATS = stats(
+    [
+        offered("broken", None, None),
+        offered("default", GIBIBYTE // 2, 1.0),
+        offered("large", 4 * GIBIBYTE, 2.0, 60),
+        offered("wide", 4 * GIBIBYTE, 4.0),
+    ]
+)
 DONE = execution(output={"stdout": "4\n", "result": 4}, durations={"run": 12.6})
 
 

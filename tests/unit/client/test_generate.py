@@ -250,5 +250,5 @@ def test_a_gateways_catalog_gives_the_same_wrappers_as_the_servers_own(
 ) -> None:
     generate("--from-toolserver", "context7", "--gateway", answers[0], "--out", tmp_path)
     written = {path.name: path.read_text() for path in (tmp_path / "context7").iterdir()}
-    shipped = (ROOT / "servers" / "context7").iterdir()
-    assert written == {path.name: path.read_text() for path in shipped if path.is_file()}
+    generate("--from-file", ROOT / "servers" / "catalogs" / "context7.json", "--out", tmp_path / "file")
+    assert written == {path.name: path.read_text() for path in (tmp_path / "file" / "context7").iterdir()}

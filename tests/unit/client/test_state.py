@@ -8,14 +8,22 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.scripted_gateway import Chunks, execution, problem, scripted
+from tests.support.scripted_gateway import CREATED, Chunks, execution, problem, scripted
 
 from mcp_exec_client import errors
 from mcp_exec_client.blocking import state as blocking_state
 from mcp_exec_client.blocking.results import BlockingExecution
 from mcp_exec_client.state import artifacts, results, sessions, skills
 
-SESSION = {"name": "s", "namespace": "agents", "pool": "default", "phase": "Ready", "memoryBytes": 5}
+SESSION = {
+    "name": "s",
+    "namespace": "agents",
+    "pool": "default",
+    "phase": "Ready",
+    "createdAt": CREATED,
+    "memoryBytes": 5,
+}
+SESSION |= {"idleTimeoutSeconds": 60, "maxAgeSeconds": 600, "maxQueued": 1}
 PNG = b"\x89PNG\r\n\x1a\n0"
 
 

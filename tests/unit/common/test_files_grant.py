@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from mcp_exec_api.files.workspace import WorkspaceMode
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_common.broker.files import AccessMode, FilesGrant, WorkspaceAccess
+from mcp_exec_common.broker.files import FilesGrant, WorkspaceAccess
 from mcp_exec_common.broker.grants import DirectGrant, Grant, GrantError, GrantSigner
 
 SIGNER = GrantSigner(key=b"k" * 32)
@@ -17,7 +18,7 @@ FILES: dict[str, Any] = {
     "owner": "0a" * 16,
     "caller": "0c" * 16,
     "execution": "uid-1",
-    "workspace": WorkspaceAccess(name="data", mode=AccessMode.WRITE),
+    "workspace": WorkspaceAccess(name="data", mode=WorkspaceMode.WRITE),
     "pod_address": "127.0.0.1",
     "replica": "",
     "expires": EXPIRES,

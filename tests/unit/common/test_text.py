@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_common.util.text import cut_marker, drop_empty_fields, shorten, shorten_json
-from mcp_exec_tools.text import measure_json
+from mcp_exec_common.kube.objects import drop_empty_fields
+from mcp_exec_tools.text import cut_marker, measure_json, shorten, shorten_json
 
 LONG = "a" * 500 + "b" * 500
 LIMITS = st.integers(min_value=-1, max_value=200)

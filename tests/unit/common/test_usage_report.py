@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from mcp_exec_api.wire.usage import UsageGroup
 from mcp_exec_common.usage.measured import MeasuredCalls, MeasuredExecutions, MeasuredTokens, MeasuredUsage
 from mcp_exec_common.usage.prices import PriceTable
-from mcp_exec_common.usage.report import UsageGroup, build_groups
+from mcp_exec_common.usage.report import build_groups
 
 PRICES = PriceTable.model_validate(
     {

@@ -5,7 +5,7 @@ from typing import get_args
 
 from tests.support.pages import DOCS
 
-from mcp_exec_gateway.events.models import STREAM_EVENTS, StreamEvent
+from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
 
 SECTION = (DOCS / "services/http-api.md").read_text().partition("\n## Events\n")[2].partition("\n## ")[0]
 ROWS = {

@@ -11,6 +11,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "charts/mcp-exec/README.md",
+    ROOT / "servers/README.md",
 ]
 
 

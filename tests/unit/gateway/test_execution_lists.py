@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.kube.pages import TableRow
-from mcp_exec_gateway.auth.api_keys import KeyLimits
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.http.query_params import ListQuery
 from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.auth.api_keys import KeyLimits
+from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.mcp.cancellation import gave_up
 from mcp_exec_gateway.retries.cache import CallCache

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
+from mcp_exec_api.wire.events import STREAM_EVENTS
+from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.audit.record import WIRE_NAMES
-from mcp_exec_gateway.events.models import STREAM_EVENTS
-from mcp_exec_gateway.executions.views import ToolCallRecord
 from mcp_exec_gateway.openapi import document as openapi
 from mcp_exec_gateway.routes import (
     approvals,

@@ -19,14 +19,14 @@ def template(memory: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("spec", "memory", "cpus"),
     [
-        ({}, GIB // 2, 1.0),
+        ({}, 3 * GIB // 4, 1.0),
         ({"resources": {"limits": {"memory": "2Gi"}}}, 2 * GIB, 1.0),
         ({"resources": LARGE}, 4 * GIB, 2.0),
         ({"resources": LARGE, "template": template("3Gi")}, 3 * GIB, 2.0),
         ({"resources": {"limits": {"memory": "much"}}}, None, None),
         ({"template": template("much")}, None, None),
-        ({"template": {"spec": {"containers": "none"}}}, GIB // 2, 1.0),
-        ({"template": {"spec": [1]}}, GIB // 2, 1.0),
+        ({"template": {"spec": {"containers": "none"}}}, 3 * GIB // 4, 1.0),
+        ({"template": {"spec": [1]}}, 3 * GIB // 4, 1.0),
     ],
 )
 def test_limits_are_those_of_the_pods(spec: dict[str, Any], memory: int | None, cpus: float | None) -> None:

@@ -4,14 +4,10 @@ import pytest
 from tests.support.api_server import build_table
 from tests.support.constants import SANDBOX_KEY
 
+from mcp_exec_api.wire.executions import Execution, ExecutionSummary
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.pages import name_cells
-from mcp_exec_gateway.executions.views import (
-    ExecutionSummary,
-    ExecutionView,
-    build_summary,
-    build_view,
-)
+from mcp_exec_gateway.executions.views import build_summary, build_view
 from mcp_exec_gateway.http.json import json_response, to_json
 from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
 
@@ -63,7 +59,7 @@ def test_empty_texts_that_are_not_stored_are_shown() -> None:
 
 @pytest.mark.parametrize("status", [None, {"phase": "Running", "podName": "p"}, {"phase": "Succeeded", "output": {}}])
 def test_views_are_what_their_models_say(status: dict[str, Any] | None) -> None:
-    ExecutionView.model_validate_json(to_json(build_view(made(status), attestor=ATTESTOR)))
+    Execution.model_validate_json(to_json(build_view(made(status), attestor=ATTESTOR)))
     ExecutionSummary.model_validate_json(to_json(listed(made(status))))
 
 

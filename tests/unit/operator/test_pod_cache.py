@@ -223,7 +223,7 @@ class Life(RuleBasedStateMachine):
     @rule(pod=consumes(taken))
     def put_back(self, pod: Pod) -> None:
         self.cache.release(pod)
-        if pod.state in (PodState.WARM, PodState.NOT_READY):  # an unfit one may become ready again, still unused
+        if pod.state in (PodState.WARM, PodState.NOT_READY):  # one that is not ready may become so again, still unused
             self.used.discard(pod.name)
 
     @rule(pod=consumes(taken), owner=st.sampled_from(["alice", "bob"]))

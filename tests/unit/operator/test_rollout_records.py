@@ -8,8 +8,8 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.rollouts.guard import GuardMetric
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.records import RecordsError
-from mcp_exec_common.broker.rollout_measures import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.rollouts.intervals import share_interval
 from mcp_exec_common.rollouts.progress import advance
 from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
@@ -45,7 +45,7 @@ class Records:
         self.windows.append(window_seconds)
         share = share_interval(15, 30)
         assert share is not None
-        rate = MeasuredInterval.from_interval(share)
+        rate = share.to_measured()
         slow = MeasuredInterval(value=5, low=None, high=None, samples=30)
         arm = MeasuredArm(name="code", units=9, outcomes=30, failures=15, error_rate=rate, p95_latency_ms=slow)
         gone = MeasuredArm(name="gone", outcomes=1)

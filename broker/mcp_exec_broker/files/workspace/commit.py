@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from mcp_exec_api.wire.workspaces import CommitResult
 from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.limits import MAX_PATHS_BYTES
 from mcp_exec_broker.files.workspace.compaction import count_bytes
@@ -16,7 +17,7 @@ from mcp_exec_broker.files.workspace.manifest import (
     VersionSummary,
     index_files,
 )
-from mcp_exec_common.broker.files import CommitResult, FilesReason, build_tag
+from mcp_exec_common.broker.files import FilesReason, build_tag
 
 MAX_NAMED: Final = 10
 """Paths that a message names."""

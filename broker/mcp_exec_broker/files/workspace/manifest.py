@@ -10,8 +10,8 @@ from functools import cached_property
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
+from mcp_exec_api.wire.workspaces import WorkspaceFile, WorkspaceVersion
 from mcp_exec_broker.files.errors import build_invalid
-from mcp_exec_common.broker.files import VersionInfo, WorkspaceFile
 from mcp_exec_tools.workspace_files import MODES, check_path, check_paths, is_digest
 
 EMPTY_DIGEST: Final = hashlib.sha256().hexdigest()
@@ -71,9 +71,9 @@ class VersionSummary:
     packs: Mapping[str, int]
     """Bytes of its contents in each pack."""
 
-    def to_info(self) -> VersionInfo:
+    def to_info(self) -> WorkspaceVersion:
         """Return it as gateway and operator get it."""
-        return VersionInfo(
+        return WorkspaceVersion(
             version=self.version,
             created_at=self.created_at,
             files=self.files,

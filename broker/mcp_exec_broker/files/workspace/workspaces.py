@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Final
 from weakref import WeakValueDictionary
 
+from mcp_exec_api.wire.workspaces import CommitResult, Workspace, WorkspaceSettings, WorkspaceVersion
 from mcp_exec_broker.files.errors import FilesRefused, build_invalid
 from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_broker.files.limits import StoreLimits
@@ -33,15 +34,7 @@ from mcp_exec_broker.files.workspace.packs import PackReader, PackWriter
 from mcp_exec_broker.files.workspace.pending import PendingUploads
 from mcp_exec_broker.files.workspace.states import WorkspaceState, WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Hold, Versions
-from mcp_exec_common.broker.files import (
-    CommitResult,
-    FilesReason,
-    VersionInfo,
-    WorkspaceAccess,
-    WorkspaceInfo,
-    WorkspaceSettings,
-    build_tag,
-)
+from mcp_exec_common.broker.files import FilesReason, WorkspaceAccess, build_tag
 
 _ATTEMPTS: Final = 10
 _COMPACT_EVERY: Final = 8
@@ -79,11 +72,11 @@ class WorkspaceStore:
 
     # reading
 
-    async def describe(self, space: OwnerSpace, state: WorkspaceState) -> WorkspaceInfo:
+    async def describe(self, space: OwnerSpace, state: WorkspaceState) -> Workspace:
         """Return what gateway and operator get about a workspace."""
         version = await self.versions.find_head(space, state.id)
         summary = await self.versions.read_summary(space, state.id, version) if version else None
-        return WorkspaceInfo(
+        return Workspace(
             name=state.name,
             id=state.id,
             description=state.settings.description,
@@ -127,7 +120,7 @@ class WorkspaceStore:
                     raise
         raise FilesRefused(FilesReason.BUSY, "others commit to the workspace all the time; repeat later")
 
-    async def list_versions(self, space: OwnerSpace, state: WorkspaceState) -> list[VersionInfo]:
+    async def list_versions(self, space: OwnerSpace, state: WorkspaceState) -> list[WorkspaceVersion]:
         """Return the versions that are kept, newest first."""
         found = []
         for number in await self.versions.list_numbers(space, state.id):

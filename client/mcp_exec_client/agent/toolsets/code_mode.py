@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
+from mcp_exec_api.wire.tools import FoundTool
 from mcp_exec_client.agent.approvals import OnApproval
 from mcp_exec_client.agent.errors import AgentError
 from mcp_exec_client.agent.events import AgentStep, OnEvent, StepKind, ignore_event
@@ -15,11 +16,11 @@ from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, RequestInvalid, WaitExpired
 from mcp_exec_client.options import RunOptions
 from mcp_exec_client.suggestions import suggesting
-from mcp_exec_client.types import Execution, ToolMatch
+from mcp_exec_client.types import Execution
 from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
-from mcp_exec_tools.source.fences import join_python_blocks
+from mcp_exec_tools.source.lines import join_python_blocks
 
 _MAX_TOOLS: Final = 50
 _ALL_TOOLS: Final = 1000
@@ -138,7 +139,7 @@ class CodeMode:
             await on_event(AgentStep(kind="results", text=str(error), failed=True))
             return ToolOutcome(text=str(error), failed=True, refused=True)
 
-    async def find_tools(self, query: str, detail_level: DetailLevel) -> list[ToolMatch]:
+    async def find_tools(self, query: str, detail_level: DetailLevel) -> list[FoundTool]:
         """Return the matching tools that the code may call. Raises AgentError."""
         try:
             found = await self._client.search_tools(query, detail_level=detail_level, limit=_ALL_TOOLS)

@@ -10,7 +10,7 @@ from mcp_exec_client.agent.approvals import OnApproval, decide_approval
 from mcp_exec_client.agent.events import OnEvent, RunEvent
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayUnreachable, McpExecError, WaitExpired
-from mcp_exec_client.events import ApprovalRequested
+from mcp_exec_client.events import ApprovalEvent
 from mcp_exec_client.options import RunOptions
 from mcp_exec_client.types import Execution
 
@@ -67,7 +67,7 @@ class FollowedRun:
             async with aclosing(self.client.stream(name)) as events:
                 async for event in events:
                     await self.on_event(RunEvent(execution=name, event=event))
-                    if isinstance(event, ApprovalRequested) and self.on_approval and decided < _MAX_DECISIONS:
+                    if isinstance(event, ApprovalEvent) and self.on_approval and decided < _MAX_DECISIONS:
                         decided += 1
                         decision = decide_approval(self.client, name, event.approval, self.on_approval)
                         task = asyncio.create_task(decision)

@@ -15,14 +15,14 @@ _WIDTH: Final = 100
 async def print_event(event: "AgentEvent") -> None:
     """Print a step, or a line of output that the code writes."""
     from mcp_exec_client.agent import AgentStep, RunEvent, TextDropped
-    from mcp_exec_client.events import OutputWritten
+    from mcp_exec_client.events import TextEvent
 
     if isinstance(event, AgentStep):
         first, *more = event.text.strip().splitlines() or [""]
         text = first[:_WIDTH] + (f" ... ({len(more)} more lines)" if more else "")
         took = f"{event.milliseconds:.0f} ms" if event.milliseconds else ""
         print_note(f"{'!' if event.failed else ' '} {event.kind:<9} {took:>8}  {text}")
-    elif isinstance(event, RunEvent) and isinstance(event.event, OutputWritten):
+    elif isinstance(event, RunEvent) and isinstance(event.event, TextEvent):
         for line in event.event.text.splitlines():
             print_note(f"  | {line}")
     elif isinstance(event, TextDropped):

@@ -134,7 +134,8 @@ def _print_details(rollout: Object) -> None:
 
 async def _report(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
-        report = await client.conversations.rollout_report(options.name)
+        found = await client.conversations.rollout_report(options.name)
+    report = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
     if options.output in ("json", "yaml"):
         print_data(report, form=options.output)
         return

@@ -53,10 +53,16 @@ examples:
   mcp-exec skills save skills/profile-table skills/chart
   mcp-exec skills save --from-execution exec-01k9x3v5t8q2 --name weekly-report --description "Make the weekly report."
 """
-_REVIEW: Final = """{verb} versions of skills. Only approvers may do this.
+_APPROVE: Final = """Approves a version of a skill, if it has the content that you read. Only approvers may do this.
+
+examples:
+  mcp-exec skills show profile-table-v2 --as-approver
+  mcp-exec skills approve profile-table-v2 --digest sha256:...
+"""
+_DEPRECATE: Final = """Deprecates versions of skills. Only approvers may do this.
 
 example:
-  mcp-exec skills {command} profile-table-v2
+  mcp-exec skills deprecate profile-table-v2
 """
 _EXPORT: Final = """Writes the folder of a version of a skill.
 
@@ -93,8 +99,11 @@ def add_to(commands: Subcommands) -> None:
     save.add_argument("--name", metavar="NAME", help="name of the skill, with --from-execution")
     save.add_argument("--description", metavar="TEXT", help="what it does, with --from-execution")
     save.add_argument("--user", metavar="USER", help="user on whose behalf it is saved")
-    approve = add_review(group, "approve", "Approves")
-    deprecate = add_review(group, "deprecate", "Deprecates")
+    approve = add_command(group, "approve", summary="approve a version", description=_APPROVE)
+    approve.add_argument("--digest", metavar="DIGEST", required=True, help="digest of what you read: `show` prints it")
+    deprecate = add_command(group, "deprecate", summary="deprecate versions", description=_DEPRECATE)
+    for command in (approve, deprecate):
+        command.add_argument("--comment", metavar="TEXT", help="reason for the decision")
     export = add_command(group, "export", summary="write the folder of a version", description=_EXPORT)
     to = export.add_argument("--to", metavar="FOLDER", type=Path, default=Path(), help="folder; default: this one")
     set_completer(to, "file")
@@ -103,28 +112,20 @@ def add_to(commands: Subcommands) -> None:
     run.add_argument("--arguments", metavar="JSON", default="{}", help="arguments as a JSON object; - reads stdin")
     run.add_argument("--tool", metavar="PATTERN", action="append", default=[], help="a tool that it may call")
     run.add_argument("--pool", metavar="NAME", help="pool that runs it")
-    export.add_argument("name", metavar="NAME-vVERSION", help="version of a skill")
+    for command in (approve, export):
+        command.add_argument("name", metavar="NAME-vVERSION", help="version of a skill")
     for command in (show, run):
         command.add_argument("name", metavar="NAME", help="name of the skill, or NAME-vVERSION")
-    for command in (approve, deprecate, delete):
+    for command in (deprecate, delete):
         command.add_argument("names", metavar="NAME-vVERSION", nargs="+", help="version of a skill")
     for command in (listing, search, versions, show):
         command.add_argument("--as-approver", action="store_true", help="include drafts of other callers")
         add_output_option(command, *FORMATS)
-    actions = {listing: _list, search: _list, versions: _versions, show: _show, save: _save, approve: _review}
-    for command, action in {**actions, deprecate: _review, export: _export, delete: _delete, run: _run}.items():
+    actions = {listing: _list, search: _list, versions: _versions, show: _show, save: _save, approve: _approve}
+    for command, action in {**actions, deprecate: _deprecate, export: _export, delete: _delete, run: _run}.items():
         command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
         add_gateway_options(command)
         command.set_defaults(run=lambda options, action=action: run_interruptible(action(options)))
-
-
-def add_review(group: Subcommands, name: str, verb: str) -> argparse.ArgumentParser:
-    """Add a command of approvers."""
-    description = _REVIEW.format(verb=verb, command=name)
-    command = add_command(group, name, summary=f"{name} versions", description=description)
-    command.add_argument("--comment", metavar="TEXT", help="reason for the decision")
-    command.set_defaults(decision=name)
-    return command
 
 
 async def _list(options: argparse.Namespace) -> None:
@@ -159,12 +160,16 @@ async def _show(options: argparse.Namespace) -> None:
             if not found:
                 raise CommandError(f"there is no skill {name}", ExitCode.REFUSED)
             version = found[0].version
-        skill = _to_json(await client.skills.get(name, version, as_approver=options.as_approver))
+        found_version = await client.skills.get(name, version, as_approver=options.as_approver)
+    skill = _to_json(found_version)
     if options.output in ("json", "yaml"):
         print_data(skill, form=options.output)
     else:
         print_objects([skill], form=options.output, columns=SKILLS, name=lambda item: str(item["name"]))
-        for line in str(skill.get("code") or "").splitlines():
+        print_line(f"digest: {skill['digest']}")  # before the code, which could imitate it
+        for finding in found_version.code_findings:
+            print_line(f"finding: {finding}")
+        for line in (found_version.code or "").splitlines():
             print_line(line)
 
 
@@ -189,14 +194,19 @@ async def _save(options: argparse.Namespace) -> None:
         print_line(f"{skill.name}-v{skill.version} is a draft")
 
 
-async def _review(options: argparse.Namespace) -> None:
+async def _approve(options: argparse.Namespace) -> None:
+    """Approve what was read: between `show` and now, an author may have replaced a draft under the same name."""
+    name, version = _split_version(options.name)
+    async with open_client(options) as client:
+        skill = await client.skills.approve(name, version, digest=options.digest, comment=options.comment)
+    print_line(f"{name}-v{version} is {skill.state}")
+
+
+async def _deprecate(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
         for text in options.names:
             name, version = _split_version(text)
-            # the digest: what is read is what is approved
-            shown = await client.skills.get(name, version, as_approver=True)
-            decide = client.skills.approve if options.decision == "approve" else client.skills.deprecate
-            skill = await decide(name, version, digest=shown.digest, comment=options.comment)
+            skill = await client.skills.deprecate(name, version, comment=options.comment)
             print_line(f"{name}-v{version} is {skill.state}")
 
 

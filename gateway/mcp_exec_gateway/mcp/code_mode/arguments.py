@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mcp_exec_gateway.executions.metadata import NewExecution
+from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import parse_spec
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names

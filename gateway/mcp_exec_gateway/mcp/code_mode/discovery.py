@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from mcp_types import CallToolResult, TextContent
 
-from mcp_exec_common.util.text import shorten
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
 from mcp_exec_gateway.mcp.code_mode.definitions import DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND
@@ -16,6 +15,7 @@ from mcp_exec_gateway.mcp.code_mode.output import build_error
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.names import fold
 from mcp_exec_tools.search.index import Index
+from mcp_exec_tools.text import shorten
 
 Arguments = Mapping[str, Any]
 _SUGGESTED: Final = 3

@@ -10,9 +10,9 @@ from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.notes import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.text import shorten, shorten_json
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, TokenBudget, estimate_json, estimate_tokens
+from mcp_exec_tools.text import shorten, shorten_json
 
 OUTPUT_BYTES: Final = 24_576
 """`limits.outputBytes` of an execution whose result has DEFAULT_TOKENS: what more than the model can read would only

@@ -11,16 +11,15 @@ from mcp_types import CallToolResult, ElicitRequest, InputRequest, InputRequired
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.execution_state import is_finished
+from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.util.text import drop_empty_fields
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.events.follower import EventFollower
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
 from mcp_exec_gateway.executions.limits.spec import find_longest_timeout
-from mcp_exec_gateway.executions.metadata import ExecutionMetadata
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.cancellation import mark_request
 from mcp_exec_gateway.mcp.code_mode.approvals import build_approval_form, list_pending

@@ -8,10 +8,11 @@ from mcp_types import CallToolResult, TextContent
 from pydantic import ValidationError
 
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.wire.skills import NewSkill
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names
 from mcp_exec_gateway.mcp.request import Sender
-from mcp_exec_gateway.skills.models import NewSkill, build_view
+from mcp_exec_gateway.skills.views import build_view
 
 REFERENCE: Final = "skill"
 """Argument of `run_code` by which `run_skill` passes the skill. A client cannot send an object of this class."""

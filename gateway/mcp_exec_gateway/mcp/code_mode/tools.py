@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,

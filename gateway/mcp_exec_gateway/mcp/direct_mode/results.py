@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent
 
 from mcp_exec_common.kube.objects import Object

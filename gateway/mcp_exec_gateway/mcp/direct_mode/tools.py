@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from mcp.shared.exceptions import MCPError
+from mcp import MCPError
 from mcp_types import (
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -29,7 +29,7 @@ from mcp_exec_gateway.mcp.request import McpRequest
 from mcp_exec_gateway.tools.direct import DirectAccess, call_tool
 from mcp_exec_gateway.tools.exported import ToolSelection
 from mcp_exec_gateway.tools.running_calls import CallCancelled
-from mcp_exec_tools.suggestions import find_close_names
+from mcp_exec_tools.names import find_close_names
 
 _CACHED_MS: Final = 5_000
 """How long clients may keep a list of tools, which changes with the ToolServers."""

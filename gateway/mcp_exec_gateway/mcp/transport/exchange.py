@@ -6,14 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
-from mcp.shared.dispatcher import CallOptions
-from mcp.shared.exceptions import NoBackChannelError
-from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
-from mcp.shared.message import MessageMetadata
-from mcp.shared.transport_context import TransportContext
 from mcp_types import ProgressToken, RequestId
 
 from mcp_exec_gateway.http.json import to_json
+from mcp_exec_gateway.mcp.sdk import (
+    CallOptions,
+    MessageMetadata,
+    NoBackChannelError,
+    TransportContext,
+    progress_token_from_params,
+)
 from mcp_exec_gateway.mcp.transport.messages import RpcMessage
 
 _MAX_QUEUED: Final = 16

@@ -3,16 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from mcp.shared.dispatcher import as_request_id
-from mcp.shared.inbound import (
-    ERROR_CODE_HTTP_STATUS,
-    MCP_PROTOCOL_VERSION_HEADER,
-    InboundLadderRejection,
-    classify_inbound_request,
-    find_duplicated_routing_header,
-    unsupported_protocol_version_rejection,
-)
-from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
 from mcp_types import HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, RequestId
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
@@ -21,6 +11,16 @@ from starlette.responses import Response
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import parse_json
+from mcp_exec_gateway.mcp.sdk import (
+    ERROR_CODE_HTTP_STATUS,
+    MCP_PROTOCOL_VERSION_HEADER,
+    InboundLadderRejection,
+    as_request_id,
+    classify_inbound_request,
+    find_duplicated_routing_header,
+    progress_token_from_params,
+    unsupported_protocol_version_rejection,
+)
 
 CHANGES_METHOD: Final = "mcp-exec/changes"
 """Method that stands for a GET without `Last-Event-ID`: a stream of notifications."""

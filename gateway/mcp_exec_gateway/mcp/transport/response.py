@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, Final
 
-from mcp.shared.inbound import ERROR_CODE_HTTP_STATUS
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -14,6 +13,7 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.memory import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.http.request_body import wait_for_disconnect
+from mcp_exec_gateway.mcp.sdk import ERROR_CODE_HTTP_STATUS
 from mcp_exec_gateway.mcp.transport.exchange import Exchange, encode_event
 
 log = logging.getLogger(__name__)

@@ -10,12 +10,12 @@ import secrets
 from dataclasses import dataclass
 from typing import Final, Self
 
-from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.sdk import MCP_PROTOCOL_VERSION_HEADER
 
 SESSION_HEADER: Final = "mcp-session-id"
 _ID: Final = re.compile(r"(\d{4}-\d\d-\d\d)\.([01])\.[0-9a-f]{32}")

@@ -9,12 +9,12 @@ import json
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mcp.shared.dispatcher import as_request_id
 from mcp_types import RequestId
 
 from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.executions.naming import is_object_name
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
+from mcp_exec_gateway.mcp.sdk import as_request_id
 
 _MAX_TOKEN: Final = 16_384
 _MAX_ASKED: Final = 32

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewUsageReport
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.users import check_user
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected
@@ -14,14 +15,7 @@ from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import records as openapi
 from mcp_exec_gateway.records.outcomes import build_outcome_row
 from mcp_exec_gateway.records.report_metrics import measure_report
-from mcp_exec_gateway.records.reports import (
-    ConversationReport,
-    NewFeedback,
-    NewUsageReport,
-    build_outcome,
-    build_report_row,
-    store_rows,
-)
+from mcp_exec_gateway.records.reports import build_outcome, build_report_row, store_rows
 
 router = APIRouter(prefix="/v1/conversations", tags=["records"])
 

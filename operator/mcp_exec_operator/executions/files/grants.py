@@ -10,7 +10,7 @@ from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.files.artifact import MAX_ARTIFACTS
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerError
-from mcp_exec_common.broker.files import AccessMode, ArtifactAllowance, FilesGrant, WorkspaceAccess
+from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
 from mcp_exec_common.supervisor.protocol import JobFiles
 from mcp_exec_operator.executions.binding import Binding, run_deadline_seconds
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
@@ -50,7 +50,7 @@ class FilesIssuer:
             raise EndedBeforeRun(build_failure(Reason.WORKSPACE_UNAVAILABLE, message))
         access = None
         if workspace is not None:
-            access = WorkspaceAccess(name=workspace.name, mode=AccessMode(workspace.mode.value))
+            access = WorkspaceAccess(name=workspace.name, mode=workspace.mode)
         grant = FilesGrant(
             namespace=record.namespace,
             owner=record.owner.digest,

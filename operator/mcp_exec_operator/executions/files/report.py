@@ -6,9 +6,9 @@ from typing import Final
 from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
 from mcp_exec_api.files.workspace import WorkspaceStatus
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndedWorkspace
-from mcp_exec_common.util.text import drop_empty_fields, shorten
+from mcp_exec_tools.text import shorten
 
 _MAX_PREVIEWS: Final = 32 * 1024
 """Characters of all previews of an execution."""

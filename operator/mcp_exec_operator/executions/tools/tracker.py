@@ -12,14 +12,14 @@ from mcp_exec_api.code_execution import Durations, Phase, ToolCalls
 from mcp_exec_api.execution_state import read_phase
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, ExecutionCalls
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.util.text import drop_empty_fields, shorten
 from mcp_exec_operator.executions.outcome import ExecutionGone, ExecutionOutcome, StatusTooLarge, Superseded
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import build_approvals_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
+from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
 

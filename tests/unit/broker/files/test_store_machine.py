@@ -10,10 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.support.files_store import SPACE, Crash, FilesWorld
 from tests.support.fuzz import fuzz_settings
 
+from mcp_exec_api.wire.workspaces import KEEP_VERSIONS
 from mcp_exec_broker.files.collector import GRACE_SECONDS
 from mcp_exec_broker.files.errors import FilesRefused
 from mcp_exec_broker.files.workspace.states import WorkspaceState
-from mcp_exec_common.broker.files import KEEP_VERSIONS, FilesReason
+from mcp_exec_common.broker.files import FilesReason
 
 PATHS = st.sampled_from(["a", "b", "c/d", "c/e", "f"])
 CONTENTS = st.binary(max_size=3)

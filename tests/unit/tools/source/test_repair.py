@@ -12,7 +12,7 @@ from mcp_exec_tools.source.lines import scan
 from mcp_exec_tools.source.repair import RepairedSource, repair
 
 OLD, NEW = (3, 11), (3, 13)
-SOURCES = sorted((Path(__file__).parents[4] / "common").rglob("*.py"))
+SOURCES = sorted(path for name in ("common", "tools") for path in (Path(__file__).parents[4] / name).rglob("*.py"))
 
 
 def parse(code: str) -> ast.Module:

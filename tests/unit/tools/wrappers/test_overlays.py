@@ -12,8 +12,7 @@ from tests.unit.tools.wrappers.conftest import Echo, Load, real_catalogs
 
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.overlays import load_shipped
-from mcp_exec_tools.result_formats import read_result
+from mcp_exec_tools.overlays import load_shipped, read_result
 from mcp_exec_tools.wrappers import Overlay, build_files
 
 

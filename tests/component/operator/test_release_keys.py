@@ -1,0 +1,230 @@
+"""Secrets with the release's keys: created where they are absent, kept where they are, restored, and revoked."""
+
+import asyncio
+import base64
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+from tests.component.operator.conftest import settings
+from tests.support.api_server import Fault
+from tests.support.world import KEY, KEY_SECRET, SECRETS, SYSTEM, World
+
+from mcp_exec_common.api_keys import digest_key
+from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.kube.secrets import is_release_secret
+from mcp_exec_gateway.auth.api_keys import ApiKeyStore
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.preflight import CannotStart
+from mcp_exec_operator.release_keys import ReleaseKeys
+
+Object = dict[str, Any]
+ACCOUNTS = resource_path("serviceaccounts", namespace=SYSTEM)
+API_KEYS, INITIAL = "api-keys", "initial-api-key"
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FIRST: Object = {"namespace": "agents", "limits": {"maxConcurrent": 50}, "validDays": 90}
+
+
+@pytest.fixture
+async def kube(world: World) -> Any:
+    world.put(ACCOUNTS, {"metadata": {"name": "operator"}})
+    async with aiohttp.ClientSession(base_url=world.url) as session:
+        yield KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(), timeout_seconds=5)
+
+
+def keys(kube: KubeClient, *, days: int = 0, **changes: Any) -> ReleaseKeys:
+    """The keys as an operator has them who starts so many days later, by the chart's values or by others."""
+    given: Object = {
+        "create_sandbox_key": True,
+        "api_keys_secret": API_KEYS,
+        "initial_api_key_secret": INITIAL,
+        "initial_api_key": FIRST,
+        "service_account": "operator",
+    }
+    made = settings(**(given | changes))
+    return ReleaseKeys(settings=made, kube=kube, metrics=Metrics.create(), clock=lambda: NOW + timedelta(days=days))
+
+
+def secret(world: World, name: str) -> dict[str, str]:
+    data = world.collections[SECRETS][name].get("data") or {}
+    return {entry: base64.b64decode(content).decode() for entry, content in data.items()}
+
+
+def accepted(world: World, *, days: int = 0) -> str:
+    """Return under which name the gateway accepts the key whose text is stored, so many days later."""
+    store = ApiKeyStore(clock=lambda: NOW + timedelta(days=days))
+    store.on_change(world.collections[SECRETS][API_KEYS], deleted=False)
+    found = store.find(secret(world, INITIAL)["api-key"])
+    return found.name if found is not None else ""
+
+
+async def test_a_first_start_creates_all_keys_and_a_second_one_changes_none(world: World, kube: KubeClient) -> None:
+    world.remove(SECRETS, KEY_SECRET)
+    made = await keys(kube).obtain_sandbox_key()
+    await keys(kube).restore(made)
+    assert len(made) == 64
+    assert secret(world, KEY_SECRET)["key"].encode() == made
+    assert accepted(world) == "initial"
+    entry = json.loads(secret(world, API_KEYS)["initial"])
+    assert entry == {
+        "sha256": digest_key(secret(world, INITIAL)["api-key"]),
+        "namespace": "agents",
+        "limits": {"maxConcurrent": 50},
+        "approver": False,
+        "expiresAt": "2026-05-30T12:00:00Z",
+    }
+    before = dict(world.collections[SECRETS])
+    later = keys(kube, days=30, initial_api_key={**FIRST, "limits": {}, "validDays": 1})
+    assert await later.obtain_sandbox_key() == made
+    await later.restore(made)
+    assert world.collections[SECRETS] == before
+    assert (accepted(world, days=89), accepted(world, days=90)) == ("initial", "")
+
+
+async def test_what_is_created_is_known_as_the_releases_and_all_but_the_api_keys_go_with_it(
+    world: World, kube: KubeClient
+) -> None:
+    world.remove(SECRETS, KEY_SECRET)
+    await keys(kube).restore(await keys(kube).obtain_sandbox_key())
+    uid = world.collections[ACCOUNTS]["operator"]["metadata"]["uid"]
+    owners = {name: item["metadata"].get("ownerReferences") for name, item in world.collections[SECRETS].items()}
+    account = [{"apiVersion": "v1", "kind": "ServiceAccount", "name": "operator", "uid": uid}]
+    assert owners == {KEY_SECRET: account, INITIAL: account, API_KEYS: None}
+    for item in world.collections[SECRETS].values():
+        assert is_release_secret(item, ())
+        assert item["type"] == "Opaque"
+
+
+async def test_operators_that_start_at_once_use_the_same_keys(world: World, kube: KubeClient) -> None:
+    world.remove(SECRETS, KEY_SECRET)
+    found = await asyncio.gather(*(keys(kube).obtain_sandbox_key() for _ in range(5)))
+    assert len(set(found)) == 1
+    await asyncio.gather(*(keys(kube).restore(found[0]) for _ in range(5)))
+    assert accepted(world) == "initial"
+
+
+@pytest.mark.parametrize("step", ["after the entry", "before the text", "the text, without an answer"])
+async def test_an_operator_that_dies_in_between_leaves_no_key_that_is_refused(
+    world: World, kube: KubeClient, step: str
+) -> None:
+    if step == "the text, without an answer":
+        world.put(SECRETS, {"metadata": {"name": API_KEYS}})
+        world.faults += [Fault("POST", "/secrets", 409), Fault("POST", "/secrets", "lost after")]
+    elif step == "before the text":
+        world.faults.append(Fault("GET", "/serviceaccounts/operator", 503))
+    else:
+        world.put(SECRETS, {"metadata": {"name": API_KEYS}})
+        world.faults += [Fault("POST", "/secrets", 409), Fault("POST", "/secrets", 503)]
+    await keys(kube).restore(KEY)
+    await keys(kube).restore(KEY)
+    assert accepted(world) == "initial"
+
+
+async def test_a_deleted_sandbox_key_comes_back_as_it_was(world: World, kube: KubeClient) -> None:
+    world.remove(SECRETS, KEY_SECRET)
+    await keys(kube).restore(KEY)
+    assert secret(world, KEY_SECRET)["key"].encode() == KEY
+
+
+async def test_the_leader_restores_what_is_deleted_while_it_leads(world: World, kube: KubeClient) -> None:
+    running = asyncio.create_task(replace(keys(kube), check_seconds=0.01).run(KEY))
+    for name in (KEY_SECRET, API_KEYS, INITIAL):
+        await world.until(lambda: len(world.collections[SECRETS]) == 3)
+        world.remove(SECRETS, name)
+    await world.until(lambda: len(world.collections[SECRETS]) == 3 and accepted(world) == "initial")
+    running.cancel()
+
+
+async def test_a_sandbox_key_that_another_has_replaced_is_kept_and_reported(
+    world: World, kube: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.merge(SECRETS, KEY_SECRET, {"data": {"key": base64.b64encode(b"another").decode()}})
+    await keys(kube).restore(KEY)
+    assert secret(world, KEY_SECRET) == {"key": "another"}
+    assert "restart operator, gateway and broker" in caplog.text
+
+
+async def test_keys_of_users_stay_and_a_deleted_text_makes_a_new_first_key(world: World, kube: KubeClient) -> None:
+    await keys(kube).restore(KEY)
+    world.merge(SECRETS, API_KEYS, {"data": {"billing": "e30="}})
+    first = secret(world, INITIAL)["api-key"]
+    world.remove(SECRETS, INITIAL)
+    await keys(kube, days=80).restore(KEY)
+    assert secret(world, INITIAL)["api-key"] != first
+    assert set(secret(world, API_KEYS)) == {"initial", "billing"}
+    assert (accepted(world, days=169), accepted(world, days=170)) == ("initial", "")
+
+
+async def test_a_first_key_whose_entry_was_removed_stays_revoked(world: World, kube: KubeClient) -> None:
+    await keys(kube).restore(KEY)
+    world.merge(SECRETS, API_KEYS, {"data": {"initial": None}})
+    await keys(kube).restore(KEY)
+    assert secret(world, API_KEYS) == {}
+
+
+async def test_deleted_api_keys_come_back_with_the_first_key_and_its_expiry(world: World, kube: KubeClient) -> None:
+    await keys(kube).restore(KEY)
+    world.remove(SECRETS, API_KEYS)
+    await keys(kube, days=80).restore(KEY)
+    assert (accepted(world, days=89), accepted(world, days=90)) == ("initial", "")
+
+
+async def test_without_a_first_key_there_is_an_empty_secret_for_others(world: World, kube: KubeClient) -> None:
+    await keys(kube, initial_api_key=None).restore(KEY)
+    assert secret(world, API_KEYS) == {}
+    assert INITIAL not in world.collections[SECRETS]
+
+
+async def test_a_first_key_that_the_settings_no_longer_have_is_revoked(world: World, kube: KubeClient) -> None:
+    await keys(kube).restore(KEY)
+    world.merge(SECRETS, API_KEYS, {"data": {"billing": "e30="}})
+    await keys(kube, initial_api_key=None).restore(KEY)
+    assert set(secret(world, API_KEYS)) == {"billing"}
+    assert INITIAL not in world.collections[SECRETS]
+
+
+async def test_a_first_key_may_never_expire_and_be_an_approvers(world: World, kube: KubeClient) -> None:
+    first = {"namespace": "agents", "approver": True, "limits": {"tools": []}}
+    await keys(kube, initial_api_key=first).restore(KEY)
+    entry = json.loads(secret(world, API_KEYS)["initial"])
+    assert (entry["approver"], entry["limits"], "expiresAt" in entry) == (True, {"tools": []}, False)
+    assert accepted(world, days=30_000) == "initial"
+
+
+async def test_secrets_of_the_user_are_read_and_nothing_is_written(world: World, kube: KubeClient) -> None:
+    ours = keys(kube, create_sandbox_key=False, api_keys_secret="", initial_api_key_secret="", initial_api_key=None)
+    assert await ours.obtain_sandbox_key() == KEY
+    await ours.restore(KEY)
+    assert [seen.method for seen in world.seen] == ["GET"]
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (None, "Secret sandbox-key does not exist in namespace mcp-exec-system"),
+        ({}, "Secret sandbox-key has no entry `key`, or an empty one"),
+        ({"key": "ICAK"}, "Secret sandbox-key has no entry `key`, or an empty one"),
+    ],
+)
+async def test_a_missing_key_of_the_user_ends_the_wait_with_its_name(
+    world: World, kube: KubeClient, data: Object | None, said: str
+) -> None:
+    world.remove(SECRETS, KEY_SECRET)
+    if data is not None:
+        world.put(SECRETS, {"metadata": {"name": KEY_SECRET}, "data": data})
+    with pytest.raises(CannotStart, match=said):
+        await keys(kube, create_sandbox_key=False, api_wait_seconds=0.01).obtain_sandbox_key()
+
+
+async def test_a_refused_secret_is_reported_and_tried_again(
+    world: World, kube: KubeClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.faults.append(Fault("POST", "/secrets", 403, message="secrets is forbidden"))
+    await keys(kube).restore(KEY)
+    assert "secrets is forbidden" in caplog.text
+    await keys(kube).restore(KEY)
+    assert accepted(world) == "initial"
