@@ -255,7 +255,7 @@ async def test_a_status_of_a_newer_operator_is_left_as_it_is(world: World, opera
 
 
 POOLS = [{"name": "stable", "pool": "default"}, {"name": "next", "pool": "next"}]
-STARTS = {"name": "starts", "metric": "startFailures", "threshold": 2}
+STARTS = {"name": "starts", "metric": "startFailures", "threshold": 2, "compareTo": "Control"}
 FAULTS = {"name": "faults", "metric": "faultRate", "threshold": 0.1, "compareTo": "Control", "minSamples": 10}
 
 

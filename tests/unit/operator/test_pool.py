@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 from tests.unit.operator.test_pod_cache import item
 
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.executions.record import ExecutionRecord
@@ -155,6 +156,22 @@ def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
     made = pool()
     made.pods.observe(item("a"), now=100.0)
     assert [pod.name for pod in plan(made, 100.0).delete] == ["a"]
+
+
+def test_failures_in_a_row_end_with_a_pod_that_starts_or_another_template_and_runs_leave_the_window() -> None:
+    made = pool()
+    made.health.record_failure("no such image")
+    made.health.record_run(Reason.RUNNER_DIED, now=1.0)
+    made.health.record_run(Reason.USER_ERROR, now=2.0)
+    assert (made.health.count_runs(since=1.0), made.health.count_runs(since=1.5)) == ((2, 1), (1, 0))
+    for generation, spec, failures in ((2, {"image": "i", "warm": {"min": 3}}, 1), (3, {"image": "j"}, 0)):
+        made.configure({"metadata": {"uid": "u", "generation": generation}, "spec": spec})
+        assert made.health.failures == failures
+    made.health.record_failure("no such image")
+    made.pods.add_expectation("a", template=made.template_hash, now=0)
+    made.pods.confirm_created("a", uid="a", now=0)
+    assert made.mark_ready("a") is not None
+    assert made.health.failures == 0
 
 
 def test_a_pool_tells_that_it_does_not_exist() -> None:
