@@ -53,14 +53,15 @@ def test_callers_keep_their_variant_and_each_variant_has_its_share(installed: Cl
 
     eventually(each_has_one, seconds=60, what="a warm pod of each variant")
     seen: dict[str, set[str]] = {}
-    for number in range(8):
-        caller = f"caller-{number % 4}"
-        manifest = execution_manifest(name=f"mixed-{number}", code="print(1)", poolRef={"name": "mixed"})
-        manifest["metadata"]["annotations"] = {"mcp-exec.dev/variant-key": caller}
-        installed.apply(manifest)
-        status = installed.finished(f"mixed-{number}")
-        assert status["phase"] == "Succeeded"
-        seen.setdefault(caller, set()).add(status["variant"])
+    with installed.as_component("gateway") as gateway:  # which alone states a caller
+        for number in range(8):
+            caller = f"caller-{number % 4}"
+            manifest = execution_manifest(name=f"mixed-{number}", code="print(1)", poolRef={"name": "mixed"})
+            manifest["metadata"]["annotations"] = {"mcp-exec.dev/variant-key": caller}
+            gateway.apply(manifest)
+            status = installed.finished(f"mixed-{number}")
+            assert status["phase"] == "Succeeded"
+            seen.setdefault(caller, set()).add(status["variant"])
     assert all(len(found) == 1 for found in seen.values()), seen
     pods = installed.select("Pod", labels=PODS + "mixed")
     memory = Counter(
