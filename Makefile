@@ -108,8 +108,7 @@ boards: venv  ## scrape a run by Prometheus, check the queries of all boards and
 	@MCP_EXEC_BOARDS=yes hack/e2e
 
 newest: venv  ## run the tests of `make e2e` on a devcluster of another Kubernetes: KUBERNETES_BINARIES=DIR has its executables
-	@[ -n "$${KUBERNETES_BINARIES:-}" ] || { echo 'needs KUBERNETES_BINARIES=DIR: hack/devcluster/README.md lists what it holds.' >&2; exit 1; }
-	@CLUSTER=devcluster hack/e2e
+	@set -euo pipefail; : "$${KUBERNETES_BINARIES:?is not set: hack/devcluster/README.md says what the folder holds}"; CLUSTER=devcluster hack/e2e
 
 test: lint types coverage e2e  ## run what CI runs: lint, types, unit and component with their coverage, e2e
 

@@ -55,7 +55,7 @@ KINDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Write:
-    """A request that changes nothing, who may make it, and what everybody else is told."""
+    """A request that changes nothing, who may make it, and the reason that everybody else gets."""
 
     path: str
     body: Object
