@@ -1,6 +1,6 @@
 """Code of the modules that a sandbox imports, in one file, with what these modules would compile at their import.
 
-An import looks for its file in the folders of the path, opens it and reads it: some ten system calls, each of which is
+An import looks for its file in the folders of the path, opens it and reads it: some ten system calls, and each is
 expensive in gVisor. An import from the bundle makes none if the sandbox needs the module to start, and few if the code
 often needs it. Modules are the same in all other ways: they have their files and their sources.
 

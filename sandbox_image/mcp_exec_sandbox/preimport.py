@@ -1,4 +1,4 @@
-"""Imports before the job: the modules by which code calls tools, and those that the pool names."""
+"""Imports before the job: the modules that code calls tools with, and those that the pool names."""
 
 import importlib
 import mmap
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _MESSAGE_CHARACTERS = 300
-"""The kubelet keeps the last 2 KB of a log, in which a character may take six bytes."""
+"""The kubelet keeps the last 2 KB of a log, where a character may take six bytes."""
 
 SDK = ("client", "skills", "tool_discovery")
 
@@ -32,7 +32,7 @@ class ImportCost:
 
 
 def import_sdk() -> None:
-    """Import the modules by which code calls tools."""
+    """Import the modules that code calls tools with."""
     for name in SDK:
         importlib.import_module(name)
 

@@ -1,6 +1,6 @@
-"""Reentrant event loop, with which `asyncio.run()` and `asyncio.Runner` work everywhere in the agent's code.
+"""Reentrant event loop that makes `asyncio.run()` and `asyncio.Runner` work everywhere in the agent's code.
 
-Code that awaits at the top level already runs inside a loop, in which plain asyncio refuses `asyncio.run()` and
+Code that awaits at the top level already runs inside a loop, where plain asyncio refuses `asyncio.run()` and
 `loop.run_until_complete()`. This loop runs the inner coroutine to its end and then continues the outer one.
 """
 
@@ -64,7 +64,7 @@ class AgentLoop(asyncio.SelectorEventLoop):
 
 
 class AgentLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Policy with which every loop that the code creates is an `AgentLoop`."""
+    """Policy that makes every loop that the code creates an `AgentLoop`."""
 
     def new_event_loop(self) -> AgentLoop:
         """Create a reentrant loop."""

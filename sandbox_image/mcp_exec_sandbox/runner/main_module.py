@@ -45,7 +45,7 @@ class MainModule(ModuleType):
 
 
 def create_main_module(context: dict[str, Any], workspace: Path) -> ModuleType:
-    """Create and register a new `__main__`, in which dataclasses, pickle and `get_type_hints` find the code's names."""
+    """Create and register a new `__main__`, where dataclasses, pickle and `get_type_hints` find the code's names."""
     module = MainModule("__main__")
     module.__file__ = str(workspace / "agent.py")
     module.__dict__["__builtins__"] = builtins

@@ -38,7 +38,7 @@ class InstalledLibrary:
     version: str
     imports: tuple[str, ...]
     modules: int
-    """Number of its modules, by which libraries are ordered."""
+    """Number of its modules; libraries are ordered by it."""
 
     def to_message(self) -> dict[str, Any]:
         """Return it as a part of the answer."""

@@ -85,7 +85,7 @@ def interrupt_main_thread(pid: int, numbers: Sequence[signal.Signals]) -> None:
     """Send signals to the first thread of a process, which may be gone.
 
     The kernel gives a signal to a process to any of its threads if the first has one that it has not handled yet. Then
-    a lock for which the first thread waits would not be interrupted.
+    a lock that the first thread waits for would not be interrupted.
     """
     libc = ctypes.CDLL(None)
     for number in numbers:

@@ -165,7 +165,7 @@ class WrapperStore:
         self._closed = False
 
     def _unpack(self, names: set[str]) -> None:
-        """Write packages to the hidden folder, or to a new one, of which the code has prepared no file."""
+        """Write packages to the hidden folder, or to a new one, where the code has prepared no file."""
         if not self._on_disk:
             self._versions += 1
             self._stored = self._hidden / str(self._versions)

@@ -1,4 +1,4 @@
-"""Arguments of a tool call: merged from the forms in which code writes them, and encoded as JSON."""
+"""Arguments of a tool call: merged from the forms that code writes them in, and encoded as JSON."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence

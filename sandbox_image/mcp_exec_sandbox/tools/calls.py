@@ -1,4 +1,4 @@
-"""Functions with which code calls tools."""
+"""Functions that code calls tools with."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -119,7 +119,7 @@ async def call_wrapped(
         spellings: other spellings of parameters, and the original names.
         fixed: arguments that every call of the function has.
         is_open: whether the tool accepts other parameters too.
-        result_format: the format of the tool's results, from which their value is read.
+        result_format: the format of the tool's results; it decides how their value is read.
     """
     values = values if isinstance(values, tuple) else (values,)
     merged = merge_arguments(tool, values, arguments, parameters, spellings, is_open=is_open)

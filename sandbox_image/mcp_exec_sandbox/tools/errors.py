@@ -85,7 +85,7 @@ class ToolProtocolError(ToolError):
 
 
 for _class in (ToolError, ToolDenied, ToolTimeout, ToolProtocolError):
-    # Tracebacks show the module from which the code imports them.
+    # Tracebacks show the module that the code imports them from.
     _class.__module__ = "client"
 
 KINDS: dict[str, type[ToolError]] = {

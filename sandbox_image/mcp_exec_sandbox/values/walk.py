@@ -21,11 +21,11 @@ from mcp_exec_tools.text import cut_marker, shorten
 
 MAX_DEPTH = 64
 ITERATOR_SECONDS = 2.0
-"""Time in which the iterators of a value are read. A call of `next` that does not return ends with the run."""
+"""Time limit for reading the iterators of a value. A call of `next` that does not return ends with the run."""
 REPR_CHARACTERS = 4096
 _MAX_INTEGER_BITS = 1 << 20
 _PLAIN_BITS = 2048
-"""Size up to which `str` writes an integer, whatever limit the code has set."""
+"""Largest size of an integer that `str` writes whatever limit the code has set."""
 _EXACT_BITS = 53
 _INT64 = range(-(2**63), 2**63)
 _BINARY = (bytes, bytearray, memoryview)

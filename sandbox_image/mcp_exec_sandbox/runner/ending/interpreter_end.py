@@ -217,7 +217,7 @@ class InterpreterEnd:
         self.left = "its end was not complete"
 
     def _find_line(self, thread: threading.Thread) -> int | None:
-        """Return the line of the code, or of a module of the workspace, at which a thread is."""
+        """Return the line of the code, or of a module of the workspace, where a thread is."""
         frame = sys._current_frames().get(thread.ident or 0)
         while frame is not None:
             if frame.f_code.co_filename.startswith(("<agent", f"{self._workspace}/")):

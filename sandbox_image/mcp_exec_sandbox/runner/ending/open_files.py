@@ -96,7 +96,7 @@ class OpenFiles:
                 self._sizes.setdefault(path, os.fstat(item.fileno()).st_size)
 
     def _peel(self) -> Iterable[Any]:
-        """Return the files in the order in which they can be closed: none before one that writes to it."""
+        """Return the files in an order that allows closing them: none before one that writes to it."""
         left = dict(self._objects)
         while left:
             inner = {id(value) for item in left.values() for value in _list_content(item)}

@@ -17,7 +17,7 @@ _INTERVAL_SECONDS = 0.01
 
 
 class HeldResources:
-    """Use of memory and disk before the first run, with which each later one is compared."""
+    """Memory and disk used before the first run; each later use is compared with it."""
 
     def __init__(self, *, read_memory: Callable[[], int], folder: Path, disk_bytes: int) -> None:
         """Measure. `disk_bytes` may be missing on the disk of `folder`, which others may use as well."""

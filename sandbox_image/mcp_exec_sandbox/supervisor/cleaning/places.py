@@ -22,7 +22,7 @@ _KERNEL_TYPES = frozenset(
         *("bpf", "fusectl", "binfmt_misc", "selinuxfs", "efivarfs", "rpc_pipefs", "nsfs"),
     }
 )
-"""File systems in which nothing of the code outlives its processes, or which only root can write to."""
+"""File systems that keep nothing of the code after its processes end, or that only root can write to."""
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 

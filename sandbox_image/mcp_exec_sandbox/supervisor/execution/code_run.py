@@ -50,10 +50,10 @@ KILL_AFTER_SECONDS = 0.1
 needs."""
 
 _KEEPING_NOTHING = ("Cancelled", "IsolationLost")
-"""Reasons of the supervisor's decisions after which a run keeps no artifacts."""
+"""Reasons of the supervisor's decisions that make a run keep no artifacts."""
 
 _HARMLESS: frozenset[Reason] = frozenset({"", "UserError", "ExitCode", "WorkspaceUnavailable", "Timeout", "Cancelled"})
-"""Reasons after which a sandbox can be used again."""
+"""Reasons that allow a sandbox to be used again."""
 
 _SUPERVISOR_FAILED = SupervisorDecision(
     phase="Failed", reason="RunnerDied", message="the supervisor failed during the run; see the log of the sandbox"
@@ -113,7 +113,7 @@ class CodeRun:
         }
 
     async def run(self) -> None:
-        """Run the job to its end, after which none of its code runs.
+        """Run the job to its end; none of its code runs afterwards.
 
         The event `end` is always written, exactly once and last, unless the task is cancelled. Timer and watchdog are
         active until then. Never raises, whatever the code does.

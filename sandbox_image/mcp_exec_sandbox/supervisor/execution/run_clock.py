@@ -12,7 +12,7 @@ from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
 
 MAX_EXTENSION_SECONDS = 3600
 UNCONFIRMED_SECONDS = 2.0
-"""Time by which waits that no extension has confirmed can postpone the end, in all of the run."""
+"""Time that waits can postpone the end by if no extension has confirmed them, in all of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class RunClock:
         self._is_unconfirmed = False
         self._unconfirmed_left = UNCONFIRMED_SECONDS
         self.extension_seconds = 0.0
-        """Seconds by which waits extend the time limit."""
+        """Seconds that waits add to the time limit."""
 
     def start(self) -> None:
         """Start the clock."""

@@ -162,7 +162,7 @@ class RunnerProcess:
         self._line_limit = result_bytes + LINE_SLACK_BYTES
         loop = asyncio.get_running_loop()
         if self._listener is None:
-            # By its number: asyncio makes a text of what it is given, for which a socket needs four system calls.
+            # By its number: asyncio makes a text of what it is given, and a socket needs four system calls for that.
             loop.add_reader(self._control.fileno(), self._read_control)
             for stream, descriptor in self._outputs.items():
                 loop.add_reader(descriptor, self._on_readable, stream)

@@ -29,7 +29,7 @@ class TooManyFiles(Exception):
 
 
 class Signature(NamedTuple):
-    """State of a file by which a change of it is noticed without reading it. No system call of code can restore it."""
+    """State of a file that shows a change of it without reading it. No system call of code can restore it."""
 
     size: int
     modified: int

@@ -14,7 +14,7 @@ MISSING_PATH = "/v1/files/blobs/missing"
 BLOBS_PATH = "/v1/files/blobs"
 BLOBS_PER_REQUEST = 10_000
 UPLOAD_BYTES = 32 * 1024 * 1024
-"""Bytes after which another upload begins: the broker limits the time of each."""
+"""Bytes in one upload before another begins: the broker limits the time of each."""
 UNASKED_BYTES = 64 * 1024
 """Contents of at most this size together are sent at once, without a request for those that are missing."""
 READ_BYTES = 256 * 1024
@@ -22,7 +22,7 @@ READ_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Content of a file: its digest, its size and a path below the folder from which it is read."""
+    """Content of a file: its digest, its size and a path below the folder that it is read from."""
 
     sha256: str
     size: int

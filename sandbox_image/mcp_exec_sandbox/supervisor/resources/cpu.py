@@ -32,7 +32,7 @@ THREAD_VARIABLES = (
     "RAYON_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
-"""Variables with which libraries limit their threads. Without them, some count the processors of the node."""
+"""Variables that limit the threads of libraries. Without them, some count the processors of the node."""
 
 _QUOTAS = (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 

@@ -135,7 +135,7 @@ class ProcessGauge:
 
 
 def read_proportional_bytes(process: Process) -> int:
-    """Return a process's proportional share of memory (PSS), in which each shared page counts once over all processes.
+    """Return a process's proportional share of memory (PSS), where each shared page counts once over all processes.
 
     With the resident size instead, a few forks of a large process would count as many times its memory.
     """
