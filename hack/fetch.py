@@ -4,7 +4,7 @@
     python3 hack/fetch.py pin NAME VERSION                      lock another version by the checksums of its project
 
 SYSTEM and MACHINE are in uname's words. Environment: MCP_EXEC_KIND_URL, MCP_EXEC_KUBECTL_URL, MCP_EXEC_HELM_URL and
-MCP_EXEC_GVISOR_URL name mirrors with the projects' paths; MCP_EXEC_FETCH_TIMEOUT is the time without data after which a
+MCP_EXEC_GVISOR_URL name mirrors with the projects' paths; MCP_EXEC_FETCH_TIMEOUT is the time without data until a
 server counts as stalled (default 10 seconds). Proxies come from the usual variables. Standard library only, for Python
 3.8 and later.
 """

@@ -70,7 +70,7 @@ class Watcher:
         return str(listing["metadata"]["resourceVersion"])
 
     def _watch(self, version: str) -> str:
-        """Follow one watch to its end and return the version from which to continue."""
+        """Follow one watch to its end and return the version to continue from."""
         query = f"watch=1&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={version}"
         with self._get(query) as stream:
             for line in stream:
