@@ -70,13 +70,3 @@ apt_unpack() {  # SUITE FOLDER PACKAGE...: unpack the suite's versions into FOLD
   done
   for package in "$folder.debs"/*.deb; do dpkg -x "$package" "$folder"; done
 }
-
-apt_unpack_all() {  # SUITE FOLDER PACKAGE...: unpack the suite's versions and all their dependencies into FOLDER
-  local name=$1 folder=$2 suite deb
-  shift 2
-  apt_suite "$name"
-  # With an empty list of installed packages, apt downloads everything from the suite. The machine stays unchanged.
-  apt_get "${suite[@]}" -o Dir::State::Status=/dev/null install --download-only --no-install-recommends -y "$@" >&2
-  mkdir -p "$folder"
-  for deb in "$work/apt/$name"/cache/archives/*.deb; do dpkg -x "$deb" "$folder"; done
-}

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions that write the configuration files of one cluster.
-# Reads: run, state, pki, pod_net, cgroup.
+# Reads: run, state, pki, pod_net, cgroup, binaries.
 
 write_configs() {
   write_audit_policy > "$run/audit-policy.yaml"
@@ -93,6 +93,12 @@ kubeAPIQPS: 100
 kubeAPIBurst: 200
 enforceNodeAllocatable: []
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+Y
+  [ -n "$binaries" ] || return 0
+  cat <<Y
+containerRuntimeEndpoint: unix://$run/containerd.sock
+# This machine may have cgroup v1, which newer versions refuse by default.
+failCgroupV1: false
 Y
 }
 

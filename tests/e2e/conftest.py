@@ -77,8 +77,6 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "broker.records.volume.temporary": "true",
         **{f"prices.models[0].{name}": "3" for name in ("input", "output", "cacheRead", "cacheWrite")},
         "prices.models[0].model": "metered",
-        # The tests write what the policies refuse. test_chart tests them where the cluster has them.
-        "admissionPolicy.enabled": "false",
     }
     cluster.helm(
         "upgrade", "--install", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--create-namespace",

@@ -79,7 +79,9 @@ def journal(cluster: Cluster, *, node: str | None = None) -> Iterator[Journal]:
     }
     # that of an interrupted run has entries of its own
     cluster.delete("Pod", "journal")
-    cluster.apply(pod, policy)
+    cluster.apply(pod)
+    with cluster.as_component("operator") as operator:
+        operator.apply(policy)
     cluster.wait_for("Ready", "Pod", "journal", seconds=60)
     address = cluster.get("Pod", "journal")["status"]["podIP"]
     try:

@@ -54,10 +54,14 @@ OLDER_VERSIONS: Final = {"EndpointSlice": "discovery.k8s.io/v1beta1"}
 class Objects:
     """The API of a cluster. Objects are dictionaries like in manifests."""
 
-    def __init__(self, kubeconfig: Path) -> None:
+    def __init__(self, kubeconfig: Path, *, user: str | None = None, group: str | None = None) -> None:
+        """Write as a user of a group, whom the kubeconfig's user may impersonate, or as that user itself."""
         # The client's own cache of discovered kinds is a file for each address: another cluster's there is stale.
         self._folder = TemporaryDirectory(prefix="mcp-exec-discovery-")
         self.api = config.new_client_from_config(config_file=str(kubeconfig))
+        for header, value in (("Impersonate-User", user), ("Impersonate-Group", group)):
+            if value:
+                self.api.set_default_header(header, value)
         self._client = DynamicClient(self.api, cache_file=str(Path(self._folder.name) / "kinds"))
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ def arms(installed: Cluster, url: str) -> Iterator[Callable[[], dict[str, str]]]
     """Returns the arms of a hundred units of a rollout that is in the middle of its first stage."""
     metadata = {"name": ROLLOUT, "namespace": NAMESPACE}
     spec = {
-        "arms": [{"name": "direct"}, {"name": "code"}],
+        "arms": [{"name": "direct", "mode": "direct"}, {"name": "code", "mode": "code"}],
         "control": "direct",
         "stages": [
             {"name": "half", "percent": 50, "durationSeconds": STAGE_SECONDS},

@@ -192,10 +192,14 @@ async def test_a_kill_switch_that_is_off_or_unreadable_is_noticed(
         await make_agent().run("task")
 
 
+def assigned(**fields: str) -> dict[str, Any]:
+    return {"rollout": "code-mode", "unit": "u-1", "enrolled": True, "phase": "Progressing", **fields}
+
+
 async def test_a_rollout_assigns_the_mode_and_the_usage_is_reported(
     messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent
 ) -> None:
-    gateway.assignment = {"arm": "control", "mode": "direct", "stage": "canary"}
+    gateway.assignment = assigned(arm="control", mode="direct", stage="canary")
     messages.rewrite([says("Done.")])
     agent = make_agent(rollout="code-mode", user="u-1", report=True, conversation="c-1", use_case="workflow")
     answer = await agent.run("task")
@@ -230,7 +234,9 @@ async def test_counting_tokens_assigns_nobody_to_an_arm(
     assert gateway.assigned == []
 
 
-@pytest.mark.parametrize("assignment", [problem(404, "not-found"), {"arm": "pool-b"}, {"arm": "x", "mode": "other"}])
+@pytest.mark.parametrize(
+    "assignment", [problem(404, "not-found"), assigned(arm="pool-b"), assigned(arm="x", mode="other")]
+)
 async def test_without_an_assigned_mode_the_default_is_used(
     messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent, assignment: Any
 ) -> None:

@@ -248,7 +248,7 @@ async def test_limits_of_an_executor_select_a_pool_that_the_gateway_has(gateway:
     executor = CodeExecutor(client, timeout=100, memory_limit="512Mi", cpu_limit=1)
     assert (await executor.execute("print(1)"))["output"] == "1\n"
     assert [each["spec"]["poolRef"]["name"] for each in gateway.executions.values()] == ["long"]
-    with pytest.raises(LimitsNotOffered, match=r"default \(512Mi, 1 CPUs, 60 s\); long \(512Mi, 1 CPUs, 300 s\)"):
+    with pytest.raises(LimitsNotOffered, match=r"default \(768Mi, 1 CPUs, 60 s\); long \(768Mi, 1 CPUs, 300 s\)"):
         await executor.execute("print(1)", memory_limit="1Ti")
     stats = await client.stats()
     assert ([each.name for each in stats.pools], stats.executions.own) == (["default", "long"], 0)

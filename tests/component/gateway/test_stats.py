@@ -35,7 +35,7 @@ async def test_pools_have_their_limits_and_their_pods(gateway: Gateway, api: Fak
         "queued": 4,
         "maxQueued": 70,
     }
-    assert answer.json["pools"][1]["memoryBytes"] == 512 * 2**20
+    assert answer.json["pools"][1]["memoryBytes"] == 768 * 2**20
 
 
 async def test_a_caller_sees_own_executions_and_limits_and_its_pools_alone(

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 # For Debian only: devcluster, and what it or its packages build.
-DEBIAN = ("hack/devcluster/", "hack/newest-apiserver", "hack/kind/node-image", "hack/kind/node/")
+DEBIAN = ("hack/devcluster/", "hack/kind/node-image", "hack/kind/node/")
 NEWER_BASH = {
     "mapfile": r"\b(mapfile|readarray)\b",
     "associative array": r"\b(declare|local|typeset) -[a-zA-Z]*A",

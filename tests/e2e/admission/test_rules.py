@@ -1,16 +1,19 @@
-"""What a Kubernetes that knows CEL makes of the CRDs: every rule is tried for real."""
+"""The rules of the CRDs, each of which is tried for real, in a namespace that no release serves."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from mcp_exec_api.crd_schema import build_definitions
+from tests.e2e.support import Cluster
 
 Object = dict[str, Any]
 
 _names = itertools.count()
+NOT_SERVED = "rules"
 
 CODE: Object = {"code": "print(1)"}
 POOL: Object = {"image": "i", "maxPods": 10}
@@ -25,13 +28,20 @@ ROLLOUT: Object = {"arms": ARMS, "control": "direct", "stages": [STAGE]}
 STDIO: Object = {"stdio": {"image": "i", "command": ["c"]}}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def namespace(installed: Cluster) -> Iterator[None]:
+    installed.objects.create_namespace(NOT_SERVED)
+    yield
+    installed.delete("Namespace", NOT_SERVED, wait=False)
+
+
 def of(plural: str, spec: Object) -> Object:
     kind = build_definitions()[plural]["spec"]["names"]["kind"]
     return {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
 
 
 def create(server: httpx.Client, plural: str, spec: Object) -> httpx.Response:
-    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/agents/{plural}?fieldValidation=Strict"
+    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NOT_SERVED}/{plural}?fieldValidation=Strict"
     return server.post(path, json=of(plural, spec))
 
 
@@ -39,7 +49,7 @@ def change(server: httpx.Client, plural: str, created: httpx.Response, spec: Obj
     assert created.status_code == httpx.codes.CREATED, created.text
     name = created.json()["metadata"]["name"]
     return server.patch(
-        f"/apis/mcp-exec.dev/v1alpha1/namespaces/agents/{plural}/{name}",
+        f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NOT_SERVED}/{plural}/{name}",
         json={"spec": spec},
         headers={"Content-Type": "application/merge-patch+json"},
     )
@@ -48,7 +58,7 @@ def change(server: httpx.Client, plural: str, created: httpx.Response, spec: Obj
 def write_status(server: httpx.Client, plural: str, created: httpx.Response, status: Object) -> httpx.Response:
     assert created.status_code == httpx.codes.CREATED, created.text
     name = created.json()["metadata"]["name"]
-    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/agents/{plural}/{name}/status"
+    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NOT_SERVED}/{plural}/{name}/status"
     return server.put(path, json=created.json() | {"status": status})
 
 
