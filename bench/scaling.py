@@ -119,7 +119,7 @@ class ScalingSimulation:
             self.hits += counted
             self._use(pod)
         else:
-            self.waiting.append((self.now, self.pool.wait()))
+            self.waiting.append((self.now, self.pool.join()))
 
     def _use(self, pod: Pod) -> None:
         self.at(self.now + self.rng.expovariate(1 / RUN_SECONDS), lambda: self._end(pod))

@@ -306,7 +306,7 @@ class Binder:
     def _join(self, record: ExecutionRecord, pool: Pool, priority: Priority) -> Waiter:
         try:
             owner = _find_owner(record, pool)
-            waiter = pool.wait(caller=record.caller, priority=priority, owner=owner)
+            waiter = pool.join(caller=record.caller, priority=priority, owner=owner)
         except QueueFull as error:
             message = f"{error}: {pool.explain_shortage().message}"
             raise EndedBeforeRun(build_failure(Reason.QUEUE_FULL, message)) from error

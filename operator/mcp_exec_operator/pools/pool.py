@@ -199,7 +199,7 @@ class Pool:
             self.wakeup.set()
         return pod
 
-    def wait(self, *, caller: str = "", priority: Priority = Priority.NORMAL, owner: Owner | None = None) -> Waiter:
+    def join(self, *, caller: str = "", priority: Priority = Priority.NORMAL, owner: Owner | None = None) -> Waiter:
         """Join the queue after `take` returned no pod. Raises QueueFull if `maxQueued` executions wait already.
 
         With an owner, the waiter may also get a pod that the owner gives back.

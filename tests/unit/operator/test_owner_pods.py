@@ -34,7 +34,7 @@ def use(made: Pool, owner: Owner, name: str) -> Pod:
 
 
 def join(made: Pool, owner: Owner, **options: Any) -> Waiter:
-    return made.wait(caller=owner.caller, owner=owner, **options)
+    return made.join(caller=owner.caller, owner=owner, **options)
 
 
 async def test_an_owner_takes_the_pod_that_it_used_last() -> None:

@@ -37,7 +37,7 @@ def make_ready(made: Pool, *names: str) -> None:
 
 
 def join(made: Pool, **options: Any) -> Waiter:
-    return made.wait(**options)
+    return made.join(**options)
 
 
 def plan(made: Pool, now: float) -> PodPlan:
