@@ -76,7 +76,7 @@ class Cluster:
 
     @cached_property
     def username(self) -> str:
-        """The kubeconfig's user, by which the admission policies sign decisions; Kubernetes before 1.28 reports none."""
+        """Name of the kubeconfig's user, or another one on Kubernetes before 1.28, which does not report it."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         path = f"/apis/{review['apiVersion']}/selfsubjectreviews"
         done = self.run("kubectl", "create", "--raw", path, "-f", "-", stdin=json.dumps(review), check=False)

@@ -145,6 +145,11 @@ REFUSED = [
     ),
     (
         "executionrollouts",
+        ROLLOUT | {"guards": [GUARD | {"metric": "faultRate", "threshold": 2}]},
+        "the threshold of faultRate is a share from 0 to 1",
+    ),
+    (
+        "executionrollouts",
         ROLLOUT | {"guards": [GUARD | {"metric": "rating", "threshold": 6}]},
         "the threshold of rating is at most 5",
     ),
