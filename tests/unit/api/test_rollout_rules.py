@@ -6,7 +6,7 @@ from typing import Any
 import celpy
 import pytest
 from pydantic import ValidationError
-from tests.newest.test_crds import ARMS, GUARD, REFUSED, ROLLOUT, ROLLOUT_CHANGES, STAGE
+from tests.e2e.admission.test_rules import ARMS, GUARD, REFUSED, ROLLOUT, ROLLOUT_CHANGES, STAGE
 
 from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
