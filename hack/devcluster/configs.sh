@@ -61,6 +61,11 @@ state = "$run/containerd"
       TypeUrl = "io.containerd.runsc.v1.options"
       ConfigPath = "$run/runsc.toml"
 Y
+  [ -n "$binaries" ] || return 0
+  cat <<'Y'
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true  # nothing uses it, and its socket in /run/nri would outlive the cluster
+Y
 }
 
 write_pod_network() {  # ptp routes all pod traffic through the host, where netpol's rules apply

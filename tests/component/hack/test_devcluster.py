@@ -1,5 +1,8 @@
 """devcluster's error messages on an unsupported machine and for an unknown command."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 from tests.component.hack.shims import Machine, refusal
 
@@ -39,6 +42,43 @@ def test_unknown_commands_and_arguments_get_the_usage(machine: Machine, argument
     done = machine.run("devcluster/devcluster", *arguments)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: devcluster build | up | down")
+
+
+def executables(machine: Machine, *, version: str) -> Path:
+    """A folder with all that KUBERNETES_BINARIES needs, whose kubelet is of this version."""
+    folder = machine.folder / "binaries"
+    folder.mkdir()
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "etcd"):
+        (folder / name).write_text(f"#!/bin/sh\necho {version}\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+def test_another_kubernetes_needs_a_folder(machine: Machine) -> None:
+    said = refusal(machine.run("devcluster/devcluster", "up", KUBERNETES_BINARIES="nowhere"))
+    assert said == "devcluster: KUBERNETES_BINARIES must be a folder, and there is none at nowhere."
+
+
+@pytest.mark.parametrize("name", ["kube-apiserver", "kubelet", "etcd"])
+def test_an_executable_that_another_kubernetes_lacks_is_named(machine: Machine, name: str) -> None:
+    folder = executables(machine, version="Kubernetes v1.36.2")
+    (folder / name).unlink()
+    said = refusal(machine.run("devcluster/devcluster", "up", KUBERNETES_BINARIES=str(folder)))
+    assert said == f"devcluster: there is no executable {name} in the folder {folder} of KUBERNETES_BINARIES."
+
+
+def test_a_folder_with_a_part_of_containerd_lacks_the_rest(machine: Machine) -> None:
+    folder = executables(machine, version="Kubernetes v1.36.2")
+    shutil.copy(folder / "etcd", folder / "containerd")
+    said = refusal(machine.run("devcluster/devcluster", "up", KUBERNETES_BINARIES=str(folder)))
+    assert "there is no executable containerd-shim-runc-v2 in" in said
+
+
+@pytest.mark.parametrize(("version", "called"), [("Kubernetes v1.30.9", "1.30"), ("none", "of an unknown version")])
+def test_a_kubernetes_that_is_too_old_is_refused(machine: Machine, version: str, called: str) -> None:
+    folder = executables(machine, version=version)
+    said = refusal(machine.run("devcluster/devcluster", "up", KUBERNETES_BINARIES=str(folder)))
+    assert said == f"devcluster: KUBERNETES_BINARIES needs Kubernetes 1.31 or later; {folder}/kubelet is {called}."
 
 
 def test_settings_that_a_killed_cluster_changed_count_as_they_will_be_after_it(machine: Machine) -> None:
