@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034  # `url` is for the scripts that source this file
 # Functions that find the gateway of the release and its keys. Reads: provider, system, agents, root.
 
 find_gateway() {  # set `url`
