@@ -24,7 +24,7 @@ class KeyEntry(Model):
     approver: bool = False
     """Whether the API key may decide on approvals."""
     expires_at: AwareDatetime | None = None
-    """Time from which on the key is refused; by default it never expires."""
+    """The key is refused from this time on; by default it never expires."""
 
 
 def generate_key() -> str:

@@ -7,7 +7,7 @@ Object = dict[str, Any]
 
 
 def compact(item: Object) -> Object:
-    """Return a copy of an object without `managedFields`, in which equal texts are one text in memory.
+    """Return a copy of an object without `managedFields` that holds equal texts once in memory.
 
     Thousands of similar objects, such as the pods of a pool, then take less than a third of their memory.
     """

@@ -114,7 +114,7 @@ class MountedKeySettings(ProcessSettings):
     """Settings of a process that has the sandbox key as a file."""
 
     sandbox_key_file: Path
-    """File with the release's key, from which supervisor tokens, grants and service tokens are derived."""
+    """File with the release's key. Supervisor tokens, grants and service tokens are derived from it."""
 
     def read_sandbox_key(self) -> bytes:
         """Return the key. Raises OSError, or ValueError if it is empty."""

@@ -176,7 +176,7 @@ class Execution(CodeExecutionStatus):
     use_case: str | None = None
     """What the execution is for: filtering, workflow, polling or other."""
     session: str | None = None
-    """Session in which the code runs."""
+    """Session that runs the code."""
     workspace: UsedWorkspace | None = None
     """Workspace whose files the code has."""
     code: str | None = None
@@ -285,7 +285,7 @@ class LinkedArtifact(Artifact):
     url: str
     """Link that needs no key until it expires."""
     expires_at: MicroTime
-    """Time from which the link is refused."""
+    """The link is refused from this time on."""
 
 
 class ArtifactList(Model):
