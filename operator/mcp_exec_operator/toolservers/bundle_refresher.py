@@ -17,7 +17,8 @@ from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperBundl
 log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS: Final = 1.0
-_LAST_RETRY_SECONDS: Final = 30.0
+_LAST_RETRY_SECONDS: Final = 5.0
+"""Short, since code that runs before the broker is asked again has no wrappers."""
 _GATHER_SECONDS: Final = 0.2
 """Time for which changes of ToolServers are gathered into one request to the broker."""
 
@@ -46,6 +47,7 @@ class BundleRefresher:
                     failures += 1
                     wait = delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS)
                     log.warning("no wrappers for namespace %s: %s", namespace, error, extra={"namespace": namespace})
+                state.has_failed = failures > 0
                 if not state.wakeup.is_set():
                     state.refreshed.set()
             with suppress(TimeoutError):

@@ -48,6 +48,8 @@ class NamespaceBundle:
     """Set if the bundle may be outdated: the broker should be asked."""
     refreshed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the broker has been asked since the last change of a ToolServer, with or without success."""
+    has_failed: bool = False
+    """Whether the broker's last response had no wrappers."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
     """Deliveries in flight. Namespaces share none, so that hanging pods of one delay no other."""
     _servers: dict[str, tuple[object, ...]] = field(default_factory=dict)
@@ -66,8 +68,12 @@ class NamespaceBundle:
         if inputs is not None:
             self._servers[name] = inputs
         if inputs != known:
-            self.wakeup.set()
-            self.refreshed.clear()
+            self.request_refresh()
+
+    def request_refresh(self) -> None:
+        """Have the broker asked at once. Executions with tools wait for its response."""
+        self.wakeup.set()
+        self.refreshed.clear()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -108,6 +114,8 @@ class WrapperDistributor:
         with suppress(TimeoutError):
             async with asyncio.timeout(_BIND_SECONDS):
                 if state.is_needed:
+                    if state.has_failed:
+                        state.request_refresh()
                     await state.refreshed.wait()
                 if (request := self.in_flight.get(pod)) is not None:
                     await asyncio.wait({request})
