@@ -14,7 +14,7 @@ export PATH := $(VENV)/bin:$(PATH)
 parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
 # On a busy machine one of thousands of tests may run out of time. These targets try it once more and list it.
 test newest: export PYTEST_ADDOPTS := --reruns=1 $(PYTEST_ADDOPTS)
-# Unit and component tests measure their coverage, also of processes that they start, in these targets alone.
+# Unit and component tests measure their coverage, also of processes that they start, only in these targets.
 test coverage: measured := --cov --cov-report= --cov-fail-under=0
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
 scripts := $(shell grep -rl '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)

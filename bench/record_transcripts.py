@@ -281,7 +281,7 @@ async def record(npm: Path, *, out: Path, only: str = "") -> None:
 def main() -> None:
     """Record all transcripts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--npm", type=Path, default=Path(), help="folder in which the servers of npm are installed")
+    parser.add_argument("--npm", type=Path, default=Path(), help="folder of the servers installed from npm")
     parser.add_argument("--task", choices=[task.name for task in TASKS], default="", help="record only this task")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the transcripts (default: bench/data)")
     options = parser.parse_args()

@@ -124,7 +124,7 @@ class Condition(Model):
     message: Annotated[str, Field(max_length=4096)] = ""
     """Reason for the status, as a sentence for people."""
     last_transition_time: MicroTime
-    """Time at which the status last changed."""
+    """Time when the status last changed."""
 
 
 def set_condition(conditions: list[Condition], new: Condition) -> list[Condition]:

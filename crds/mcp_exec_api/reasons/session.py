@@ -56,6 +56,6 @@ class SessionReason(OpenEnum):
     )
     INVALID = (
         "Invalid",
-        "its spec is invalid, or its name is not the one under which its owner's executions look for it",
+        "its spec is invalid, or its name is not the one that its owner's executions look for",
         "follow the message of the condition `Ready`; an execution that names a session creates it with the right name",
     )

@@ -78,7 +78,7 @@ class RolloutStage(Model):
     percent: Annotated[int, Field(ge=0, le=100)] = 0
     """Share of all units that are enrolled. Units of earlier stages stay enrolled, with the same arm."""
     duration_seconds: Annotated[int | None, Field(ge=1, le=MAX_STAGE_SECONDS)] = None
-    """Seconds after which the next stage begins, if the guards allow it."""
+    """Seconds until the next stage begins, if the guards allow it."""
     manual: bool = False
     """Stay in the stage until somebody promotes the rollout by `spec.promotedTo`."""
     warm_pods: Annotated[int, Field(ge=0, le=1000)] = 0

@@ -91,11 +91,11 @@ class ExecutionRolloutStatus(Model):
     stage: str | None = None
     """Name of the present stage, or of the last one. Not set before the first begins."""
     since: MicroTime | None = None
-    """Time at which the present stage began. A new leader of the operator continues from it."""
+    """Time when the present stage began. A new leader of the operator continues from it."""
     warming_since: MicroTime | None = None
-    """Time at which the pools began to warm for the next stage."""
+    """Time when the pools began to warm for the next stage."""
     ended_at: MicroTime | None = None
-    """Time at which the rollout ended."""
+    """Time when the rollout ended."""
     message: Annotated[str, Field(max_length=1000)] = ""
     """Reason for the phase, as a sentence for people."""
     arm_names: str | None = None

@@ -89,7 +89,7 @@ class Provenance(Model):
     code_digest: Annotated[str | None, Field(max_length=71)] = None
     """SHA-256 of the code: `sha256:` and 64 hexadecimal digits."""
     at: MicroTime | None = None
-    """Time at which the skill was saved."""
+    """Time when the skill was saved."""
 
 
 class SkillReview(Model):
@@ -140,7 +140,7 @@ class SkillSpec(Model):
     tools: Annotated[list[ToolPattern], Field(max_length=64)] = Field(default_factory=list)
     """Tools that the code calls. An execution can use the skill only if its own `spec.tools` allows all of them."""
     tags: Annotated[list[Tag], Field(max_length=16)] = Field(default_factory=list)
-    """Words by which searches find the skill."""
+    """Further words that searches match."""
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """User on whose behalf it was saved. While it is a draft, only executions for this user can use it."""
     provenance: Provenance | None = None
@@ -218,7 +218,7 @@ def object_name(name: str, version: int) -> str:
 
 
 def module_name(name: str, version: int | None = None) -> str:
-    """Return the module below `skills` from which code imports a skill, or one version of it."""
+    """Return the name of a skill's module below `skills`, or of one version."""
     module = name.replace("-", "_")
     if version is not None:
         return f"{module}_v{version}"

@@ -82,7 +82,7 @@ class ApprovalEvent(StreamEvent):
     tool: str
     """Tool as SERVER.TOOL."""
     expires_at: MicroTime | None = None
-    """Time at which the call is denied if nobody has decided."""
+    """Time when the call is denied if nobody has decided."""
 
 
 class ProgressEvent(StreamEvent):

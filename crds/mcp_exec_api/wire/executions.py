@@ -292,4 +292,4 @@ class ArtifactList(Model):
     """An execution's artifacts."""
 
     items: list[LinkedArtifact]
-    """Artifacts, in the order in which the code produced them."""
+    """Artifacts, in the code's order."""
