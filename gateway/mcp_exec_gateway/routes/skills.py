@@ -16,7 +16,7 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import skills as openapi
-from mcp_exec_gateway.skills.views import build_view
+from mcp_exec_gateway.skills.cache import build_view
 
 router = APIRouter(prefix="/v1/skills", tags=["skills"])
 

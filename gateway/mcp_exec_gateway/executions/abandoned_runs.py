@@ -16,11 +16,12 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.retries.cache import CallCache, CalledRun
-from mcp_exec_gateway.retries.marks import (
+from mcp_exec_gateway.executions.calls import (
     ANNOTATION_CALL,
     ANNOTATION_UNDELIVERED,
     UNKNOWN_DIGEST,
+    CallCache,
+    CalledRun,
     CallIdentity,
     Mark,
     create_holder,

@@ -1,8 +1,10 @@
-"""Operations on sessions: create, get, list, reset, delete, for the caller that owns them."""
+"""Sessions of callers: a cache of them, their quota, and the operations on them."""
 
 import re
-from dataclasses import dataclass
-from typing import Final
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
@@ -13,21 +15,123 @@ from mcp_exec_api.constants import (
     MANAGED_BY,
     SESSIONS,
 )
+from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.meta import FieldError, micro_time, now
 from mcp_exec_api.owner import Owner
+from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
 from mcp_exec_api.wire.sessions import NewSession
-from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.users import check_user, may_see
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
-from mcp_exec_gateway.pools.cache import PoolCache
-from mcp_exec_gateway.pools.choice import check_pool, find_pool
-from mcp_exec_gateway.sessions.cache import SessionCache, read_owner
+from mcp_exec_gateway.pools import PoolCache, check_pool, find_pool
+
+_EXPECTATION_SECONDS: Final = 30.0
+"""Time for which a session counts that a request may have created and no watch event has shown."""
+_MAX_EXPECTED: Final = 10_000
+_KEPT_METADATA: Final = ("namespace", "name", "uid", "creationTimestamp", "resourceVersion")
+
+
+def read_owner(session: Object, attestor: Attestor) -> Owner:
+    """Return a session's owner: as the operator wrote it, or as the gateway proved it at the creation."""
+    metadata, status = session["metadata"], session.get("status") or {}
+    is_observed = bool(status.get("ownerDigest"))
+    caller = str(status.get("caller") or "") if is_observed else attestor.read_caller(session)
+    user = (session.get("spec") or {}).get("user") or ""
+    return Owner(
+        namespace=metadata.get("namespace", ""), caller="" if caller.startswith(CLAIMED) else caller, user=user
+    )
+
+
+def is_live(session: Object) -> bool:
+    """Return whether a session has a pod or will get one."""
+    phase = (session.get("status") or {}).get("phase")
+    return phase not in (SessionPhase.LOST, SessionPhase.ENDED)
+
+
+@dataclass(kw_only=True)
+class SessionCache:
+    """Sessions by namespace and name of the object. The reflectors call `on_change`."""
+
+    attestor: Attestor
+    clock: Callable[[], float] = time.monotonic
+    _sessions: dict[ObjectKey, tuple[Owner, Object]] = field(default_factory=dict, init=False)
+    _expected: dict[ObjectKey, tuple[str, float]] = field(default_factory=dict, init=False)
+    """Caller and time of sessions that requests name and that do not exist yet."""
+
+    def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
+        """Build the reflector of one namespace's sessions, which keeps the objects here."""
+        path = custom_resource_path(SESSIONS, namespace=namespace)
+        return Reflector(
+            kube=kube,
+            path=path,
+            on_change=self.on_change,
+            transform=lambda session: {"metadata": {name: session["metadata"].get(name) for name in _KEPT_METADATA}},
+        )
+
+    def on_change(self, session: Object, deleted: bool) -> None:
+        """Observe one change."""
+        key = object_key(session)
+        self._expected.pop(key, None)
+        if deleted:
+            self._sessions.pop(key, None)
+        else:
+            self._sessions[key] = (read_owner(session, self.attestor), _strip_session(session))
+
+    def find(self, key: ObjectKey) -> Object | None:
+        """Return the session, or None if it does not exist."""
+        found = self._sessions.get(key)
+        return None if found is None else found[1]
+
+    def list_own(self, namespace: str, caller: str) -> list[tuple[Owner, Object]]:
+        """Return the sessions of a caller, for all of its users, with their owners, ordered by name."""
+        own = [
+            (key, found)
+            for key, found in self._sessions.items()
+            if (found[0].namespace, found[0].caller) == (namespace, caller)
+        ]
+        return [found for _, found in sorted(own, key=lambda each: each[0])]
+
+    def count(self, namespace: str, caller: str) -> int:
+        """Return the number of a caller's live sessions, with those that are being created."""
+        live = sum(1 for _, session in self.list_own(namespace, caller) if is_live(session))
+        self._drop_old()
+        return live + sum(1 for (space, _), (own, _) in self._expected.items() if (space, own) == (namespace, caller))
+
+    def has(self, key: ObjectKey) -> bool:
+        """Return whether a session is live, or is being created."""
+        session = self.find(key)
+        self._drop_old()
+        return key in self._expected or (session is not None and is_live(session))
+
+    def expect(self, key: ObjectKey, caller: str) -> None:
+        """Count a session before it exists."""
+        if len(self._expected) < _MAX_EXPECTED:
+            self._expected.setdefault(key, (caller, self.clock()))
+
+    def forget(self, key: ObjectKey) -> None:
+        """Stop counting a session that was not created."""
+        self._expected.pop(key, None)
+
+    def _drop_old(self) -> None:
+        oldest = self.clock() - _EXPECTATION_SECONDS
+        for key in [key for key, (_, since) in self._expected.items() if since < oldest]:
+            del self._expected[key]
+
+
+def _strip_session(session: Object) -> Object:
+    metadata = session["metadata"]
+    return {
+        "metadata": {name: metadata[name] for name in _KEPT_METADATA if name in metadata},
+        "spec": session.get("spec") or {},
+        "status": session.get("status") or {},
+    }
+
 
 _MAX_ATTEMPTS: Final = 8
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
@@ -164,3 +268,46 @@ def _exists(name: str) -> HttpProblem:
 def _not_found(owner: Owner, name: str) -> HttpProblem:
     whose = f"{owner.caller} for user {owner.user}" if owner.user else owner.caller
     return HttpProblem("not-found", 404, f"{whose} has no session {name} in namespace {owner.namespace}")
+
+
+_FROM_STATUS = (
+    "reason",
+    "executions",
+    "queued",
+    "memoryBytes",
+    "podName",
+    "nodeName",
+    "startedAt",
+    "lastUsedAt",
+    "expiresAt",
+    "endedAt",
+    "conditions",
+)
+
+
+def build_session_view(session: Object, owner: Owner) -> dict[str, Any]:
+    """Return a session as a response shows it, with the spec's defaults."""
+    metadata, spec, status = session["metadata"], session.get("spec") or {}, session.get("status") or {}
+    defaults = {"idleTimeoutSeconds": None, "maxAgeSeconds": None, "maxQueued": None}
+    for name in ("idle_timeout_seconds", "max_age_seconds", "max_queued"):
+        field = SandboxSessionSpec.model_fields[name]
+        defaults[str(field.alias)] = field.default
+    optional = {
+        "caller": owner.caller,
+        "user": owner.user,
+        "description": spec.get("description"),
+        **{name: status.get(name) for name in _FROM_STATUS},
+    }
+    return {
+        "name": spec.get("name") or metadata["name"],
+        "namespace": owner.namespace,
+        "pool": (spec.get("poolRef") or {}).get("name", "default"),
+        "phase": status.get("phase") or SessionPhase.PENDING.value,
+        "reason": "",
+        "executions": 0,
+        "queued": 0,
+        **{name: spec.get(name, default) for name, default in defaults.items()},
+        "resets": spec.get("resets") or 0,
+        "createdAt": read_created_at(session),
+        **{name: value for name, value in optional.items() if value not in (None, "")},
+    }

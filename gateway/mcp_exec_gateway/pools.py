@@ -1,4 +1,4 @@
-"""Cache of the served namespaces' pools: the limits that a new execution must fit."""
+"""Pools of executions: a cache of their specs, and what their pods offer."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,14 +7,75 @@ from typing import Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.code_findings import CodeCheck
-from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS
-from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS, SANDBOX_CONTAINER
+from mcp_exec_api.meta import FieldError, parse_quantity
+from mcp_exec_api.sandbox_pool import PoolTools, Resources, SandboxPoolSpec
 from mcp_exec_api.wire.stats import PoolCapacity
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
-from mcp_exec_gateway.http.problems import too_many
-from mcp_exec_gateway.pools.capacity import read_capacity
+from mcp_exec_common.supervisor.protocol import SandboxLibraries
+from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many
+from mcp_exec_tools.prompt import describe_libraries
+
+_MAX_CONTAINERS: Final = 16
+_MAX_PODS: Final[int] = SandboxPoolSpec.model_fields["max_pods"].default
+
+
+def read_limits(spec: Object) -> tuple[int | None, float | None]:
+    """Return memory in bytes and CPU in cores that each pod of a pool has, or None for what the spec has not validly.
+
+    The template's container has precedence, as in the operator.
+    """
+    try:
+        own = Resources.model_validate(spec.get("resources") or {}).limits.to_api()
+        limits = {**own, **_read_template_limits(spec)}
+        return int(parse_quantity(str(limits["memory"]))), float(parse_quantity(str(limits["cpu"])))
+    except (ValidationError, ValueError, OverflowError):
+        return None, None
+
+
+def read_capacity(pool: Object) -> PoolCapacity:
+    """Return what a pool offers."""
+    spec, status = pool.get("spec") or {}, pool.get("status") or {}
+    memory, cpus = read_limits(spec)
+    image = read_libraries(status)
+    counts = {name: int(status.get(name) or 0) for name in ("warm", "starting", "busy", "queued")}
+    return PoolCapacity(
+        name=pool["metadata"]["name"],
+        memory_bytes=memory,
+        cpus=cpus,
+        runtime=spec.get("runtimeClassName") or None,
+        max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
+        max_pods=int(spec.get("maxPods", _MAX_PODS)),
+        max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
+        python=image.python if image is not None else None,
+        libraries=image.libraries if image is not None else None,
+        **counts,
+    )
+
+
+def read_libraries(status: Object) -> SandboxLibraries | None:
+    """Return Python and libraries of a pool's status, or None if no pod was asked yet."""
+    fields = {"python": status.get("python"), "libraries": status.get("libraries") or []}
+    try:
+        return SandboxLibraries.model_validate(fields)
+    except ValidationError:
+        return None
+
+
+def _read_template_limits(spec: Object) -> Object:
+    """Return the limits that the template sets for the sandbox's container."""
+    template = (spec.get("template") or {}).get("spec")
+    containers = template.get("containers") if isinstance(template, dict) else None
+    for container in (containers if isinstance(containers, list) else [])[:_MAX_CONTAINERS]:
+        if isinstance(container, dict) and container.get("name") == SANDBOX_CONTAINER:
+            resources = container.get("resources")
+            limits = resources.get("limits") if isinstance(resources, dict) else None
+            return limits if isinstance(limits, dict) else {}
+    return {}
+
 
 _DEFAULT_RETRY_SECONDS: Final = 5
 """Retry-After if the pool's status has no expected wait."""
@@ -121,3 +182,30 @@ def _parse_tools(spec: Object) -> PoolTools:
 def _strip_pool(pool: Object) -> Object:
     metadata = pool["metadata"]
     return {"metadata": {"namespace": metadata.get("namespace", ""), "name": metadata["name"]}}
+
+
+def check_pool(name: str, *, caller: Caller, field: str) -> None:
+    """Raise HttpProblem, a 403, if the API key may not use the pool that a field names."""
+    allowed = caller.limits.pools
+    if allowed is not None and name not in allowed:
+        message = f"the API key {caller.name} may use only {', '.join(allowed)}"
+        raise HttpProblem("forbidden", 403, message, errors=[FieldError(field=field, message=message)])
+
+
+def find_pool(name: str, *, caller: Caller, pools: PoolCache, field: str) -> CachedPool:
+    """Return the pool that a field names. Raises HttpProblem, a 422, if there is none."""
+    pool = pools.find(caller.namespace, name)
+    if pool is None:
+        names = ", ".join(pools.list_names(caller.namespace)) or "none"
+        message = f"there is no pool {name} in namespace {caller.namespace}; there are: {names}"
+        raise invalid_field(field, message)
+    return pool
+
+
+def describe_pool(name: str, *, caller: Caller, pools: PoolCache) -> str:
+    """Return what a pool has in words for models, or an empty text if that is unknown or the caller may not use it."""
+    allowed, pool = caller.limits.pools, pools.find(caller.namespace, name)
+    if pool is None or (allowed is not None and name not in allowed):
+        return ""
+    libraries = [(library.name, library.version) for library in pool.capacity.libraries or ()]
+    return describe_libraries(pool.capacity.python, libraries)

@@ -12,7 +12,7 @@ from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChange
 from mcp_types import EmptyResult, RequestParams, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.mcp.direct_mode.tools import DirectTools, check_access
+from mcp_exec_gateway.mcp.direct import DirectTools, check_access
 from mcp_exec_gateway.mcp.request import Context, McpRequest, get_request
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
 
