@@ -8,9 +8,9 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import GROUP, ROLLOUTS
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_api.wire.rollouts import Assignment, StageSummary
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError

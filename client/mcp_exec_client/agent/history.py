@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 from mcp_exec_client.agent.providers.model import Block
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 
 @dataclass(kw_only=True)

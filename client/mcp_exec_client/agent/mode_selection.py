@@ -12,7 +12,7 @@ from mcp_exec_client.agent.rules import HybridRules, ModeChoice, TaskProfile
 from mcp_exec_client.agent.toolsets.code_mode import CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import SYSTEM_PROMPT, DirectMode
 from mcp_exec_client.agent.toolsets.task_tools import TaskTools
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 _FENCED: Final = (
     "\nYou have no tools: write the code into one block that begins with ```python and ends with ```, and you get its "

@@ -20,7 +20,7 @@ from mcp_exec_gateway.auth.authenticator import Caller
 from mcp_exec_gateway.auth.users import check_user
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many
 from mcp_exec_gateway.pools import CachedPool, PoolCache, check_pool, find_pool
-from mcp_exec_tools.patterns import intersect, is_within
+from mcp_exec_tools.names import intersect, is_within
 
 
 def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:

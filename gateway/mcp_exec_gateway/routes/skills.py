@@ -7,7 +7,7 @@ from fastapi import APIRouter, Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response
 
-from mcp_exec_api.skills.skill import ReviewDecision
+from mcp_exec_api.skill import ReviewDecision
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
 from mcp_exec_gateway.auth.caller import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller

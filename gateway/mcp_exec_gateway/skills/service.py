@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.meta import field_errors, micro_time, now
-from mcp_exec_api.skills.skill import (
+from mcp_exec_api.skill import (
     Provenance,
     ReviewDecision,
     SkillSource,
@@ -42,7 +42,7 @@ from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field, too_many, unavailable
 from mcp_exec_gateway.http.refusals import translate_refusal
 from mcp_exec_gateway.skills.cache import SkillCache
-from mcp_exec_tools.patterns import TOOL_PATTERN
+from mcp_exec_tools.names import TOOL_PATTERN
 
 _SOURCES: Final = ("code", "fromExecution", "archive")
 

@@ -19,7 +19,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.ttl_cache import CoalescingCache
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_tools.catalog import Catalog, Tool
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.names import matches_any
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 from mcp_exec_tools.search.index import Index
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Usage
-from mcp_exec_api.notes import Note
+from mcp_exec_api.code_findings import Note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 

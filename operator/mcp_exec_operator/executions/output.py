@@ -9,8 +9,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from mcp_exec_api.code_execution import ExecutionError, Output, Phase
+from mcp_exec_api.code_findings import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.notes import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent

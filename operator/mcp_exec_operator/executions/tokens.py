@@ -5,7 +5,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import TokenUsage
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
-from mcp_exec_tools.tokens import METHOD, estimate_tokens
+from mcp_exec_tools.text import METHOD, estimate_tokens
 
 BYTES_PER_TOKEN: Final = 4
 """Bytes of data that stayed in the sandbox for each token, of which only the size is known."""

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.meta import now
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Final
 
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.kube.events import build_event
 from mcp_exec_operator.rollouts.record import RolloutRecord

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final, Protocol
 
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_common.rollouts.progress import RolloutMeasures
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from typing import Final, Self
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from mcp_exec_api.rollouts.status import GuardState, RolloutPhase
+from mcp_exec_api.rollout_status import GuardState, RolloutPhase
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.rollouts.assignment import expect_shares
 from mcp_exec_operator.rollouts.record import RolloutRecord

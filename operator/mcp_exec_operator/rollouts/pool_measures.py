@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from mcp_exec_api.rollouts.guard import GuardMetric, RolloutGuard
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import GuardMetric, RolloutGuard
 from mcp_exec_common.rollouts.guards import ArmIntervals
 from mcp_exec_common.rollouts.intervals import Interval, share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures

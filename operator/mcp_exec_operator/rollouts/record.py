@@ -5,9 +5,9 @@ from typing import Self
 
 from pydantic import ValidationError
 
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from mcp_exec_api.owner import Owner
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec
 from mcp_exec_operator.sessions.record import SessionRecord
 

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SessionPhase
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object

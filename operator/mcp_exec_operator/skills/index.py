@@ -9,7 +9,7 @@ from typing import Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.skills.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
+from mcp_exec_api.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.skill_states import LatestReviews, SkillReading, is_proven
 from mcp_exec_common.kube.objects import Object

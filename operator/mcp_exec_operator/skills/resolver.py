@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.skills.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
+from mcp_exec_api.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
 from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
 from mcp_exec_operator.skills.api import SkillApi
 from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
 from mcp_exec_operator.skills.names import find_skills
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.names import is_within
 from mcp_exec_tools.text import shorten
 
 MAX_CODE_BYTES: Final = 512 * 1024

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.meta import now
-from mcp_exec_api.skills.skill import Provenance, SkillSource, SkillSpec, SkillState, content_digest
+from mcp_exec_api.skill import Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_manifests import build_shipped
 from mcp_exec_common.kube.errors import ApiError

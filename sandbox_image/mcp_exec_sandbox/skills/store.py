@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.names import is_within
 
 Emit = Callable[[dict[str, Any]], None]
 """Function that sends an event to the supervisor."""

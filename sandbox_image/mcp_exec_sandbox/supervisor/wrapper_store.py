@@ -18,7 +18,7 @@ from pathlib import Path
 
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
 from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
-from mcp_exec_tools.patterns import may_use_server
+from mcp_exec_tools.names import may_use_server
 
 HIDDEN_FOLDER = ".mcp-exec"
 FILES_PER_TURN = 20

@@ -4,7 +4,7 @@ import json
 from typing import Final
 
 from mcp_exec_client.agent.providers.model import Block, ModelRequest
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 _MESSAGE: Final = 4
 """Tokens around each message."""

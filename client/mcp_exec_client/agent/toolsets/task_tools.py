@@ -8,7 +8,7 @@ from mcp_exec_client.agent.rules import HybridRules
 from mcp_exec_client.agent.toolsets.code_mode import CODE_TOOL_NAMES, CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import DirectMode, count_rows
 from mcp_exec_client.agent.toolsets.results import ToolOutcome
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 _SHOWN_CHARACTERS = 2000
 """Most characters of a result that is too large for a direct call."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.options import CommandError
 from mcp_exec_client.cli.terminal import print_note
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.names import matches_any
 
 if TYPE_CHECKING:
     from mcp_exec_client.client import AsyncClient

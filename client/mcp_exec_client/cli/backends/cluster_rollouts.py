@@ -5,8 +5,8 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import ROLLOUTS
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import RolloutPhase
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import RolloutPhase
 from mcp_exec_client.cli.backends.backend import RolloutAction
 from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.options import CommandError, Object

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final
 
-from mcp_exec_tools.names import words
-from mcp_exec_tools.patterns import TOOL_PATTERN, matches
+from mcp_exec_tools.names import TOOL_PATTERN, matches, words
 
 _MAX_LENGTH: Final = 256
 _FORMAT: Final = "write SERVER.TOOL, such as github.create_issue"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from mcp_types import CallToolResult, ContentBlock, ImageContent, ResourceLink, TextContent
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.notes import Note, NoteKind, add_note
+from mcp_exec_api.code_findings import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.files.artifacts import list_artifacts

@@ -23,7 +23,7 @@ from mcp_exec_gateway.mcp.forms import decide
 from mcp_exec_gateway.mcp.request import McpRequest, Sender
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 from mcp_exec_gateway.skills.cache import build_view
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.names import is_within
 
 REFERENCE: Final = "skill"
 """Argument of `run_code` by which `run_skill` passes the skill. A client cannot send an object of this class."""

@@ -7,7 +7,7 @@ from time import time
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.files.artifact import MAX_ARTIFACTS
+from mcp_exec_api.files import MAX_ARTIFACTS
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
-from mcp_exec_api.files.workspace import WorkspaceStatus
+from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceStatus
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndedWorkspace

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from mcp_exec_tools.source.installers import INSTALL_SENTENCE
+from mcp_exec_tools.source.lines import INSTALL_SENTENCE
 from mcp_exec_tools.text import shorten_line
 
 PoolVersions = Sequence[tuple[str, str]]

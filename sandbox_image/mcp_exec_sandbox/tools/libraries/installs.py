@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mcp_exec_sandbox.tools.libraries.hints import explain_install, is_installed
-from mcp_exec_tools.source.installers import find_installed_packages
+from mcp_exec_tools.source.lines import find_installed_packages
 
 _MAX_WORDS = 50
 

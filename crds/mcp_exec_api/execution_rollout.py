@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from mcp_exec_api.meta import Model, OpenEnum
-from mcp_exec_api.rollouts.guard import RolloutGuard, RolloutLabel
+from mcp_exec_api.rollout_status import RolloutGuard, RolloutLabel
 
 MAX_ARMS: Final = 8
 MAX_STAGES: Final = 16
