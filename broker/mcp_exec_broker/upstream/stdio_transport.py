@@ -27,9 +27,9 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_broker.memory.answers import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
+from mcp_exec_broker.memory import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
+from mcp_exec_broker.upstream.addresses import describe_exit
 from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_broker.upstream.failures import describe_exit
 
 Receivers = MutableMapping[RequestId, AnswerReceiver]
 """Receivers of the answers to requests, by the id of the request."""
