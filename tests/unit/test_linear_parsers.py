@@ -14,15 +14,12 @@ from starlette.requests import Request
 
 from mcp_exec_api.meta import parse_quantity
 from mcp_exec_broker.api.call_body import parse_request
-from mcp_exec_broker.calls.result import parse_value
-from mcp_exec_broker.scanning.personal_data import PersonalDataDetector
+from mcp_exec_broker.calls.response import parse_value
+from mcp_exec_broker.scanning.detectors import PersonalDataDetector, SecretDetector, TextIndex
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.secret_patterns import SecretDetector
-from mcp_exec_broker.scanning.text_index import TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.redaction import redact_json
-from mcp_exec_broker.validation.arguments import ArgumentValidator
-from mcp_exec_broker.validation.output import OutputValidator
+from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.util.json_weight import weigh_json

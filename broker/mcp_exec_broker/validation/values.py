@@ -1,7 +1,9 @@
-"""Validation of a call's arguments against the input schema of its tool, before the call travels.
+"""Validation of a call's arguments and of its result against the schemas of its tool.
 
-The schema comes from the server and is untrusted, see validation/schema.py. Arguments whose check exceeds its bounds
-travel unchecked, and the server checks them; missing and unknown parameters are found in any case.
+The schemas come from the server and are untrusted, see validation/schema.py. Arguments are checked before the call
+travels. Those whose check exceeds its bounds travel unchecked, and the server checks them; missing and unknown
+parameters are found in any case. Code relies on the schema of a result, and the wrappers declare it. Its check is
+short: of a long list it covers the first rows.
 """
 
 import json
@@ -15,21 +17,37 @@ from typing import Any, Final
 from cachetools import LRUCache
 from jsonschema import ValidationError
 
-from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
-from mcp_exec_broker.validation.parameters import mark_names
+from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError, build_rejection
 from mcp_exec_broker.validation.schema import BoundedValidator, format_path
 from mcp_exec_tools.catalog import Tool
 from mcp_exec_tools.names import find_close_names, fold
 from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
+from mcp_exec_tools.text import shorten_line
 
+_MAX_TEXT: Final = 300
+_MAX_PARAMETERS: Final = 200
 _MAX_STEPS: Final = 50_000
 _MAX_NONES: Final = 1000
-_MAX_TEXT: Final = 300
 _MAX_NAME: Final = 128
 """Longest name of a parameter that is found in other spellings."""
 _MAX_NAMES: Final = 8
 _MAX_SUGGESTED: Final = 3
 """Unknown names with suggestions."""
+_MAX_RESULT_STEPS: Final = 1000
+"""About 3 ms."""
+
+
+def list_parameters(tool: Tool) -> list[str]:
+    """Return the tool's parameters, required ones first and marked by a star."""
+    return mark_names(read_parameters(tool.input_schema))
+
+
+def mark_names(parameters: Parameters) -> list[str]:
+    """Return the parameters, required ones first and marked by a star."""
+    needed = parameters.required
+    first = [f"{name[:_MAX_TEXT]}*" for name in needed]
+    rest = [name[:_MAX_TEXT] for name in parameters.schemas if name not in needed]
+    return (first + rest)[:_MAX_PARAMETERS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,3 +216,52 @@ def _build_value_error(tool: Tool, parameters: Parameters, error: ValidationErro
 
 def _cut_middle(text: str) -> str:
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT // 2] + " … " + text[-_MAX_TEXT // 2 :]
+
+
+class OutputValidator:
+    """Validator of results that keeps parsed schemas by catalog and tool."""
+
+    def __init__(self, *, max_schemas: int = 4096) -> None:
+        self._validators: LRUCache[tuple[str, str], BoundedValidator] = LRUCache(max_schemas)
+
+    @property
+    def parsed_schemas(self) -> int:
+        """Number of parsed schemas in the cache."""
+        return len(self._validators)
+
+    def validate(self, tool: str, value: Any, schema: Mapping[str, Any], *, catalog_hash: str) -> None:
+        """Raise ToolCallError (ToolProtocolError, UnexpectedResult) if a value breaks the tool's output schema.
+
+        The message contains none of the result's values, but may contain names.
+        """
+        error = self._get_validator(tool, schema, catalog_hash).find_error(value)
+        if error is not None:
+            raise build_output_error(tool, _describe(error))
+
+    def accepts(self, tool: str, value: Any, schema: Mapping[str, Any], *, catalog_hash: str) -> bool:
+        """Return whether a value keeps to the tool's output schema."""
+        return self._get_validator(tool, schema, catalog_hash).find_error(value) is None
+
+    def _get_validator(self, tool: str, schema: Mapping[str, Any], catalog_hash: str) -> BoundedValidator:
+        key = (catalog_hash, tool)
+        validator = self._validators.get(key)
+        if validator is None:
+            validator = self._validators[key] = BoundedValidator(schema, name=tool, max_steps=_MAX_RESULT_STEPS)
+        return validator
+
+
+def build_output_error(tool: str, cause: str) -> ToolCallError:
+    """Return the error of a result that does not match the output schema."""
+    return ToolCallError(
+        ErrorKind.PROTOCOL,
+        f"{tool} was called, but its result does not match its outputSchema: {cause}",
+        reason=ErrorReason.UNEXPECTED_RESULT,
+    )
+
+
+def _describe(error: ValidationError) -> str:
+    """Return the place and the schema's requirement, but never the value: it has not been scanned."""
+    requirement = shorten_line(json.dumps(error.validator_value), _MAX_TEXT)
+    return (
+        f"{format_path(error) or 'the value'} breaks {error.validator or 'a part that allows nothing'}: {requirement}"
+    )

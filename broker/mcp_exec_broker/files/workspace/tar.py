@@ -1,16 +1,20 @@
-"""Tar archives from strangers, read as a stream: plain files and folders only.
+"""Tar archives as streams: read from strangers, and written from versions.
 
 The standard library's reader takes memory as a header demands, and accepts what no workspace has. This one has bounds
 for each header, and refuses everything but files and folders in the formats ustar, pax and GNU.
 """
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+import tarfile
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from mcp_exec_broker.files.byte_source import ByteSource
-from mcp_exec_broker.files.errors import build_invalid, build_too_large
+from mcp_exec_broker.files.requests import ByteSource, build_invalid, build_too_large
+from mcp_exec_broker.files.workspace.manifest import Location, Manifest, VersionFile
+from mcp_exec_broker.files.workspace.packs import ContentStream, PackReader
 from mcp_exec_tools.workspace_files import MAX_PATH_BYTES, check_path
 
 _BLOCK: Final = 512
@@ -44,6 +48,9 @@ _MAGICS: Final = {
 """First bytes of archives that are compressed."""
 _PAX_RECORD: Final = re.compile(rb"([1-9][0-9]{0,5}) ([^=\n]{1,200})=")
 _OCTAL: Final = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
+_END: Final = bytes(2 * _BLOCK)
+_REUSED_BYTES: Final = 256 * 1024
+"""Size of a content that is read once, whatever the number of files that have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,3 +217,52 @@ async def _read_trailer(source: ByteSource) -> None:
         size += len(part)
         if any(part) or size > _MAX_TRAILER:
             raise build_invalid("something follows the archive's end")
+
+
+async def write_tar(manifest: Manifest, reader: PackReader, *, prefix: str = "") -> AsyncIterator[bytes]:
+    """Yield an archive of a version's files whose paths begin with `prefix`, in the order of their contents."""
+    files: defaultdict[str, list[VersionFile]] = defaultdict(list)
+    for entry in manifest.files.values():
+        if entry.path.startswith(prefix):
+            files[entry.sha256].append(entry)
+    moment = int(manifest.summary.created_at.timestamp())
+    contents = {sha256: manifest.contents[sha256] for sha256 in files if sha256 in manifest.contents}
+    for sha256 in files.keys() - contents.keys():  # empty files
+        for entry in files[sha256]:
+            yield _build_header(entry, moment)
+    async for sha256, location, stream in reader.read(contents):
+        headers = [_build_header(entry, moment) for entry in files[sha256]]
+        if location.size <= _REUSED_BYTES:
+            content = await stream.read(location.size) + bytes(-location.size % _BLOCK)
+            for header in headers:
+                yield header + content
+        else:
+            async for part in _write_large(headers, location, stream, partial(reader.read, {sha256: location})):
+                yield part
+    yield _END
+
+
+async def _write_large(
+    headers: list[bytes],
+    location: Location,
+    stream: ContentStream,
+    read_again: Callable[[], AsyncIterator[tuple[str, Location, ContentStream]]],
+) -> AsyncIterator[bytes]:
+    """Yield files with the same content, which is read once for each of them."""
+    padding = bytes(-location.size % _BLOCK)
+    yield headers[0]
+    async for part in stream.iterate(location.size):
+        yield part
+    yield padding
+    for header in headers[1:]:
+        yield header
+        async for _, _, again in read_again():
+            async for part in again.iterate(location.size):
+                yield part
+        yield padding
+
+
+def _build_header(entry: VersionFile, moment: int) -> bytes:
+    info = tarfile.TarInfo(entry.path)
+    info.size, info.mode, info.mtime = entry.size, entry.mode, moment
+    return info.tobuf(tarfile.PAX_FORMAT)

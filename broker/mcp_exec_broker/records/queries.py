@@ -1,14 +1,21 @@
-"""Sums of what models, sandboxes and tools used, by group."""
+"""Sums over the records: what models, sandboxes and tools used by group, and what the arms of a rollout measured.
+
+A unit of a rollout is one sample of each value, however many outcomes it has in the window: of its share of failures,
+of its means, and of its newest latency. Outcomes of one unit are not independent of each other.
+"""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Float, RowMapping, Select, Table, and_, case, cast, func, literal, select
 
+from mcp_exec_api.wire.rollouts import MAX_MEASURED_ARMS, MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
-from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, MODEL_USAGE
+from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, EXPOSURES, MODEL_USAGE, OUTCOMES
+from mcp_exec_common.rollouts.intervals import Interval, mean_interval, quantile_interval, share_interval
 from mcp_exec_common.usage.measured import (
     MAX_USAGE_ROWS,
     MeasuredCalls,
@@ -17,9 +24,121 @@ from mcp_exec_common.usage.measured import (
     MeasuredUsage,
 )
 
-_SECONDS: Final = 20.0
+_QUANTILE: Final = 0.95
+_MAX_LATENCIES: Final = 10_000
+"""Units of an arm in the percentile: those with the newest latencies."""
+_MEANS: Final = ("cost", "tokens", "rating")
+_USAGE_SECONDS: Final = 20.0
 _DAY: Final = 24 * 3600 * 1_000_000
 _Sums = Select[Any]
+
+
+async def measure_rollout(store: RecordStore, *, namespace: str, uid: str, since: int) -> MeasuredRollout:
+    """Return what the arms measured since a time in microseconds. Raises RecordsUnavailable."""
+    conditions = (OUTCOMES.c.namespace == namespace, OUTCOMES.c.rollout_uid == uid, OUTCOMES.c.at >= since)
+    async with store.read() as connection:
+        rows = (await connection.execute(_select_sums(*conditions))).mappings().all()
+        latencies = {
+            row["arm"]: (await connection.execute(_select_latencies(row["arm"], *conditions))).scalars().all()
+            for row in rows
+        }
+        counts = (await connection.execute(_count_exposed(namespace, uid, since))).mappings().all()
+    arms = {row["arm"]: _build_arm(row, latencies[row["arm"]]) for row in rows}
+    for row in counts:
+        arm = arms.get(row["arm"], MeasuredArm(name=row["arm"]))
+        arms[arm.name] = arm.model_copy(update={"exposed": row["exposed"]})
+    return MeasuredRollout(arms=[arms[name] for name in sorted(arms)][:MAX_MEASURED_ARMS])
+
+
+def _count_exposed(namespace: str, uid: str, since: int) -> Select[Any]:
+    columns = EXPOSURES.c
+    conditions = (columns.namespace == namespace, columns.rollout_uid == uid, columns.at >= since)
+    return (
+        select(columns.arm, func.count().label("exposed"))
+        .where(*conditions)
+        .group_by(columns.arm)
+        .limit(MAX_MEASURED_ARMS)
+    )
+
+
+def _select_sums(*conditions: ColumnElement[bool]) -> Select[Any]:
+    columns = OUTCOMES.c
+    failed = cast(case((columns.success.is_(False), 1), (columns.success.is_(True), 0)), Float(53))
+    units = (
+        select(
+            columns.arm,
+            func.count().label("outcomes"),
+            func.sum(failed).label("failures"),
+            func.avg(failed).label("error"),
+            *(func.avg(cast(columns[name], Float(53))).label(name) for name in _MEANS),
+        )
+        .where(*conditions)
+        .group_by(columns.arm, columns.unit)
+        .subquery()
+    )
+    sums: list[Any] = []
+    for name in _MEANS:
+        value = units.c[name]
+        sums += [
+            func.count(value).label(f"{name}_samples"),
+            func.sum(value).label(f"{name}_total"),
+            func.sum(value * value).label(f"{name}_squares"),
+        ]
+    return (
+        select(
+            units.c.arm,
+            func.sum(units.c.outcomes).label("outcomes"),
+            func.count().label("units"),
+            func.sum(units.c.failures).label("failures"),
+            func.count(units.c.error).label("error_samples"),
+            func.sum(units.c.error).label("error_total"),
+            *sums,
+        )
+        .group_by(units.c.arm)
+        .order_by(units.c.arm)
+        .limit(MAX_MEASURED_ARMS)
+    )
+
+
+def _select_latencies(arm: str, *conditions: ColumnElement[bool]) -> Select[Any]:
+    columns = OUTCOMES.c
+    age = func.row_number().over(partition_by=columns.unit, order_by=(columns.at.desc(), columns.id))
+    known = (
+        select(columns.latency_ms, columns.at, age.label("age"))
+        .where(*conditions, columns.arm == arm, columns.latency_ms.is_not(None))
+        .subquery()
+    )
+    return select(known.c.latency_ms).where(known.c.age == 1).order_by(known.c.at.desc()).limit(_MAX_LATENCIES)
+
+
+def _build_arm(values: RowMapping, latencies: Sequence[int]) -> MeasuredArm:
+    means = {
+        name: _convert(
+            mean_interval(
+                values[f"{name}_samples"],
+                float(values[f"{name}_total"] or 0.0),
+                float(values[f"{name}_squares"] or 0.0),
+            )
+        )
+        for name in _MEANS
+    }
+    return MeasuredArm(
+        name=values["arm"],
+        units=values["units"],
+        outcomes=int(values["outcomes"]),
+        failures=int(values["failures"] or 0),
+        error_rate=_convert(_find_share(float(values["error_total"] or 0.0), values["error_samples"])),
+        p95_latency_ms=_convert(quantile_interval(list(latencies), _QUANTILE)),
+        **means,
+    )
+
+
+def _find_share(hits: float, samples: int) -> Interval | None:
+    return share_interval(min(hits, samples), samples)  # rounding of a sum of parts can exceed their number
+
+
+def _convert(interval: Interval | None) -> MeasuredInterval | None:
+    return None if interval is None else interval.to_measured()
 
 
 async def measure_usage(
@@ -37,7 +156,7 @@ async def measure_usage(
     times = {"tokens": MODEL_USAGE.c.at, "executions": EXECUTIONS.c.created_at, "calls": CALLS.c.started_at}
     found: dict[str, list[RowMapping]] = {}
     try:
-        async with asyncio.timeout(_SECONDS), store.read() as connection:
+        async with asyncio.timeout(_USAGE_SECONDS), store.read() as connection:
             for name, query in selects.items():
                 found[name] = []
                 if query is not None:
@@ -48,7 +167,7 @@ async def measure_usage(
                     rows = await connection.execute(query.where(limits).limit(MAX_USAGE_ROWS + 1))
                     found[name] = list(rows.mappings().all())
     except TimeoutError as error:
-        raise RecordsUnavailable(f"the sums took more than {_SECONDS:g} s: ask for a shorter time") from error
+        raise RecordsUnavailable(f"the sums took more than {_USAGE_SECONDS:g} s: ask for a shorter time") from error
     is_complete = all(len(rows) <= MAX_USAGE_ROWS for rows in found.values())
     return MeasuredUsage(
         tokens=[MeasuredTokens(**_read(row, by)) for row in found["tokens"][:MAX_USAGE_ROWS]],
