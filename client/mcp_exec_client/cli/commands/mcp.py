@@ -9,10 +9,15 @@ import sys
 from typing import Final
 
 from mcp_exec_client.cli.connection import Connection, resolve_gateway
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.interrupts import run_interruptible
-from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, add_gateway_options
-from mcp_exec_client.cli.terminal import print_note
+from mcp_exec_client.cli.options import (
+    CommandError,
+    ExitCode,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    run_interruptible,
+)
+from mcp_exec_client.cli.output import print_note
 
 _ATTEMPTS: Final = 10
 """Attempts of a request. They take up to 42 s: on a busy node, new replicas of the gateway start that slowly."""
@@ -49,10 +54,9 @@ def run(options: argparse.Namespace) -> None:
 async def _run_bridge(options: argparse.Namespace, connection: Connection) -> None:
     from mcp_exec_client.configuration import build_transport
     from mcp_exec_client.errors import ClientMisconfigured
-    from mcp_exec_client.mcp_bridge.bridge import StdioBridge
+    from mcp_exec_client.mcp_bridge.bridge import LineTooLong, LineWriter, StdioBridge, read_lines
     from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
-    from mcp_exec_client.mcp_bridge.stdio import LineTooLong, LineWriter, read_lines
-    from mcp_exec_client.retry import RetryPolicy
+    from mcp_exec_client.transport import RetryPolicy
 
     try:
         retries = RetryPolicy(attempts=_ATTEMPTS)
