@@ -22,11 +22,6 @@ from dataclasses import dataclass
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
-_EPERM, _ENOSYS = 1, 38
-
-_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_IF_SET, _RETURN, _AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
-_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
 _X32_CALLS = 0x40000000
 
 _CLONE_FILES = 0x400
@@ -38,7 +33,6 @@ _CLONE_SIGNAL = 0xFF
 _CLOSE_RANGE_UNSHARE = 2
 _PR_SET_PDEATHSIG = 1
 _SIGCONT = 18
-_F_SETFL, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 4, 8, 10, 15
 _O_ASYNC = 0x2000
 _IOCTLS = (
     0x8901,  # FIOSETOWN
@@ -56,6 +50,20 @@ another one."""
 _WHICH_USER = 2
 """`PRIO_USER` of setpriority. The runner and the supervisor have the same user."""
 _IOPRIO_WHO_USER = 3
+
+
+_COMMON = (424, 438, 440, 448, 425, 426, 427)
+"""Those of the calls below that have the same number everywhere."""
+CLOSE_RANGE = 436
+"""Number of close_range, everywhere."""
+
+
+_EPERM, _ENOSYS = 1, 38
+
+_LOAD_WORD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_IF_SET, _RETURN, _AND = 0x20, 0x15, 0x35, 0x45, 0x06, 0x54
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _ARGUMENTS_OFFSET = 0, 4, 16
+_F_SETFL, _F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 4, 8, 10, 15
 
 
 class SeccompError(Exception):
@@ -88,11 +96,6 @@ class Architecture:
     """Calls that fail with ENOSYS: shmget, semget, msgget, mq_open; timer_create and clone3, whose signal and flags a
     filter can't read: callers fall back to setitimer and clone."""
 
-
-_COMMON = (424, 438, 440, 448, 425, 426, 427)
-"""Those of the calls below that have the same number everywhere."""
-CLOSE_RANGE = 436
-"""Number of close_range, everywhere."""
 
 ARCHITECTURES = {
     "x86_64": Architecture(
