@@ -15,13 +15,40 @@ from typing import Final
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.integrity import ChangeableParts
-from mcp_exec_operator.pods.owned import OwnedPods
 from mcp_exec_operator.pods.status import address_of, age_of, is_over, is_terminating, is_unready, node_of
 
 EXPECTATION_SECONDS: Final = 300.0
 """Seconds after which a requested pod that was never seen is not counted any more."""
 UNCERTAIN_SECONDS: Final = 5.0
 """The same if the API server's answer to the request was lost."""
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnedPods:
+    """Names of idle pods by the digest of their owner. Every operation takes constant time."""
+
+    _by_owner: dict[str, OrderedDict[str, None]] = field(default_factory=dict)
+    """Of an owner's pods, the least recently used first."""
+
+    def add(self, name: str, owner: str) -> None:
+        """Add a pod that was just used."""
+        self._by_owner.setdefault(owner, OrderedDict())[name] = None
+
+    def remove(self, name: str, owner: str) -> None:
+        """Remove a pod."""
+        names = self._by_owner.get(owner, OrderedDict())
+        names.pop(name, None)
+        if not names:
+            self._by_owner.pop(owner, None)
+
+    def newest(self, owner: str) -> str | None:
+        """Return the most recently used pod of an owner, or None. The others grow old and are deleted."""
+        names = self._by_owner.get(owner)
+        return next(reversed(names)) if names else None
+
+    def count(self, owner: str) -> int:
+        """Return how many pods an owner has."""
+        return len(self._by_owner.get(owner, ()))
 
 
 class PodState(StrEnum):

@@ -19,7 +19,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
@@ -27,14 +27,11 @@ from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
-from mcp_exec_operator.pools.inspector import PodInspector
-from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
-from mcp_exec_operator.pools.library_reader import LibraryReader
+from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer, PodInspector
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
-from mcp_exec_operator.pools.recycler import Recycler
-from mcp_exec_operator.pools.status_writer import PoolStatusWriter
-from mcp_exec_operator.scaling.stragglers import is_stuck
+from mcp_exec_operator.pools.probes import LibraryReader, OnWarm, ReadinessProber, Recycler
+from mcp_exec_operator.pools.status import PoolStatusWriter
+from mcp_exec_operator.scaling.plan import is_stuck
 
 log = logging.getLogger(__name__)
 

@@ -14,25 +14,21 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.pods.alterations import Alterations
+from mcp_exec_operator.pods.authenticity import Alterations
 from mcp_exec_operator.pods.cache import IDLE, Pod, PodCache, PodCounts, PodState
 from mcp_exec_operator.pods.manifest import PoolIdentity, PoolTemplate
-from mcp_exec_operator.pods.network_policy import pool_of_policy
+from mcp_exec_operator.pods.network_policy import NamespacePolicies, Opening, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.openings import NamespacePolicies, Opening
 from mcp_exec_operator.pods.scan import PeriodicScan
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.health import PoolHealth
+from mcp_exec_operator.pools.health import PoolHealth, SessionPods, explain_shortage, first_starting_problem
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
 from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, find_spare_pods, max_idle_pods
-from mcp_exec_operator.pools.shortage import SessionPods, explain_shortage, first_starting_problem
 from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.autoscaler import Autoscaler
-from mcp_exec_operator.scaling.demand import Demand
-from mcp_exec_operator.scaling.plan import PodPlan, PoolState, plan_pods
-from mcp_exec_operator.scaling.returns import Unserved, UseTime, find_unserved
+from mcp_exec_operator.scaling.demand import Demand, Unserved, UseTime, find_unserved
+from mcp_exec_operator.scaling.plan import PodPlan, PoolState, late_pods, overtaken_pods, plan_pods, should_run
 from mcp_exec_operator.scaling.rollout import OutdatedPod, outdated_pods
-from mcp_exec_operator.scaling.stragglers import late_pods, overtaken_pods, should_run
 
 _MAX_STRANGERS: Final = 16
 """Pods of others that are remembered, to report them."""

@@ -13,7 +13,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxNotProven, SandboxUse
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.readiness import ReadinessProber
+from mcp_exec_operator.pools.probes import ReadinessProber
 
 
 @dataclass
