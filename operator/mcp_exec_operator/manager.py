@@ -33,6 +33,7 @@ from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.pools.reviews import PodTimes
 from mcp_exec_operator.records.recorder import ExecutionRecorder
 from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
@@ -88,8 +89,6 @@ class Manager:
             broker=broker is not None,
             release_namespace=settings.release_namespace,
             isolation=_choose_addresses(settings, kube, broker),
-            pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
-            seal_after_seconds=settings.seal_after_seconds,
         )
 
         def make_controller(pool: Pool) -> PoolController:
@@ -110,6 +109,7 @@ class Manager:
             authenticator=authenticator,
             make_controller=make_controller,
             template_prefixes=settings.template_prefixes,
+            times=PodTimes(start_timeout=settings.pod_start_timeout_seconds, seal_after=settings.seal_after_seconds),
         )
         tool_servers = None
         if broker is not None:

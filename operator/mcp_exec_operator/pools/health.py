@@ -1,14 +1,13 @@
 """How the pods of a pool start and run, and why none of them is available. No clock, no I/O."""
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
-from mcp_exec_operator.pods.cache import Pod, PodCounts
-from mcp_exec_operator.pods.status import PodProblem, starting_problem
+from mcp_exec_operator.pods.cache import PodCounts
+from mcp_exec_operator.pods.status import PodProblem
 
 FAULTS: Final = frozenset(reason for reason in Reason if ReasonTrait.FAULT in reason.traits)
 """Reasons of runs that may be the pool's fault. The code's own errors and failures of nodes are not."""
@@ -91,13 +90,3 @@ def explain_shortage(
         return failure
     message = f"no pod is warm: {counts.coming} are starting, {counts.busy} are busy"
     return PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
-
-
-def first_starting_problem(pods: Iterable[Pod]) -> PodProblem | None:
-    """Return why the first of these pods that has a problem does not become ready, or None."""
-    for pod in pods:
-        if pod.newest is not None and (problem := starting_problem(pod.newest)) is not None:
-            return problem
-        if pod.warning:
-            return PodProblem(reason=Reason.POD_FAILED, message=pod.warning)
-    return None

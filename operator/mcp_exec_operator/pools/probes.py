@@ -48,7 +48,6 @@ class ReadinessProber:
     supervisors: SupervisorClient
     tasks: TaskRegistry
     metrics: Metrics
-    timeout_seconds: float
     retire: Callable[[Pod], None]
     """Deletes a pod that cannot be used."""
     fail: Callable[[Pod, PodProblem], None]
@@ -59,14 +58,16 @@ class ReadinessProber:
     _probed: set[str] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROBES))
 
-    def probe_starting(self) -> None:
-        """Start to probe the starting pods that have an address, and to clean those that an earlier operator left."""
+    def probe(self, pod: Pod) -> None:
+        """Start to probe a starting pod that has an address, unless that goes on already."""
+        if pod.name not in self._probed:
+            self._probed.add(pod.name)
+            self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
+
+    def recover_left(self) -> None:
+        """Start to clean the pods that an earlier operator left for their owners."""
         for pod in self.pool.pods.pop_left():
             self.tasks.spawn(self._recover(pod), name=f"recover {pod.name}")
-        for pod in self.pool.pods.all(PodState.STARTING):
-            if pod.verified and pod.address and not pod.labelled_busy and pod.name not in self._probed:
-                self._probed.add(pod.name)
-                self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
 
     async def _recover(self, pod: Pod) -> None:
         async with self._slots:
@@ -80,7 +81,7 @@ class ReadinessProber:
                 supervisor,
                 wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
                 slots=self._slots,
-                timeout_seconds=self.timeout_seconds,
+                timeout_seconds=self.pool.times.start_timeout,
                 check_uses=not pod.created_here,
             )
         except SandboxNotIdle as error:
@@ -98,6 +99,7 @@ class ReadinessProber:
                     self.on_warm(self.pool.namespace, pod)
         finally:
             self._probed.discard(pod.name)
+            self.pool.pods.touch(pod)  # one that is not warm now is probed again
 
 
 async def wait_until_idle(
@@ -219,15 +221,16 @@ class Recycler:
 class _Image:
     """The image of a pool's pods that was asked for last."""
 
-    key: tuple[str, str] = ("", "")
-    """Hash of the template and id of the image."""
+    template: str = ""
+    """Hash of the template."""
+    id: str = ""
     reading: bool = False
     next_at: float = 0.0
     backoff: Backoff = field(default_factory=lambda: Backoff(first=_AGAIN_SECONDS, last=_LAST_RETRY_SECONDS))
 
-    def find_due(self, key: tuple[str, str], now: float) -> float:
-        """Return the time from which pods with this image may be asked."""
-        return now if key[0] != self.key[0] else max(self.next_at, self.backoff.until)
+    def find_due(self, template: str, now: float) -> float:
+        """Return the time from which pods of a template may be asked."""
+        return now if template != self.template else max(self.next_at, self.backoff.until)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -239,20 +242,31 @@ class LibraryReader:
     tasks: TaskRegistry
     write_priority: WritePriority
     _image: _Image = field(default_factory=_Image)
+    _missing: bool = False
+    """Whether a pod was seen since the last choice that may have libraries which are not known."""
+
+    def note(self, pod: Pod) -> None:
+        """Take in a pod that can be asked."""
+        self._missing = self._missing or not self._knows(pod)
 
     def read_missing(self, now: float) -> float | None:
         """Start to read what is not known of the pods. Return the time from which more may be read, or None."""
-        pod = _choose_pod(self.pool)
-        if pod is None:
+        image = self._image
+        if image.reading or not self._missing:
             return None
-        image, key = self._image, (pod.template, _read_image_id(pod))
-        if image.reading or (key == image.key and self.pool.libraries.knows(pod.template)):
-            return None
-        if (due := image.find_due(key, now)) > now:
+        if (due := image.find_due(self.pool.template_hash, now)) > now:
             return due
-        image.key, image.reading, image.next_at = key, True, now + _AGAIN_SECONDS
+        self._missing = False
+        pod = _choose_pod(self.pool)
+        if pod is None or self._knows(pod):
+            return None
+        image.template, image.id = pod.template, _read_image_id(pod)
+        image.reading, image.next_at = True, now + _AGAIN_SECONDS
         self.tasks.spawn(self._read(pod, image), name=f"libraries of {pod.name}")
         return None
+
+    def _knows(self, pod: Pod) -> bool:
+        return self.pool.libraries.knows(pod.template) and _read_image_id(pod) == self._image.id
 
     async def _read(self, pod: Pod, image: _Image) -> None:
         connection = self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
@@ -262,6 +276,7 @@ class LibraryReader:
             libraries = await connection.get_libraries(timeout_seconds=_READ_SECONDS)
         except SandboxError as error:
             image.backoff.fail(monotonic())
+            self._missing = True
             log.info("the libraries of pod %s were not read: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
             image.backoff.succeed()
@@ -274,7 +289,7 @@ class LibraryReader:
 def _choose_pod(pool: Pool) -> Pod | None:
     """Return a pod of the present template that can be asked: an idle one, else one that runs code."""
     for state in (PodState.WARM, PodState.OWNED, PodState.BUSY):
-        for pod in pool.pods.all(state):
+        for pod in pool.pods.each(state):
             if pod.template == pool.template_hash and pod.address and pod.verified and not pod.lost:
                 return pod
     return None

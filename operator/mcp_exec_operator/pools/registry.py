@@ -21,6 +21,7 @@ from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.health import PoolHealth, SessionPods
 from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_operator.pools.reviews import PodTimes
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class PoolRegistry:
     nodes: NodeCache = field(default_factory=NodeCache)
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
+    times: PodTimes = field(default_factory=PodTimes)
     policies: defaultdict[str, NamespacePolicies] = field(default_factory=lambda: defaultdict(NamespacePolicies))
     """NetworkPolicies of others, by served namespace."""
     libraries: defaultdict[str, NamespaceLibraries] = field(default_factory=lambda: defaultdict(NamespaceLibraries))
@@ -65,6 +67,7 @@ class PoolRegistry:
                 namespace_libraries=self.libraries[key[0]],
                 find_session_pods=lambda: self.find_session_pods(key),
                 template_prefixes=self.template_prefixes,
+                times=self.times,
             )
             self._controllers[pool] = self.make_controller(pool)
         return pool

@@ -83,7 +83,7 @@ def _written_conditions(pool: Pool) -> list[Condition]:
 
 def _problem(pool: Pool) -> PodProblem | None:
     """Return why the pool lacks pods, or None if nothing is known."""
-    return pool.invalid or pool.exposed or pool.refusal or pool.starting_problem() or pool.failure
+    return pool.invalid or pool.exposed or pool.refusal or pool.pods.first_problem or pool.failure
 
 
 def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
@@ -169,6 +169,8 @@ class PoolStatusWriter:
     api: OperatorApi
     metrics: Metrics
     _written: SandboxPoolStatus | None = None
+    _written_fields: object = None
+    """What of it is compared with the present status."""
     _due: float | None = None
     _reported: dict[str, object] = field(default_factory=dict)
     """By condition, what the last Event said."""
@@ -181,7 +183,8 @@ class PoolStatusWriter:
             return None
         self._update_metrics(now)
         status = build_status(pool, moment=utc_now(), now=now)
-        if _comparable(status) == _comparable(self._written):
+        fields = _comparable(status)
+        if fields == self._written_fields:
             self._due = None
             return None
         if self._due is None:
@@ -202,7 +205,7 @@ class PoolStatusWriter:
         if pool.body is None:
             return None  # deleted meanwhile
         pool.body = body
-        self._written = status
+        self._written, self._written_fields = status, fields
         for kind in ("Ready", "Isolated", "PodsTrusted"):
             await self._report(kind, find_condition(status, kind))
         return None
@@ -248,10 +251,8 @@ class PoolStatusWriter:
             metrics.pool_reuse.labels(*labels).set(measurement.reuse_rate)
 
 
-def _comparable(status: SandboxPoolStatus | None) -> object:
+def _comparable(status: SandboxPoolStatus) -> object:
     """Return a status without the times of its conditions."""
-    if status is None:
-        return None
     # libraries are compared as they are, which costs nothing while they are the same objects
     fields = status.model_copy(update={"libraries": []}).to_api()
     conditions = [{**each, "lastTransitionTime": None} for each in fields.get("conditions", [])]

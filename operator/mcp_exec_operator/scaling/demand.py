@@ -17,7 +17,7 @@ _BUCKETS: Final = 20
 _STARTUPS: Final = 64
 """Startup times that are stored."""
 _STEPS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
-_SHORT_WAIT_SECONDS: Final = 0.25
+SHORT_WAIT_SECONDS: Final = 0.25
 """Wait for which no pod is created: no sandbox starts faster."""
 _WEIGHT: Final = 0.1
 """Weight of the newest time in the mean."""
@@ -156,7 +156,7 @@ class UseTime:
     @property
     def uses_in_short_wait(self) -> int:
         """Executions that one pod serves in a short wait: none if uses take longer, and one if none was measured."""
-        return int(_SHORT_WAIT_SECONDS / self.mean) if self.mean else 1
+        return int(SHORT_WAIT_SECONDS / self.mean) if self.mean else 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,8 +174,8 @@ def find_unserved(waiting: Mapping[str, int], busy: Iterable[Pod], *, use_time: 
     A pod that is busy for longer than a short wait is not expected back. `waiting` has their numbers by the digest of
     their owner, which is empty if they need a new pod. `busy` are the pods that may be used again.
     """
-    taken = [pod for pod in busy if pod.taken_by in waiting and now - pod.taken_at < _SHORT_WAIT_SECONDS]
+    taken = [pod for pod in busy if pod.taken_by in waiting and now - pod.taken_at < SHORT_WAIT_SECONDS]
     returning = Counter(pod.taken_by for pod in taken if pod.taken_by)
     number = sum(max(0, count - returning[owner] * use_time.uses_in_short_wait) for owner, count in waiting.items())
     oldest = min((pod.taken_at for pod in taken if pod.taken_by), default=None)
-    return Unserved(number=number, until=None if oldest is None else oldest + _SHORT_WAIT_SECONDS)
+    return Unserved(number=number, until=None if oldest is None else oldest + SHORT_WAIT_SECONDS)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, islice
 from typing import Final
 
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodCounts, PodState
@@ -23,10 +24,11 @@ MAX_STARTING: Final = 10
 starts must not flood the scheduler with pods that no node has room for."""
 REFILL_DELAY_SECONDS: Final = 0.15
 """Delay before missing pods are created, unless a pod ended or an execution waits: bindings come first."""
-_MIN_SECONDS: Final = 10.0
-_FACTOR: Final = 3.0
+MIN_LATE_SECONDS: Final = 10.0
+"""No pod is late earlier."""
+_LATE_FACTOR: Final = 3.0
 """A pod is late after this many times the median startup time."""
-_GRACE_SECONDS: Final = 3.0
+OVERTAKEN_SECONDS: Final = 3.0
 """How long an overtaken pod still has: the cause of the delay may have just ended."""
 
 
@@ -36,7 +38,6 @@ class PoolState:
 
     pods: PodCache
     """Read only."""
-    template_hash: str
     desired: int
     """Pods that should be warm or starting."""
     starting_allowance: int = 0
@@ -50,6 +51,8 @@ class PoolState:
     cold_starts: int = 0
     """Waiting executions for which a pod is created."""
     outdated: Sequence[OutdatedPod] = ()
+    stale: Sequence[Pod] = ()
+    """Starting pods of another template."""
     late: Sequence[Pod] = ()
     """Pods that should have started by now."""
     blocked: str = ""
@@ -144,16 +147,15 @@ def excess_pods(*, warm: int, waiting: int, counts: PodCounts) -> int:
 
 
 def _pods_to_delete(state: PoolState, rollout: RolloutStep) -> list[Pod]:
-    # pods furthest from being warm first
-    starting = sorted(state.pods.all(PodState.STARTING), key=lambda pod: bool(pod.address))
-    stale = [pod for pod in starting if pod.template != state.template_hash]
     warm = state.desired + rollout.surge + _backup_pods(state)
     excess = excess_pods(warm=warm, waiting=state.waiting, counts=state.pods.counts)
     if not excess:
-        return [*stale, *rollout.delete]
-    old = [each.pod for each in state.outdated]
-    current = [pod for pod in state.pods.all(PodState.WARM) if pod not in old]
-    return [*stale, *[pod for pod in starting if pod not in stale], *old, *current][:excess]
+        return [*state.stale, *rollout.delete]
+    # pods furthest from being warm first
+    starting = sorted(state.pods.each(PodState.STARTING), key=lambda pod: bool(pod.address))
+    first = dict.fromkeys([*state.stale, *starting, *[each.pod for each in state.outdated]])
+    current = (pod for pod in state.pods.each(PodState.WARM) if pod not in first)
+    return list(islice(chain(first, current), excess))
 
 
 def _plan_rollout(state: PoolState, counts: PodCounts, *, deleted: Sequence[Pod] = ()) -> RolloutStep:
@@ -198,13 +200,7 @@ def _counts_after(counts: PodCounts, deleted: Sequence[Pod]) -> PodCounts:
 
 def late_after(usual_startup: float | None) -> float:
     """Return the seconds after which a starting pod is late, from the median startup time if it is known."""
-    return max(_MIN_SECONDS, _FACTOR * (STARTUP_GUESS_SECONDS if usual_startup is None else usual_startup))
-
-
-def late_pods(starting: Iterable[Pod], *, usual_startup: float | None, now: float, moment: datetime) -> list[Pod]:
-    """Return the pods that have a node and should run by now, but do not. `now` and `moment` are the same moment."""
-    limit = late_after(usual_startup)
-    return [pod for pod in starting if not pod.address and pod.starting_for(now, moment) > limit and should_run(pod)]
+    return max(MIN_LATE_SECONDS, _LATE_FACTOR * (STARTUP_GUESS_SECONDS if usual_startup is None else usual_startup))
 
 
 def overtaken_pods(
@@ -218,7 +214,7 @@ def overtaken_pods(
 
 def is_stuck(pod: Pod, now: float) -> bool:
     """Return whether a pod was overtaken and still does not run after a grace period."""
-    return bool(pod.overtaken_at) and now >= pod.overtaken_at + _GRACE_SECONDS and should_run(pod)
+    return bool(pod.overtaken_at) and now >= pod.overtaken_at + OVERTAKEN_SECONDS and should_run(pod)
 
 
 def should_run(pod: Pod) -> bool:
