@@ -39,7 +39,7 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
+from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
 from mcp_exec_operator.sessions.record import SessionRecord
 from mcp_exec_operator.sessions.status_writer import SessionGone

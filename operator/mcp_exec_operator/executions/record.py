@@ -23,7 +23,7 @@ from mcp_exec_operator.executions.binding import Binding
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.status import measure_stored_bytes
 from mcp_exec_operator.executions.tokens import estimate_part
-from mcp_exec_operator.kube.staleness import is_older
+from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)

@@ -44,9 +44,8 @@ from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
-from mcp_exec_operator.pods.usage import build_usage
-from mcp_exec_operator.skills.drafts import SavedSkills
+from mcp_exec_operator.pods.status import PodProblem, build_usage, is_over, is_terminating, loss_of
+from mcp_exec_operator.skills.authoring import SavedSkills
 from mcp_exec_operator.skills.resolver import SkillResolver, SkillsRefused
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.sessions.claims import SessionClaims
 from mcp_exec_operator.sessions.controller import SessionController

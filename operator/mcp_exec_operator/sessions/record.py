@@ -15,7 +15,7 @@ from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatu
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.kube.staleness import is_older
+from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.cache import Pod
 
 _KEPT_PHASES: Final = (SessionPhase.READY, SessionPhase.BUSY)

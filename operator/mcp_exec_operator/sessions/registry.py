@@ -14,12 +14,12 @@ from mcp_exec_api.sandbox_session import SessionPhase
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.kube.staleness import DeletedUids
+from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pods.status import is_over, is_terminating, loss_of
+from mcp_exec_operator.pools.health import SessionPods
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.pools.shortage import SessionPods
-from mcp_exec_operator.queueing.serial import SerialQueue
+from mcp_exec_operator.queueing.turns import SerialQueue
 from mcp_exec_operator.sessions.expiry import find_expiry
 from mcp_exec_operator.sessions.record import SessionRecord
 

@@ -12,7 +12,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delays
-from mcp_exec_operator.queueing.serial import Turn
+from mcp_exec_operator.queueing.turns import Turn
 from mcp_exec_operator.sessions.record import SessionRecord
 from mcp_exec_operator.sessions.registry import SessionRegistry
 

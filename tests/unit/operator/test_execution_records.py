@@ -14,7 +14,7 @@ from mcp_exec_broker.records.tables import EXECUTIONS, check_row
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.callers import CallerProofs
+from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.records import recorder as module
 from mcp_exec_operator.records.recorder import ExecutionRecorder

@@ -11,8 +11,7 @@ from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRo
 from mcp_exec_common.broker.records import RecordsError
 from mcp_exec_common.rollouts.intervals import share_interval
 from mcp_exec_common.rollouts.progress import advance
-from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
-from mcp_exec_operator.rollouts.records_reader import RecordsReader
+from mcp_exec_operator.rollouts.measures import RecordsReader, RecordsUnreadable, RolloutIdentity
 
 SPEC = ExecutionRolloutSpec.model_validate(
     {

@@ -15,7 +15,7 @@ from mcp_exec_common.supervisor.protocol import JobFiles
 from mcp_exec_operator.executions.binding import Binding, run_deadline_seconds
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.toolservers.broker import BrokerDiscovery
+from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
 _GRACE_SECONDS: Final = 60
 """How long a grant outlives the longest run, for its binding."""

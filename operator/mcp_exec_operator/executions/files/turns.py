@@ -16,8 +16,7 @@ from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, bui
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
 from mcp_exec_operator.executions.status import build_pending_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.queueing.serial import SerialQueue, Turn
-from mcp_exec_operator.queueing.updates import first_update_after, next_update_after
+from mcp_exec_operator.queueing.turns import SerialQueue, Turn, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 
 MAX_WAITING: Final = 100

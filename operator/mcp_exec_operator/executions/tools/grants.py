@@ -13,7 +13,7 @@ from mcp_exec_common.supervisor.protocol import JobTools
 from mcp_exec_operator.executions.binding import Binding
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.toolservers.broker import BrokerDiscovery, BrokerReplica
+from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 
 _GRACE_SECONDS: Final = 60

@@ -1,4 +1,7 @@
-"""Callers of executions: each proof serves the first execution that has it."""
+"""Which observations count: not one that is older than another, nor a second execution with a caller's proof.
+
+Lists and answers may arrive after the watch events of later changes.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +13,39 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED, MAX_PROOF_AGE, Attestor
 from mcp_exec_common.kube.objects import Object
 
+_MAX_DELETED: Final = 10_000
+
+
 _KEPT: Final = 2 * MAX_PROOF_AGE
+
 """Time for which a proof is remembered. After it, no object can be created for which the proof is valid: clocks of
 gateway and API server may differ by MAX_PROOF_AGE in either direction."""
 _SIGNATURE: Final = 32
+
 """Last characters of a proof that are remembered: 128 bits of its signature."""
 _MAX_REPEATED: Final = 10_000
+
+
+@dataclass(kw_only=True, eq=False)
+class DeletedUids:
+    """Uids of the objects that were deleted last. An older list may still have them; no object gets one again."""
+
+    limit: int = _MAX_DELETED
+    _uids: dict[str, None] = field(default_factory=dict)
+
+    def add(self, uid: str) -> None:
+        """Record a deletion."""
+        self._uids[uid] = None
+        if len(self._uids) > self.limit:
+            del self._uids[next(iter(self._uids))]
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._uids
+
+
+def is_older(version: str, than: str) -> bool:
+    """Return whether a resource version is earlier than another; False if they are not numbers."""
+    return version.isdigit() and than.isdigit() and int(version) < int(than)
 
 
 @dataclass(kw_only=True, eq=False)
