@@ -174,8 +174,7 @@ async def _receive(
             except AnswerRefused as error:
                 cause = ServerUnavailable(ServerReason.NOT_MCP, f"a line that the server wrote: {error}")
             except ValueError:
-                message = "the server wrote a line that exceeds its size limit"
-                cause = ServerUnavailable(ServerReason.NOT_MCP, message)
+                cause = ServerUnavailable(ServerReason.NOT_MCP, "the server wrote a line that exceeds its size limit")
             except OSError:
                 cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the connection broke")
             on_end(cause)

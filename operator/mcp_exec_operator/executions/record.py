@@ -20,9 +20,8 @@ from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.binding import Binding
-from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.executions.outcome import ExecutionOutcome, estimate_part
 from mcp_exec_operator.executions.status import measure_stored_bytes
-from mcp_exec_operator.executions.tokens import estimate_part
 from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 

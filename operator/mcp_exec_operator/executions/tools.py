@@ -1,28 +1,52 @@
-"""Tool calls of a running execution, as the broker counts them."""
+"""Tools of executions: grants, and the tool calls of a running execution with their approvals."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import ceil
+from time import time
 from typing import Final
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, ToolCalls
 from mcp_exec_api.execution_state import read_phase
-from mcp_exec_common.broker.client import BrokerClient, BrokerError, ExecutionCalls
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_common.broker.client import ApprovalWait, BrokerClient, BrokerError, ExecutionCalls
+from mcp_exec_common.broker.grants import build_grant
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.executions.outcome import ExecutionGone, ExecutionOutcome, StatusTooLarge, Superseded
+from mcp_exec_common.supervisor.protocol import JobTools
+from mcp_exec_operator.executions.binding import Binding
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionGone,
+    ExecutionOutcome,
+    StatusTooLarge,
+    Superseded,
+    build_failure,
+)
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import build_approvals_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
+from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
+from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
 
+_MAX_PROCESSES: Final = 64
+"""Processes of the broker that are known of one execution: one, and one more for each restart."""
+_GRACE_SECONDS: Final = 60
+"""How long a grant outlives the longest run, for its binding and for calls that end with it."""
+_CHECK_SECONDS: Final = 0.1
+_CHECKS: Final = 50
+"""How often it is checked whether the broker has a pod, before an execution with tools fails."""
+_DENY_ALL: Final = PoolTools(allow=[], deny=["*.*"])
+"""Rules of a pool that was deleted."""
 _CLOSE_SECONDS: Final = 2.0
 """How long the broker may take to return the counts at the end."""
 _POLL_SECONDS: Final = 2.0
@@ -33,6 +57,90 @@ _MAX_APPROVALS: Final = 50
 _MAX_ARGUMENTS: Final = 12 * 1024
 """Characters of the arguments of an approval, which the broker bounds already."""
 _MAX_TOOLS: Final = 64
+
+
+@dataclass(kw_only=True, eq=False)
+class ApprovalWaits:
+    """Waits of one execution. What was measured once stays, also if the broker restarts and has forgotten it."""
+
+    limit_seconds: float
+    """`approvalTimeoutSeconds` of the execution."""
+    recorded_seconds: float = 0.0
+    """Waits that the status has, from an earlier operator."""
+    _newest: dict[str, ApprovalWait] = field(default_factory=dict)
+    """The last measure of each process of the broker."""
+
+    def observe(self, calls: ExecutionCalls) -> None:
+        """Take in a response of the broker."""
+        if calls.tool_calls.complete:  # a process that is not there any more has no call that waits
+            self._newest = {
+                process: wait.model_copy(update={"remaining_seconds": 0.0}) for process, wait in self._newest.items()
+            }
+        for wait in calls.waits:
+            if wait.process in self._newest or len(self._newest) < _MAX_PROCESSES:
+                self._newest[wait.process] = wait
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the last response."""
+        measured = sum(wait.waited_seconds for wait in self._newest.values())
+        return min(max(measured, self.recorded_seconds), self.limit_seconds)
+
+    @property
+    def extension_seconds(self) -> float:
+        """Seconds that waits may take in all, if each of the calls that wait now waits until it is denied."""
+        remaining = max((wait.remaining_seconds for wait in self._newest.values()), default=0.0)
+        return min(self.seconds + remaining, self.limit_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantIssuer:
+    """Grants tools to executions that ask for them. Other executions never come here."""
+
+    broker: BrokerDiscovery | None
+    """The broker; None if none is configured."""
+    distributor: WrapperDistributor
+
+    async def check_broker(self) -> None:
+        """Wait a bounded time until the broker has a replica. Raises EndedBeforeRun if no tool can be called."""
+        if self.broker is None:
+            message = "spec.tools: no tool can be called, since this installation has no broker"
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        for _ in range(_CHECKS):
+            if self.broker.choose_replica("") is not None:
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def grant(self, record: ExecutionRecord, binding: Binding, *, run_seconds: float) -> JobTools:
+        """Return the tools of the execution's job. Waits at most two seconds for wrappers.
+
+        Raises EndedBeforeRun if no tool can be called. `run_seconds` is the longest time that the run may take.
+        """
+        broker, replica = self._choose_replica(record.uid)
+        spec, pool = binding.spec, binding.pool.spec
+        wrappers = await self.distributor.ensure(record.namespace, binding.pod)
+        grant = build_grant(
+            spec,
+            uid=record.uid,
+            name=record.name,
+            namespace=record.namespace,
+            pool_tools=pool.tools if pool is not None else _DENY_ALL,
+            caller=record.caller or record.claimed_caller or None,
+            pod_address=binding.pod.address,
+            replica=replica.uid,
+            expires=ceil(time() + run_seconds) + _GRACE_SECONDS,
+        )
+        return JobTools(
+            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
+        )
+
+    def _choose_replica(self, uid: str) -> tuple[BrokerDiscovery, BrokerReplica]:
+        replica = self.broker.choose_replica(uid) if self.broker is not None else None
+        if self.broker is None or replica is None:
+            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
+            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
+            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
+        return self.broker, replica
 
 
 @dataclass(kw_only=True, eq=False)
