@@ -2,8 +2,7 @@
 
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.auth.callers import Caller, may_see
 from mcp_exec_gateway.http.problems import not_found
 
 

@@ -21,11 +21,11 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.limits.stored import StoredExecutions
 from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY
 from mcp_exec_gateway.executions.request_keys import RequestKeys
-from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
+from mcp_exec_gateway.http.limits import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
 from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
 from mcp_exec_gateway.listing.execution_lists import ExecutionLists

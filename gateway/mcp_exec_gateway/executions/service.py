@@ -16,7 +16,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.access import check_access
 from mcp_exec_gateway.executions.code_check import check_code
 from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
@@ -28,11 +28,10 @@ from mcp_exec_gateway.executions.views import build_summary
 from mcp_exec_gateway.executions.wait import wait_for_end
 from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.access_log import get_trace
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import RequestSlots, Reservation
 from mcp_exec_gateway.http.problems import invalid_field, not_found, unavailable
 from mcp_exec_gateway.http.query_params import CreateQuery, ListQuery
 from mcp_exec_gateway.http.request_body import ClientDisconnected
-from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.listing.execution_filter import ExecutionFilter
 from mcp_exec_gateway.listing.page_token import decode_position, encode_position
 from mcp_exec_gateway.metrics import Metrics

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mcp_exec_api.wire.stats import ActiveExecutions, GatewayLimits, NamespaceStats, OwnSessions, ServerStats
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.pools.cache import PoolCache
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
-from mcp_exec_gateway.auth.authenticator import Caller, format_caller_label
-from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.auth.callers import Caller, format_caller_label, may_see
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.http.query_params import ListQuery
 from mcp_exec_gateway.listing.entry import ExecutionEntry

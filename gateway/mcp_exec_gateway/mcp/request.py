@@ -7,11 +7,11 @@ from fastapi.security import HTTPAuthorizationCredentials
 from mcp.server.context import ServerRequestContext
 from starlette.requests import Request
 
-from mcp_exec_gateway.auth.authenticator import Caller, Verb
+from mcp_exec_gateway.auth.callers import Caller, Verb
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.executions.limits.spec import narrow_tools
 from mcp_exec_gateway.http.access_log import get_trace
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.options import McpOptions
 from mcp_exec_gateway.mcp.transport.exchange import Exchange

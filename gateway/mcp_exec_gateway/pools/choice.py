@@ -1,7 +1,7 @@
 """The pool that a request names."""
 
 from mcp_exec_api.meta import FieldError
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
 from mcp_exec_gateway.pools.cache import CachedPool, PoolCache
 

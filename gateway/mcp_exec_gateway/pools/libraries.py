@@ -1,6 +1,6 @@
 """Libraries of a pool's image in words."""
 
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.pools.cache import PoolCache
 from mcp_exec_tools.prompt import describe_libraries
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from mcp_exec_api.code_execution import spec_digest
 from mcp_exec_api.constants import GROUP
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 
 ANNOTATION_CALL: Final = f"{GROUP}/call"
 """Annotation of an execution: digest of the call that it answers, and of the session, if the client has one."""

@@ -9,9 +9,8 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.rollouts.promotion import NoLaterStage, choose_promotion
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
-from mcp_exec_gateway.http.refusals import translate_refusal
+from mcp_exec_gateway.auth.callers import Caller
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, translate_refusal, unavailable
 from mcp_exec_gateway.rollouts.cache import CachedRollout, RolloutCache
 
 _MAX_ATTEMPTS: Final = 8

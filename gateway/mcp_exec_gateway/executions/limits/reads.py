@@ -9,7 +9,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from mcp_exec_common.util.token_bucket import TokenBucket
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.http.problems import too_many
 
 _BYTES_PER_SECOND: Final = 16 * 1024 * 1024

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
 from mcp_exec_gateway.pools.cache import CachedPool, PoolCache
 from mcp_exec_gateway.pools.choice import check_pool, find_pool

@@ -8,10 +8,10 @@ from mcp_types import ContentBlock, ImageContent, ResourceLink
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.files.artifacts import list_artifacts
-from mcp_exec_gateway.http.base_url import find_base_url
 from mcp_exec_gateway.http.json import replace_surrogates
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.http.query_params import find_base_url
 from mcp_exec_gateway.mcp.budget import estimate_tokens
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.text import shorten
