@@ -35,12 +35,10 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.skills.folder import SkillFolder, build_archive, read_archive
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
 from mcp_exec_common.skills.promotion import promote_code
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.executions.limits import check_tools
 from mcp_exec_gateway.executions.service import ExecutionService
-from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field, too_many, unavailable
-from mcp_exec_gateway.http.refusals import translate_refusal
+from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field, too_many, translate_refusal, unavailable
 from mcp_exec_gateway.skills.cache import SkillCache
 from mcp_exec_tools.names import TOOL_PATTERN
 
