@@ -130,7 +130,7 @@ class Manager:
             metrics=metrics,
         )
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
-        records = RecordsClient.create(broker.client) if settings.records and broker is not None else None
+        records = RecordsClient(broker.client) if settings.records and broker is not None else None
         callers = CallerProofs(attestor=Attestor(key=supervisors.key))
         recorder = None
         if records is not None:
