@@ -22,7 +22,6 @@ from mcp_exec_broker.api.records import RecordsApi
 from mcp_exec_broker.api.sandbox import SandboxApp
 from mcp_exec_broker.api.sandbox_files import SandboxFilesApi
 from mcp_exec_broker.api.workspaces import WorkspacesApi
-from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.call import Offload
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher
@@ -36,6 +35,7 @@ from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
 from mcp_exec_broker.memory import BytesInFlight
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.records.database import find_database
 from mcp_exec_broker.records.maintenance import RecordMaintenance
 from mcp_exec_broker.records.store import RecordStore

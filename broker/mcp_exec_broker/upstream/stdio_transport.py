@@ -161,10 +161,12 @@ async def _receive(
                     if line is not None and (exited := _parse_exit(line)) is not None:
                         cause = exited
                         break
+                    if line is not None and not line.strip():
+                        continue
                     if text is not None:
                         await received.send(text)
                         text = None
-                    if line is not None and line.strip():
+                    if line is not None:
                         message = await _parse_message(line, own, receivers)
                         if isinstance(message, Exception):
                             text = message
@@ -174,8 +176,7 @@ async def _receive(
             except AnswerRefused as error:
                 cause = ServerUnavailable(ServerReason.NOT_MCP, f"a line that the server wrote: {error}")
             except ValueError:
-                message = "the server wrote a line that exceeds its size limit"
-                cause = ServerUnavailable(ServerReason.NOT_MCP, message)
+                cause = ServerUnavailable(ServerReason.NOT_MCP, "the server wrote a line that exceeds its size limit")
             except OSError:
                 cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the connection broke")
             on_end(cause)

@@ -13,8 +13,15 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_broker.audit.schema import connect, create_tables, limit_size
-from mcp_exec_broker.audit.store import ROW_WRITERS, Row, RowWriter, truncate_log
+from mcp_exec_broker.records.audit_file import (
+    ROW_WRITERS,
+    Row,
+    RowWriter,
+    connect,
+    create_tables,
+    limit_size,
+    truncate_log,
+)
 
 log = logging.getLogger(__name__)
 
