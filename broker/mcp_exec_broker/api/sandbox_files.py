@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from mcp_exec_api.files.workspace import WorkspaceMode
+from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.api.files_requests import FilesRequest, answer_model, answer_request, refuse
 from mcp_exec_broker.files.artifacts import parse_artifact_head

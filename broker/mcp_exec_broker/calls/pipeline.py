@@ -50,8 +50,7 @@ from mcp_exec_broker.upstream.redaction import redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.values import ArgumentValidator, encode_arguments
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
-from mcp_exec_tools.names import snake_case, split_tool
-from mcp_exec_tools.patterns import matches_any, may_use_server
+from mcp_exec_tools.names import matches_any, may_use_server, snake_case, split_tool
 from mcp_exec_tools.schemas.parameters import read_parameters
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.files.workspace import MAX_NAME_CHARACTERS
+from mcp_exec_api.files import MAX_NAME_CHARACTERS
 from mcp_exec_broker.files.requests import build_invalid
 
 WORKSPACES: Final = "workspaces"
