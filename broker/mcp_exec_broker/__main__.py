@@ -29,7 +29,7 @@ _KEEP_ALIVE_SECONDS: Final = 330
 """Longer than any execution, whose connection stays open between calls."""
 _DRAIN_CHECK_SECONDS: Final = 0.25
 _SEND_SECONDS: Final = 2
-"""Seconds for sending the last answers, after the time in which executions may end."""
+"""Seconds for sending the last answers, after executions had their time to end."""
 
 
 async def run(settings: Settings) -> None:

@@ -31,7 +31,7 @@ CONCURRENCY: Final = 10
 """Concurrent calls of one caller; more wait."""
 _MINUTE: Final = 60.0
 _DENIALS_SECONDS: Final = 600.0
-"""Seconds after which denied calls are counted from zero, so that their causes are recorded again."""
+"""Seconds until denied calls are counted from zero, so that their causes are recorded again."""
 _MAX_CALLER_QUOTAS: Final = 10_000
 """More than the API keys of a Secret."""
 
@@ -45,7 +45,7 @@ class WaitingTime:
 
     clock: Callable[[], float] = monotonic
     _passed: float = 0.0
-    """Seconds until the last time at which no call waited."""
+    """Seconds until the last time without a waiting call."""
     _since: float = 0.0
     """When the first of the calls that wait now began to."""
     _deadlines: dict[object, float] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class WaitingTime:
 
     @contextmanager
     def wait(self, seconds: float) -> Iterator[None]:
-        """Count the time inside the context, of which the caller allows so many seconds."""
+        """Count the time inside the context, which the caller limits to `seconds`."""
         key, begin = object(), self.clock()
         if not self._deadlines:
             self._since = begin
@@ -117,7 +117,7 @@ class ExecutionQuota:
         self.limiter = FifoLimiter()
         """Limits concurrent calls."""
         self.waiting = WaitingTime()
-        """Time in which calls wait for approvals."""
+        """Time that calls wait for approvals."""
         self._budget = budget
         self._total = self._failed = self._bytes_in = self._bytes_out = 0
         self._by_tool: dict[str, int] = {}
@@ -274,7 +274,7 @@ class ExecutionQuotas:
         self._keep(uid, quota)
 
     def get_waiting_seconds(self, uid: str) -> float:
-        """Return the seconds by which waits for approvals prolong the grant of an execution."""
+        """Return the seconds that waits for approvals add to the grant of an execution."""
         quota = self.find(uid)
         return 0.0 if quota is None else quota.waiting.seconds
 

@@ -104,7 +104,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def limit_size(file: sqlite3.Connection, max_bytes: int) -> None:
-    """Refuse statements of this connection by which the file would get larger. A larger file keeps its size."""
+    """Refuse statements of this connection that would make the file larger. A larger file keeps its size."""
     file.execute(f"PRAGMA max_page_count = {max(max_bytes // read_pragma(file, 'page_size'), 1)}")
 
 
@@ -158,7 +158,7 @@ def _flatten(keys: Sequence[str], rows: Sequence[Row]) -> list[Any]:
 
 
 ROW_WRITERS: Final[tuple[RowWriter, ...]] = (insert_calls, end_calls)
-"""Statements for many rows, in the order in which a batch must run them: the end of a call follows its beginning."""
+"""Statements for many rows, in the order of a batch: the end of a call follows its beginning."""
 
 
 def select_unfinished(file: sqlite3.Connection) -> list[str]:

@@ -39,7 +39,7 @@ def _flag(name: str, *, required: bool = False) -> Column[bool]:
 
 
 def _attribution(*, caller_is_key: bool = False) -> list[Column[str]]:
-    """Return the columns that say for whom something was done, and in which arm."""
+    """Return the columns that name the caller, the user and the arm."""
     return [
         *([] if caller_is_key else [_text("caller", 253)]),
         _text("user", 253),
@@ -52,7 +52,7 @@ def _attribution(*, caller_is_key: bool = False) -> list[Column[str]]:
 
 
 def _stored_at() -> Column[int]:
-    """Return the column by which exports continue and rows expire: a sender cannot choose it."""
+    """Return the column that exports continue from and rows expire by: a sender cannot choose it."""
     return _number("stored_at", required=True)
 
 
