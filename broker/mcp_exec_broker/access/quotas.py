@@ -110,8 +110,6 @@ class ExecutionQuota:
         self.grant = grant
         """None for an execution that has made no call since this process started, or has ended."""
         self.is_closed = False
-        self.active_calls = 0
-        """Calls that began and have not ended."""
         self.denied_calls = 0
         """Calls that were denied before their audit record was written."""
         self.limiter = FifoLimiter()
@@ -144,7 +142,6 @@ class ExecutionQuota:
         name = tool if tool in self._by_tool or self._has_room_for(tool) else _OTHER
         self._by_tool[name] = self._by_tool.get(name, 0) + 1
         self._total += 1
-        self.active_calls += 1
         if self.is_closed:
             raise _build_ended_error()
         max_calls = 0 if self.grant is None else self.grant.tool_calls
@@ -180,7 +177,6 @@ class ExecutionQuota:
 
     def end_call(self, *, failed: bool, result_bytes: int) -> None:
         """Count the end of a call, and the bytes sent to the sandbox."""
-        self.active_calls -= 1
         self._failed += failed
         self._bytes_in += result_bytes
 
@@ -291,10 +287,6 @@ class ExecutionQuotas:
         quota.restore(usage)
         self._keep(usage.uid, quota)
 
-    def count_active_calls(self) -> int:
-        """Return the number of calls in progress of all executions."""
-        return sum(quota.active_calls for quota in list(self._referenced.values()))
-
     def _keep(self, uid: str, quota: ExecutionQuota) -> None:
         self._kept[uid] = self._referenced[uid] = quota
 
@@ -306,8 +298,6 @@ class CallerQuota:
 
     def __init__(self, calls_per_minute: int, *, clock: Callable[[], float]) -> None:
         self.calls_per_minute = calls_per_minute
-        self.active_calls = 0
-        """Calls that began and have not ended."""
         self.denied_calls = 0
         """Calls that were denied before their audit record was written, in these ten minutes."""
         self._clock = clock
@@ -321,7 +311,6 @@ class CallerQuota:
         Raises ToolCallError (RateLimited).
         """
         now = self._clock()
-        self.active_calls += 1
         if now >= self._denials_end:
             self.denied_calls, self._denials_end = 0, now + _DENIALS_SECONDS
         if not self._bucket.available(now):
@@ -334,8 +323,7 @@ class CallerQuota:
         self._bucket.spend(1, now)
 
     def end_call(self, *, failed: bool, result_bytes: int) -> None:
-        """Count the end of a call."""
-        self.active_calls -= 1
+        """Do nothing: a caller's quota counts beginnings."""
 
     @asynccontextmanager
     async def acquire_slot(self) -> AsyncIterator[None]:
