@@ -14,7 +14,7 @@ from typing import Any
 from mcp_exec_sandbox.protocol import SAVED_CODE_BYTES, SAVED_SKILLS, SKILL_EVENT, SKILLS_FOLDER
 from mcp_exec_sandbox.tools.arguments import find_similar
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.names import is_within
 from mcp_exec_tools.search.index import Index
 
 Emit = Callable[[dict[str, Any]], None]

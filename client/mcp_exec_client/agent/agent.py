@@ -36,7 +36,7 @@ from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.options import ExecutionOptions, RunOptions
 from mcp_exec_client.suggestions import suggesting
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 _MAX_QUEUED: Final = 64
 

@@ -14,7 +14,7 @@ from mcp_exec_client.agent.providers.model import Block
 from mcp_exec_client.agent.toolsets.code_mode import CODE_TOOL_NAMES, CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import SYSTEM_PROMPT, DirectMode, count_rows
 from mcp_exec_client.agent.toolsets.results import ToolOutcome
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 log = logging.getLogger(__name__)
 VARIABLE: Final = "MCP_EXEC_FORCE_DIRECT"

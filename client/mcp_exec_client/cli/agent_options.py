@@ -224,7 +224,7 @@ def _pair_of_amounts(text: str) -> tuple[Decimal, Decimal]:
 async def check_allowed_tools(client: "AsyncClient", options: argparse.Namespace) -> None:
     """Say how to allow tools if there are none. Raises CommandError for a scripted model, which needs one."""
     from mcp_exec_client.errors import McpExecError
-    from mcp_exec_tools.patterns import matches_any
+    from mcp_exec_tools.names import matches_any
 
     try:
         found = await client.search_tools("", detail_level="name_only", limit=_MAX_TOOLS)

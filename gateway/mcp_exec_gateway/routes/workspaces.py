@@ -27,7 +27,7 @@ from mcp_exec_gateway.http.query_params import (
 )
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import files as openapi
-from mcp_exec_gateway.sessions.service import find_owner
+from mcp_exec_gateway.sessions import find_owner
 
 router = APIRouter(prefix="/v1/workspaces", tags=["workspaces"])
 

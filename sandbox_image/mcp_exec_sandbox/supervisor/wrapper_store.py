@@ -21,8 +21,7 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body, parse_object
-from mcp_exec_tools.names import identifier
-from mcp_exec_tools.patterns import may_use_server
+from mcp_exec_tools.names import identifier, may_use_server
 
 MAX_FILES = 20_000
 _CATALOG = "catalog.json"

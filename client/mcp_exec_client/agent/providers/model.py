@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, Self
 
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 MAX_ANSWER_CHARACTERS: Final = 4_000_000
 """Most characters of one answer, more than any model writes."""

@@ -28,7 +28,7 @@ from mcp_exec_client.events import ApprovalEvent
 from mcp_exec_client.options import RunOptions
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.names import matches_any
 from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
 from mcp_exec_tools.source.lines import join_python_blocks

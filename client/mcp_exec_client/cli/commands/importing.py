@@ -187,7 +187,7 @@ def _import_definitions(options: argparse.Namespace, data: object) -> Object:
 
     from mcp_exec_client.cli.importing.definitions import read_definitions
     from mcp_exec_client.cli.importing.manifest import allow_networks, allow_url, build_forwarding_server
-    from mcp_exec_tools.tokens import estimate_tokens
+    from mcp_exec_tools.text import estimate_tokens
 
     found = read_definitions(data, path=options.from_file)
     url = _check_url(options.url)
