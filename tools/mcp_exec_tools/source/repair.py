@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mcp_exec_tools.source.installers import INSTALL_SENTENCE
 from mcp_exec_tools.source.lines import (
-    INSTALL_SENTENCE,
     Block,
     ExplainInstall,
     LineProblem,
