@@ -292,7 +292,7 @@ class AsyncClient:
     async def _request_waiting(
         self, method: str, path: str, *, wait_seconds: float, query: Mapping[str, str] | None = None, **request: Any
     ) -> Any:
-        """Send a request with a wait, of which the gateway may accept less than the client assumes."""
+        """Send a request with a wait. The gateway may accept less than the client assumes."""
         while True:
             wait = min(wait_seconds, self._max_wait)
             params = self.channel.query(**(query or {}), wait=f"{wait:.3f}")

@@ -36,7 +36,7 @@ _MAX_DETAIL: Final = 2000
 _CONNECT_SECONDS: Final = 10.0
 _MAX_RETRY_AFTER: Final = 3600.0
 RETRIED_STATUSES: Final = (429, 502, 503, 504)
-"""Statuses after which the same request may succeed."""
+"""Statuses that a repeated request may not get again."""
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures before the first byte of the request left."""
 _NOT_RETRIED: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
@@ -58,7 +58,7 @@ class RetryPolicy:
     """Source of jitter, between 0 and 1."""
 
     def find_delay(self, failures: int, *, waited: float, retry_after: float | None = None) -> float | None:
-        """Return the delay after so many failures in a row, of which `waited` seconds were delays.
+        """Return the delay after so many failures in a row and `waited` seconds of delays.
 
         Returns None if the request is not to be sent again. A `retry_after` is a minimum.
         """

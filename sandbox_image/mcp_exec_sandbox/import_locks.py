@@ -77,7 +77,7 @@ class Precompiled:
 
     def _install(self, run: Any, compile_pattern: Any) -> None:
         self._compiler["compile"] = compile_pattern
-        # It hides the builtin function from this module alone.
+        # It hides the builtin function only from this module.
         vars(importlib.import_module("dataclasses"))["exec"] = run
 
     def _run(self, text: str, scope: dict[str, Any], names: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How executions, approvals and tools are shown in tables."""
+"""Tables of executions, approvals, tools and other objects."""
 
 from typing import Any, Final
 

@@ -145,7 +145,7 @@ class StdioBridge:
         task.add_done_callback(self._others.discard)
 
     async def _serve(self, message: ClientMessage) -> None:
-        """Send a request and write the messages of its response, the last of which is the result or an error."""
+        """Send a request and write the messages of its response. The last one is the result or an error."""
         if message.runs_code:
             message = message.with_idempotency_key(uuid.uuid4().hex)
         try:

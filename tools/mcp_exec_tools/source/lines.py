@@ -29,7 +29,7 @@ _MIN_MARKS: Final = 3
 
 @dataclass(frozen=True, kw_only=True)
 class ScannedSource:
-    """What one pass over a source found."""
+    """Result of one pass over a source."""
 
     starts: tuple[LineStart, ...]
     """Where each line begins."""
