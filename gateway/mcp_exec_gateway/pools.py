@@ -15,7 +15,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.supervisor.protocol import SandboxLibraries
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many
 from mcp_exec_tools.prompt import describe_libraries
 

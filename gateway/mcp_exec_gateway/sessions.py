@@ -25,10 +25,8 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import check_user, may_see
-from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many, unavailable
-from mcp_exec_gateway.http.refusals import translate_refusal
+from mcp_exec_gateway.auth.callers import Caller, check_user, may_see
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many, translate_refusal, unavailable
 from mcp_exec_gateway.pools import PoolCache, check_pool, find_pool
 
 _EXPECTATION_SECONDS: Final = 30.0

@@ -36,10 +36,10 @@ from mcp_exec_common.supervisor.protocol import (
     ToolResultEvent,
 )
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
 from mcp_exec_gateway.executions.service import may_see_execution
-from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_tools.stored_json import write_long_integers
 

@@ -18,7 +18,7 @@ from mcp_exec_api.constants import GROUP
 from mcp_exec_api.execution_state import is_finished, read_created_at
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 
 ANNOTATION_CALL: Final = f"{GROUP}/call"
 """Annotation of an execution: digest of the call that it answers, and of the session, if the client has one."""

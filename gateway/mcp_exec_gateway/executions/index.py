@@ -21,12 +21,12 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.calls import CallCache
 from mcp_exec_gateway.executions.limits import StoredExecutions
 from mcp_exec_gateway.executions.lists import ExecutionEntry, ExecutionLists, read_row
 from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY
-from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
+from mcp_exec_gateway.http.limits import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
 
 _MAX_KEYS: Final = 50_000

@@ -16,8 +16,7 @@ from mcp_exec_api.meta import FieldError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.token_bucket import TokenBucket
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many
 from mcp_exec_gateway.pools import CachedPool, PoolCache, check_pool, find_pool
 from mcp_exec_tools.names import intersect, is_within

@@ -17,8 +17,7 @@ from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
-from mcp_exec_gateway.auth.authenticator import Caller, format_caller_label
-from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.auth.callers import Caller, format_caller_label, may_see
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.http.query_params import ListQuery
 

@@ -18,8 +18,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.auth.callers import Caller, may_see
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, Predicate, ShuttingDown
 from mcp_exec_gateway.executions.limits import ReadLimiter, fit_spec
 from mcp_exec_gateway.executions.lists import ExecutionFilter, decode_position, encode_position
@@ -28,11 +27,10 @@ from mcp_exec_gateway.executions.submission import Submission, Submitter, check_
 from mcp_exec_gateway.executions.views import build_summary
 from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.access_log import get_trace
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import RequestSlots, Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found, unavailable
 from mcp_exec_gateway.http.query_params import CreateQuery, ListQuery
 from mcp_exec_gateway.http.request_body import ClientDisconnected, wait_for_disconnect
-from mcp_exec_gateway.http.slots import RequestSlots
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools import PoolCache
 from mcp_exec_gateway.sessions import SessionService, find_owner

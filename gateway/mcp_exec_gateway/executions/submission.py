@@ -26,7 +26,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.limits import measure_spec
 from mcp_exec_gateway.executions.naming import (
@@ -37,8 +37,7 @@ from mcp_exec_gateway.executions.naming import (
     derive_name,
     digest_idempotency_key,
 )
-from mcp_exec_gateway.http.problems import HttpProblem, too_many, unavailable
-from mcp_exec_gateway.http.refusals import translate_refusal
+from mcp_exec_gateway.http.problems import HttpProblem, too_many, translate_refusal, unavailable
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools import PoolCache
 

@@ -8,7 +8,7 @@ from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.wire.stats import ActiveExecutions, GatewayLimits, NamespaceStats, OwnSessions, ServerStats
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
 from mcp_exec_gateway.executions.lists import ExecutionEntry
 from mcp_exec_gateway.http.query_params import Include

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from mcp_exec_api.meta import FieldError, ToolPattern, field_errors
-from mcp_exec_gateway.auth.authenticator import Caller, Verb
+from mcp_exec_gateway.auth.callers import Caller, Verb
 from mcp_exec_gateway.dependencies import Dependencies
 from mcp_exec_gateway.executions.abandoned_runs import Departure
 from mcp_exec_gateway.executions.limits import narrow_tools
 from mcp_exec_gateway.http.access_log import get_trace
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field
 from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS, TokenBudget
 from mcp_exec_gateway.mcp.transport.messages import Session

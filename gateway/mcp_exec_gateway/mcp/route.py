@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_gateway.auth.caller import BEARER
+from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import Dependencies, Injected
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import read_body
 from mcp_exec_gateway.mcp import serving

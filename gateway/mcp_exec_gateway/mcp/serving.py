@@ -7,7 +7,7 @@ from typing import Any
 
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.cancellation import cancel_request
 from mcp_exec_gateway.mcp.forms import decide

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from mcp_exec_api.skill import ReviewDecision
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
-from mcp_exec_gateway.auth.caller import BEARER
+from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem

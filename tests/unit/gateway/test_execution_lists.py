@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.kube.pages import TableRow
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.lists import (
     ExecutionEntry,
     ExecutionFilter,

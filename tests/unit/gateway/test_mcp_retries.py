@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.calls import (
     ANNOTATION_CALL,
     ANNOTATION_UNDELIVERED,

@@ -13,10 +13,10 @@ from mcp_exec_api.code_findings import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.files.artifacts import list_artifacts
-from mcp_exec_gateway.http.base_url import find_base_url
 from mcp_exec_gateway.http.json import replace_surrogates
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.http.query_params import find_base_url
 from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, TokenBudget, estimate_json, estimate_tokens
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.text import shorten, shorten_json

@@ -15,7 +15,7 @@ from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.events.follower import EventFollower, StreamPosition
 from mcp_exec_gateway.executions.abandoned_runs import Departure
 from mcp_exec_gateway.executions.calls import ANNOTATION_CALL

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from mcp_exec_gateway.http.json import json_response, to_json
-from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.http.request_body import wait_for_disconnect
 from mcp_exec_gateway.mcp.sdk import (

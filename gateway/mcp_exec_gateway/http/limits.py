@@ -1,4 +1,4 @@
-"""Memory of requests and responses in flight, bounded for the whole process."""
+"""Limits of what a replica holds at once: memory of requests and responses in flight, and requests that stay open."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_gateway.http.problems import unavailable
+from mcp_exec_gateway.http.problems import too_many, unavailable
 
 IN_FLIGHT_BYTES: Final = 128 * 1024 * 1024
 """A quarter of the memory limit of a gateway's container."""
@@ -74,3 +74,38 @@ class MemoryBudget:
             f"requests in flight use {self.used} of {self.limit} bytes of this replica's memory, and those of "
             f"namespace {namespace} {self._by_namespace[namespace]} of {self.namespace_limit}"
         )
+
+
+@dataclass(kw_only=True)
+class RequestSlots:
+    """Counter that limits the open requests of one kind, in total and for each holder."""
+
+    kind: str
+    """What is counted, in the plural: `event streams`."""
+    max_total: int
+    max_each: int
+    """Maximum of one holder, unless it has a limit of its own."""
+    retry_seconds: int = 5
+    """Seconds after which a refused client should try again."""
+    open: int = field(default=0, init=False)
+    _by_holder: Counter[str] = field(default_factory=Counter, init=False)
+
+    @contextmanager
+    def hold(self, holder: str, *, limit: int | None = None) -> Iterator[None]:
+        """Hold a slot. Raises HttpProblem if the holder, by its own limit if it has one, or the replica has no more."""
+        allowed = self.max_each if limit is None else limit
+        if self._by_holder[holder] >= allowed:
+            detail = f"{holder} has {self._by_holder[holder]} open {self.kind}, and {allowed} are allowed"
+            raise too_many(detail, retry_after=self.retry_seconds)
+        if self.open >= self.max_total:
+            detail = f"{self.open} {self.kind} are open, which is the limit of this replica"
+            raise too_many(detail, retry_after=self.retry_seconds)
+        self.open += 1
+        self._by_holder[holder] += 1
+        try:
+            yield
+        finally:
+            self.open -= 1
+            self._by_holder[holder] -= 1
+            if not self._by_holder[holder]:
+                del self._by_holder[holder]
