@@ -19,6 +19,7 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.skills.authoring import DraftWriter, ShippedSkills
 from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
@@ -239,7 +240,7 @@ class SkillComponent:
                     kube=self.kube,
                     path=custom_resource_path(SKILLS, namespace=namespace),
                     on_change=self.controller.observe,
-                    transform=_strip_skill,
+                    transform=strip,
                     synced=self.index.synced[namespace],
                 )
                 await stack.enter_async_context(reflector.run_in_background())
@@ -250,8 +251,3 @@ class SkillComponent:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_FLUSH_SECONDS):
                         await self.controller.flush()
-
-
-def _strip_skill(skill: Object) -> Object:
-    """Return what a deletion missed by the watch has to name."""
-    return {"metadata": {name: skill["metadata"].get(name, "") for name in ("namespace", "name", "uid")}}
