@@ -1,4 +1,4 @@
-"""Processor seconds of a sandbox's container alone: start, end and reuse, by runsc or runc, without Kubernetes.
+"""Processor seconds of only a sandbox's container: start, end and reuse, by runsc or runc, without Kubernetes.
 
 It counts a control group of its own, so that other work on the machine hardly changes the figures. It needs root and
 version 1 of cpuacct. A root file system is a folder, or is unpacked from an image's archive of docker or buildah.

@@ -51,7 +51,7 @@ def read_use(uid: str) -> PodUse:
 
 
 async def measure_at_rest(pods: list[Object], seconds: float) -> dict[str, Any]:
-    """Return medians over the pods for one interval in which they are idle."""
+    """Return medians over the pods for one interval without work."""
     uids = [pod["metadata"]["uid"] for pod in pods]
     before = {uid: read_use(uid) for uid in uids}
     await asyncio.sleep(seconds)

@@ -1,7 +1,7 @@
 """Resources of the idle operator for growing numbers of pods and finished executions.
 
 For each number of pods the pool is filled. For each number of finished executions their objects are created while the
-operator is stopped, and the operator is restarted. Each figure covers one minute in which nothing happens except the
+operator is stopped, and the operator is restarted. Each figure covers one minute when nothing happens except the
 operator's own resyncs, every 20 seconds.
 
     KUBECONFIG=... python bench/footprint.py --pods 0 1000 5000 --finished 0 1000 5000 10000 --json footprint.json

@@ -212,7 +212,7 @@ def client() -> aiohttp.ClientSession:
 
 @asynccontextmanager
 async def connect_release() -> AsyncIterator[BenchCluster]:
-    """Connect to the release of KUBECONFIG. The gateway's URL is its Service's address, which nodes alone reach."""
+    """Connect to the release of KUBECONFIG. The gateway's URL is its Service's address, which only nodes reach."""
     async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube, client() as session:
         service = await kube.get(resource_path("services", namespace=SYSTEM, name=f"{RELEASE}-gateway"))
         secret = await kube.get(resource_path("secrets", namespace=SYSTEM, name=f"{RELEASE}-initial-api-key"))

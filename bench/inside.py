@@ -27,7 +27,7 @@ _START_SECONDS: Final = 120
 _RBAC: Final = "rbac.authorization.k8s.io"
 _FOLDER: Final = "/bench"
 _ISOLATION: Final = ("MCP_EXEC_FORBIDDEN_ADDRESSES", "MCP_EXEC_ANSWERING_ADDRESS")
-"""Variables by which a sandbox checks that a NetworkPolicy covers it. The peer has none."""
+"""Variables for a sandbox's check that a NetworkPolicy covers it. The peer has none."""
 _TOKEN: Final = "MCP_EXEC_TOKEN_SHA256"
 _POD_FIELDS: Final = (
     "dnsConfig", "dnsPolicy", "enableServiceLinks", "imagePullSecrets", "nodeSelector", "runtimeClassName",

@@ -42,7 +42,7 @@ class Benchmark:
     smallest: tuple[str, ...] = ()
     """Arguments of the smoke test."""
     limit: float = 300.0
-    """Seconds after which the program is ended."""
+    """Seconds until the program is ended."""
     in_all: bool = True
     """Whether a run of all benchmarks includes it."""
     environment: Mapping[str, str] = field(default_factory=dict)

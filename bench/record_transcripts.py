@@ -30,7 +30,7 @@ from mcp import Client, StdioServerParameters
 from transcript_tasks import CODE, TASKS, BenchTask
 from transcripts import ARMS, FOLDER, ROOT, load_catalogs
 
-from mcp_exec_broker.calls.result import ContentBlocks, PythonValue, parse_value
+from mcp_exec_broker.calls.response import ContentBlocks, PythonValue, parse_value
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search.index import Index
 
@@ -281,7 +281,7 @@ async def record(npm: Path, *, out: Path, only: str = "") -> None:
 def main() -> None:
     """Record all transcripts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--npm", type=Path, default=Path(), help="folder in which the servers of npm are installed")
+    parser.add_argument("--npm", type=Path, default=Path(), help="folder of the servers installed from npm")
     parser.add_argument("--task", choices=[task.name for task in TASKS], default="", help="record only this task")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the transcripts (default: bench/data)")
     options = parser.parse_args()

@@ -5,7 +5,7 @@ pod is warm it waits for the next one. The simulation runs the operator's own po
 its own clock. Three policies are compared at equal cost, in pod-seconds of starting and warm pods:
 
 demand   the pool with `warm.max` and default options (or those given)
-fixed    `warm.min` alone, the size that costs the same, in between two sizes as a weighted mean of both
+fixed    only `warm.min`, the size that costs the same, in between two sizes as a weighted mean of both
 hpa      a HorizontalPodAutoscaler on the pool's scale subresource: the share of pods that are busy against a target,
          every 15 s, up by at most 4 pods or 100%, down to the highest of 300 s, with the target that costs the same
 
@@ -91,7 +91,7 @@ class ScalingSimulation:
         heapq.heappush(self.events, (moment, self.made, do))
 
     def run(self, times: list[float], *, seconds: float) -> Outcome:
-        """Run the whole trace. The time in which pools fill is not counted."""
+        """Run the whole trace. The time while pools fill is not counted."""
         for moment in times:
             self.at(moment, self._arrive)
         if self.hpa is not None:

@@ -228,7 +228,7 @@ def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--samples", type=int, default=2000)
-    options.add_argument("--memory", choices=KINDS, help="measure the memory of one kind of connection alone")
+    options.add_argument("--memory", choices=KINDS, help="measure only the memory of one kind of connection")
     options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     given = options.parse_args()
     if given.memory:

@@ -51,7 +51,7 @@ class ArmCost:
 def cost_of(
     count: Count, *, system: str, definitions: Sequence[Mapping[str, Any]], messages: Sequence[Mapping[str, Any]]
 ) -> ArmCost:
-    """Return the cost of a conversation in which each request repeats prompt, definitions and all earlier messages."""
+    """Return the cost of a conversation whose requests repeat prompt, definitions and all earlier messages."""
     defined = count(dump(definitions)) if definitions else 0
     prefix = count(system) + defined
     known = prefix

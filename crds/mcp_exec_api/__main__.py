@@ -23,7 +23,7 @@ ANNOTATION_DIGEST: Final = f"{GROUP}/digest"
 
 
 def spec_digest(crd: dict[str, Any]) -> str:
-    """Return the digest by which the chart detects that a stored definition needs an upgrade."""
+    """Return the digest that shows the chart whether a stored definition needs an upgrade."""
     return "sha256:" + hashlib.sha256(json.dumps(crd["spec"], sort_keys=True).encode()).hexdigest()
 
 

@@ -70,7 +70,7 @@ class Approval(Model):
     requested_at: MicroTime
     """Time of the call."""
     expires_at: MicroTime
-    """Time at which the call is denied if nobody has decided."""
+    """Time when the call is denied if nobody has decided."""
     decided_by: str | None = None
     """Caller who decided. `claimed:` precedes a name that the gateway did not write."""
 

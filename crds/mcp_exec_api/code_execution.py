@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInf
 from pydantic_core import PydanticCustomError, PydanticUndefined, to_jsonable_python
 
 from mcp_exec_api.approvals import Approval, ApprovalDecision
-from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
+from mcp_exec_api.code_findings import MAX_FINDINGS, MAX_NOTES, Finding, Note
 from mcp_exec_api.constants import (
     DEFAULT_APPROVAL_SECONDS,
     MAX_APPROVAL_SECONDS,
@@ -19,12 +19,10 @@ from mcp_exec_api.constants import (
     MAX_TIMEOUT_SECONDS,
     MAX_TOOL_CALLS,
 )
-from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
-from mcp_exec_api.files.workspace import WorkspaceRef, WorkspaceStatus
+from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, ToolPattern, check_one_line
-from mcp_exec_api.notes import MAX_NOTES, Note
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.skills.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
+from mcp_exec_api.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""
@@ -96,7 +94,7 @@ class Limits(Model):
 
 
 def _add_rules(schema: dict[str, JsonValue]) -> None:
-    """Add what the fields alone cannot express. `IMMUTABLE` depends on the model, so it is built with its schema."""
+    """Add what fields cannot express. `IMMUTABLE` depends on the model, so it is built with its schema."""
     schema["oneOf"] = [{"required": ["code"]}, {"required": ["skillRef"]}]  # Kubernetes before 1.25 has no CEL
     schema["x-kubernetes-validations"] = [
         # CEL cannot compare objects without a schema, so only the operator detects a change of `context`
@@ -132,7 +130,7 @@ class CodeExecutionSpec(Model):
     pool_ref: PoolRef = PoolRef()
     """Pool whose pod runs the code; by default the pool named `default`."""
     timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = 30
-    """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool. The time in which a call waits
+    """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool. The time while a call waits
     for an approval does not count."""
     approval_timeout_seconds: Annotated[int, Field(ge=0, le=MAX_APPROVAL_SECONDS)] = DEFAULT_APPROVAL_SECONDS
     """Seconds that calls may wait for approvals, all of them together; 10 minutes by default. With 0, calls that need
@@ -147,8 +145,8 @@ class CodeExecutionSpec(Model):
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """User on whose behalf the code runs. ToolServers with credentials per user are called with this user's."""
     session: SessionName | None = None
-    """Session in which the code runs: variables, imports and files of the owner's earlier executions in it are still
-    there. A session that does not exist is created. By default the code runs alone."""
+    """Session that the code runs in: variables, imports and files of the owner's earlier executions in it are still
+    there. A session that does not exist is created. By default the code runs without one."""
     workspace: WorkspaceRef | None = None
     """Workspace whose files the code has in its working folder. By default the folder is empty and its files are lost
     with the pod."""
@@ -162,7 +160,7 @@ class CodeExecutionSpec(Model):
     approvals: Annotated[list[ApprovalDecision], Field(max_length=256)] = []
     """Decisions on tool calls that wait for an approval. The first decision on each call counts."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 3600
-    """Seconds after its end at which the execution is deleted; the default is 1 hour. The operator deletes it after
+    """Seconds from its end to its deletion; the default is 1 hour. The operator deletes it after
     7 days at the latest, or after the chart's `operator.maxTtlSeconds`."""
     cancel_requested: bool = False
     """Set to true to cancel the execution. It cannot be set back to false."""
@@ -262,9 +260,9 @@ class Durations(Model):
     dispatch: float | None = None
     """From binding until the sandbox started the code."""
     run: float | None = None
-    """Run of the code, measured in the sandbox, without the time in which a call waited for an approval."""
+    """Run of the code, measured in the sandbox, without the time that a call waited for an approval."""
     approval: float | None = None
-    """Time in which a call waited for an approval. Not set if none did."""
+    """Time that calls waited for an approval. Not set if none did."""
     collect: float | None = None
     """From the end of the code until the operator had its complete output."""
     total: float | None = None
@@ -293,7 +291,7 @@ class Usage(Model):
     peak_memory_bytes: Annotated[int | None, Field(ge=0)] = None
     """Highest memory use that the sandbox measured. Short peaks may be missing. Not set if the run had no end."""
     sandbox_seconds: Annotated[float | None, Field(ge=0)] = None
-    """Seconds for which the execution had its sandbox, from the binding to its end."""
+    """Seconds that the execution had its sandbox, from the binding to its end."""
     code_bytes: Annotated[int | None, Field(ge=0)] = None
     """Bytes of the code in UTF-8."""
     tokens: TokenUsage | None = None
@@ -388,14 +386,14 @@ class CodeExecutionStatus(Model):
     node_name: str | None = None
     """Name of the pod's node."""
     created_at: MicroTime | None = None
-    """Creation time with microseconds, which `metadata.creationTimestamp` lacks: from the gateway, or the time at which
+    """Creation time with microseconds, which `metadata.creationTimestamp` lacks: from the gateway, or the time when
     the operator first saw the execution."""
     bound_at: MicroTime | None = None
-    """Time at which the execution was bound to its pod."""
+    """Time when the execution was bound to its pod."""
     started_at: MicroTime | None = None
-    """Time at which the code started."""
+    """Time when the code started."""
     finished_at: MicroTime | None = None
-    """Time at which the execution ended."""
+    """Time when the execution ended."""
     duration: str | None = None
     """Total duration for people, for example `12ms` or `30.0s`."""
     durations: Durations | None = None

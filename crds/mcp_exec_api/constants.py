@@ -27,7 +27,7 @@ LABEL_CONVERSATION: Final = f"{GROUP}/conversation"
 LABEL_USE_CASE: Final = f"{GROUP}/use-case"
 """Label of an execution: filtering, workflow, polling or other."""
 LABEL_MCP_REQUEST: Final = f"{GROUP}/mcp-request"
-"""Digest of the MCP session and request that created an execution, by which a later request cancels it."""
+"""Digest of the MCP session and request that created an execution. A later request cancels it by this digest."""
 LABEL_OWNER: Final = f"{GROUP}/owner"
 """Label of a sandbox pod: digest of the only owner whose executions it serves. It is written before the first."""
 LABEL_SESSION: Final = f"{GROUP}/session"
@@ -50,7 +50,7 @@ BROKER_PORT: Final = 8082
 BROKER_CONTROL_PORT: Final = 8084
 """Health, metrics and the control interface for operator and gateway; sandboxes cannot reach it."""
 BRIDGE_PORT: Final = 8083
-"""Port on which a stdio server's pod accepts connections from the broker."""
+"""Port of a stdio server's pod for the broker's connections."""
 
 MAX_CODE_BYTES: Final = 256 * 1024
 MAX_CONTEXT_BYTES: Final = 256 * 1024

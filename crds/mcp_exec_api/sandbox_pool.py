@@ -90,7 +90,7 @@ class Scaling(Model):
     headroom: Annotated[int, Field(ge=0, le=1000)] = 2
     """Extra warm pods kept above predicted demand. Ignored while the pool is idle."""
     stable_seconds: Annotated[int, Field(ge=0, le=86400)] = 180
-    """Seconds for which a smaller number of pods must be sufficient before the pool shrinks."""
+    """Seconds that a smaller number of pods must be sufficient before the pool shrinks."""
     fast_window_seconds: Annotated[int, Field(ge=1, le=600)] = 10
     """Seconds of the window that detects bursts. The higher arrival rate of both windows counts."""
     slow_window_seconds: Annotated[int, Field(ge=1, le=86400)] = 60
@@ -128,9 +128,9 @@ class Reuse(Model):
     max_uses: Annotated[int, Field(ge=1, le=1000)] = 100
     """Maximum number of executions that a pod serves before it is replaced."""
     max_age_seconds: Annotated[int, Field(ge=10, le=7 * 24 * 3600)] = 3600
-    """Seconds from its first execution after which a pod serves no further one; the default is 1 hour."""
+    """Seconds that a pod serves executions, counted from the first; the default is 1 hour."""
     idle_seconds: Annotated[int, Field(ge=1, le=24 * 3600)] = 300
-    """Seconds for which an idle pod is kept for its owner; the default is 5 minutes. It is deleted earlier if others
+    """Seconds that an idle pod is kept for its owner; the default is 5 minutes. It is deleted earlier if others
     need its place."""
 
 
@@ -164,7 +164,7 @@ class Toleration(Model):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """Effect of the taint. If not set, every effect matches."""
     toleration_seconds: int | None = None
-    """Seconds for which a NoExecute taint is tolerated. If not set, there is no limit."""
+    """Seconds that a NoExecute taint is tolerated. If not set, there is no limit."""
 
 
 class ImagePullSecret(Model):
@@ -251,7 +251,7 @@ class SandboxPoolSpec(Model):
     max_queued: Annotated[int, Field(ge=1, le=10000)] = DEFAULT_MAX_QUEUED
     """Maximum number of executions that wait for a pod. The next one fails at once with the reason QueueFull."""
     max_idle_age_seconds: Annotated[int | None, Field(ge=60, le=366 * 24 * 3600)] = None
-    """Age in seconds at which an idle pod is replaced. Replacements are spread over the last fifth of this time. If not
+    """Age in seconds when an idle pod is replaced. Replacements are spread over the last fifth of this time. If not
     set, age is no reason."""
 
     @field_validator("workspace_size")

@@ -13,7 +13,7 @@ from mcp_exec_api.constants import (
     MAX_SESSION_QUEUED,
 )
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, check_one_line
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 
 _IMMUTABLE: Final = ("name", "poolRef", "user")
 
@@ -46,15 +46,15 @@ class SandboxSessionSpec(Model):
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _build_rules()})
 
     name: SessionName | None = None
-    """Name by which executions of the owner use the session; by default the name of the object."""
+    """Name that executions of the owner use for the session; by default the name of the object."""
     pool_ref: PoolRef = PoolRef()
     """Pool whose pod the session keeps; by default the pool named `default`. Executions must name the same pool."""
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """User on whose behalf the session's code runs. Only executions with the same `user` can use the session."""
     idle_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_SESSION_AGE_SECONDS)] = DEFAULT_SESSION_IDLE_SECONDS
-    """Seconds without an execution after which the session ends; the default is 15 minutes."""
+    """Seconds without an execution until the session ends; the default is 15 minutes."""
     max_age_seconds: Annotated[int, Field(ge=1, le=MAX_SESSION_AGE_SECONDS)] = DEFAULT_SESSION_AGE_SECONDS
-    """Seconds after which the session ends, counted from the moment it got its pod; the default is 8 hours. A run is
+    """Seconds until the session ends, counted from the moment it got its pod; the default is 8 hours. A run is
     not interrupted."""
     max_queued: Annotated[int, Field(ge=0, le=MAX_SESSION_QUEUED)] = DEFAULT_SESSION_QUEUED
     """Executions that may wait while another one runs in the session. Further ones fail with `SessionBusy`."""
@@ -93,7 +93,7 @@ class SandboxSessionStatus(Model):
     node_name: str | None = None
     """Name of the pod's node."""
     started_at: MicroTime | None = None
-    """Time at which the session got its pod."""
+    """Time when the session got its pod."""
     executions: Annotated[int | None, Field(ge=0)] = None
     """Executions that ran in the present pod."""
     queued: Annotated[int | None, Field(ge=0)] = None
@@ -103,11 +103,11 @@ class SandboxSessionStatus(Model):
     memory: str | None = None
     """The same for people, for example `48Mi`."""
     last_used_at: MicroTime | None = None
-    """Time at which the last execution ended."""
+    """Time when the last execution ended."""
     expires_at: MicroTime | None = None
-    """Time at which the session ends if no execution uses it."""
+    """Time when the session ends if no execution uses it."""
     ended_at: MicroTime | None = None
-    """Time at which the session was lost or ended."""
+    """Time when the session was lost or ended."""
     resets: Annotated[int | None, Field(ge=0)] = None
     """Value of `spec.resets` that was handled last."""
     lost_reported_to: str | None = None

@@ -131,7 +131,7 @@ class PolicyRule(Model):
     """Action on calls of some tools."""
 
     tools: Annotated[list[ToolName], Field(min_length=1, max_length=256)]
-    """Tools to which the rule applies, for example `delete_*`."""
+    """Tools of the rule, for example `delete_*`."""
     action: Action
     """Allow: the call is made. Deny: the call fails. Approve: the call waits for an approval."""
 
@@ -147,7 +147,7 @@ class Policy(Model):
     default: Action = Action.ALLOW
     """Action for all other tools without a rule: Allow, Deny or Approve."""
     approval_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_APPROVAL_SECONDS)] = DEFAULT_APPROVAL_SECONDS
-    """Seconds after which a call without a decision is denied; 10 minutes by default. `approvalTimeoutSeconds` of the
+    """Seconds until a call without a decision is denied; 10 minutes by default. `approvalTimeoutSeconds` of the
     execution can shorten it."""
 
 

@@ -134,7 +134,7 @@ def build_app(*, conversations: Conversations, seconds: float = 180.0, max_answe
 
 
 def build_page_policy(page: str) -> str:
-    """Return a policy that allows the page's own script and style, and requests to this service alone."""
+    """Return a policy that allows the page's own script and style, and requests only to this service."""
 
     def digest(tag: str) -> str:
         text = page.partition(f"<{tag}>")[2].partition(f"</{tag}>")[0]

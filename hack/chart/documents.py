@@ -142,7 +142,7 @@ prints a first command.
   `--no-hooks`: sandboxes stay isolated until they are gone in any case
   ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
 - **A namespace that is removed from `namespaces`** is cleaned up by the same Job before the upgrade.
-- **Kubernetes before 1.21** does not label namespaces with their name, by which NetworkPolicies select them. Label the
+- **Kubernetes before 1.21** does not label namespaces with their name, but NetworkPolicies select them by it. Label the
   release's namespace and each served one that the chart does not create:
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.
 - **Helm 4 with Kubernetes before 1.25** needs `--server-side=false`, because server-side apply refuses the CEL rules of

@@ -123,9 +123,9 @@ class LeaderElectionValues(Model):
     """Leader election. A standby takes over at most one lease duration plus one retry period after the last renewal."""
 
     lease_duration_seconds: Annotated[int, Field(ge=2, le=300)] = 15
-    """Seconds without a renewal after which a standby takes over."""
+    """Seconds without a renewal until a standby takes over."""
     renew_deadline_seconds: Annotated[int, Field(ge=2, le=300)] = 10
-    """Seconds without a renewal after which the leader exits. Must be less than `leaseDurationSeconds`."""
+    """Seconds without a renewal until the leader exits. Must be less than `leaseDurationSeconds`."""
     retry_period_seconds: Annotated[int, Field(ge=1, le=60)] = 2
     """Seconds between two renewals, and between two checks of a standby. Must be less than `renewDeadlineSeconds`."""
 
@@ -153,12 +153,12 @@ class OperatorValues(WorkloadValues):
     resync_seconds: Seconds = 20
     """Seconds between two resyncs, which compare all caches of the operator with fresh lists."""
     max_ttl_seconds: Annotated[int, Field(ge=0, le=30 * 24 * 3600)] = 7 * 24 * 3600
-    """Seconds after its end at which an execution is deleted at the latest. A longer `ttlSecondsAfterFinished` has no
+    """Longest time in seconds from an execution's end to its deletion. A longer `ttlSecondsAfterFinished` has no
     effect."""
     sessions: SessionsValues = SessionsValues()
     """Bounds of sessions."""
     pod_start_timeout_seconds: Seconds = 120
-    """Seconds after which a sandbox pod that is not ready is replaced."""
+    """Seconds until a sandbox pod that is not ready is replaced."""
     watch_nodes: bool = True
     """Watch the cluster's nodes, to move idle pods off cordoned nodes and to end runs on lost nodes at once."""
     verify_isolation: bool = True
@@ -228,9 +228,9 @@ class InitialApiKeyValues(Model):
     create: bool = True
     """Create the key. If false, the operator revokes and removes one that it has created."""
     namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
-    """Namespace in which its callers run code. Empty means the first of `namespaces`."""
+    """Namespace for its callers' code. Empty means the first of `namespaces`."""
     valid_days: Annotated[int, Field(ge=0, le=36_500)] = 90
-    """Days from its creation after which the key is refused; 0 means never. As `namespace`, `limits` and `approver`, it
+    """Days from its creation until the key is refused; 0 means never. As `namespace`, `limits` and `approver`, it
     applies when the key is created. To get a new key, delete the Secret `<release>-initial-api-key`: the operator makes
     another within a minute, and the old one is refused."""
     limits: KeyLimitsValues = KeyLimitsValues(max_concurrent=50, requests_per_minute=600)
@@ -254,7 +254,7 @@ class ServiceMonitorValues(Model):
     interval: Annotated[str, Field(pattern=r"^[1-9][0-9]*(ms|s|m)$")] = "30s"
     """Time between two scrapes."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels by which your Prometheus selects ServiceMonitors, for example `release: prometheus`."""
+    """Labels that your Prometheus selects ServiceMonitors by, for example `release: prometheus`."""
 
 
 class RulesValues(Model):
@@ -263,7 +263,7 @@ class RulesValues(Model):
     enabled: bool = False
     """Create it."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels by which your Prometheus selects PrometheusRules."""
+    """Labels that your Prometheus selects PrometheusRules by."""
     runbooks: Annotated[str, Field(max_length=512, pattern=r"^[^\s#\"]+$")] = "docs/platform/runbooks.md"
     """Address of the page of runbooks in links of alerts, for example that of this checkout at your Git server."""
 
@@ -276,7 +276,7 @@ class DashboardsValues(Model):
     namespace: OptionalName = ""
     """Namespace of the ConfigMaps. Empty means the release's. The sidecar must watch it."""
     labels: dict[str, str] = {"grafana_dashboard": "1"}
-    """Labels by which the sidecar selects ConfigMaps."""
+    """Labels that the sidecar selects ConfigMaps by."""
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations, for example `grafana_folder: mcp-exec`."""
 
@@ -324,7 +324,7 @@ class GatewayValues(WorkloadValues):
     max_connections_per_peer: Annotated[int, Field(ge=1, le=100_000)] = 4096
     """Maximum open connections of one address at each pod, of 8,192 in all. Each pod of an ingress is one address."""
     drain_seconds: Annotated[int, Field(ge=0, le=60)] = 5
-    """Seconds in which a terminating pod still accepts requests, until every node has removed it from the Service."""
+    """Seconds that a terminating pod still accepts requests, until every node has removed it from the Service."""
     audience: Annotated[str, Field(min_length=1, max_length=512)] = GATEWAY_AUDIENCE
     """Audience that ServiceAccount tokens must have. The API server refuses tokens with only this audience, so nobody
     who sees one at the gateway can use it there."""
@@ -335,7 +335,7 @@ class GatewayValues(WorkloadValues):
     max_sessions_per_caller: Annotated[int, Field(ge=0, le=100_000)] = 20
     """Maximum sessions of one caller that have a pod or will get one. An API key may have another limit."""
     public_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
-    """Address of the gateway in links to artifacts, such as `https://gateway.example.com`. Empty means that by which
+    """Address of the gateway in links to artifacts, such as `https://gateway.example.com`. Empty means the address that
     the client reached it."""
     docs: bool = True
     """Serve the API's description at `/docs` and `/openapi.json`, without authentication. It is the same for all
@@ -358,7 +358,7 @@ class GatewayValues(WorkloadValues):
 
 
 class AuditPersistenceValues(Model):
-    """A volume on which audit records outlive the broker's pod. It limits the broker to one replica."""
+    """A volume for audit records that outlive the broker's pod. It limits the broker to one replica."""
 
     enabled: bool = False
     """Use a volume. If false, records are lost with the pod and only the log stream remains."""
@@ -378,7 +378,7 @@ class AuditValues(Model):
     keep_days: Annotated[int, Field(ge=1, le=3650)] = 30
     """Days that records are kept."""
     persistence: AuditPersistenceValues = AuditPersistenceValues()
-    """A volume on which records outlive the broker's pod."""
+    """A volume for records that outlive the broker's pod."""
 
 
 class FilesVolumeValues(Model):
@@ -498,7 +498,7 @@ class BrokerValues(WorkloadValues):
     """Accept a grant only from the address of its sandbox. Disable it if the network translates the source addresses of
     connections between pods."""
     allowed_addresses: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
-    """Networks to which the broker connects for a ToolServer although they are loopback, link-local, unspecified,
+    """Networks that the broker connects to for a ToolServer although they are loopback, link-local, unspecified,
     multicast, a cloud's metadata service or the Service of the API server. All other addresses need no entry."""
     max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Maximum concurrent calls in each pod. More are denied."""
@@ -555,7 +555,7 @@ class DemoServersValues(Model):
 
 
 class SandboxKeyValues(Model):
-    """Key with which operator and gateway authenticate to sandboxes."""
+    """Key that operator and gateway authenticate to sandboxes with."""
 
     existing_secret: OptionalName = ""
     """Secret of the release's namespace with the entry `key`, 32 bytes or more. Empty: the operator creates one."""
@@ -705,7 +705,7 @@ class Values(Model):
     namespaces: Annotated[list[Name], Field(min_length=1, max_length=100, json_schema_extra={"uniqueItems": True})] = [
         "agents"
     ]
-    """Namespaces in which executions run. Operator and gateway have rights in these alone."""
+    """Namespaces for executions. Operator and gateway have rights only in these."""
     create_namespaces: bool = True
     """Create the namespaces. They and their contents remain after `helm uninstall`."""
     namespace_labels: dict[str, str] = Field(default_factory=dict)
@@ -719,7 +719,7 @@ class Values(Model):
     monitoring: MonitoringValues = MonitoringValues()
     """Objects for Prometheus and Grafana."""
     prices: PriceTable = PriceTable()
-    """Prices of models and sandboxes, by which usage becomes money."""
+    """Prices of models and sandboxes, to show usage as money."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Log level of operator, gateway and broker."""
     images: ImagesValues = ImagesValues()
@@ -745,7 +745,7 @@ class Values(Model):
     demo_servers: DemoServersValues = DemoServersValues()
     """Demo servers."""
     sandbox_key: SandboxKeyValues = SandboxKeyValues()
-    """Key with which operator and gateway authenticate to sandboxes."""
+    """Key that operator and gateway authenticate to sandboxes with."""
     pool: DefaultPoolValues = DefaultPoolValues()
     """The default pool."""
     extra_pools: Annotated[list[ExtraPoolValues], Field(max_length=100)] = Field(default_factory=list)

@@ -23,7 +23,7 @@ apt_install() {  # PACKAGE...: install the missing ones; needs no network if non
 apt_bootstrap() {  # SUITE FOLDER PACKAGE,...: install a minimal system and packages into FOLDER
   local mirror proxy=''
   mirror=$(apt_mirror) || fail "apt has no archive of Debian on this machine: add one to its sources and run \`apt-get update\`."
-  # debootstrap can't read a list of mirrors, and takes its proxy from the environment alone.
+  # debootstrap can't read a list of mirrors, and takes its proxy only from the environment.
   case $mirror in mirror+file:*) mirror=$(awk '!/^#/ {print $1; exit}' "${mirror#mirror+file:}") ;; esac
   eval "$(apt-config shell proxy Acquire::http::Proxy)"
   [ "$proxy" != DIRECT ] || proxy=''
@@ -31,7 +31,7 @@ apt_bootstrap() {  # SUITE FOLDER PACKAGE,...: install a minimal system and pack
     || { tail -n 20 "$work/log" >&2; fail "debootstrap failed; see its log above."; }
 }
 
-apt_mirror() {  # print the address of the Debian archive from which this machine's apt installs; fail if there is none
+apt_mirror() {  # print the address of the Debian archive of this machine's apt; fail if there is none
   local list=(apt-get indextargets --format "\$(REPO_URI)" "Created-By: Packages" "Origin: Debian" "Label: Debian" "Component: main")
   # Without package lists, apt does not know the origins.
   if [ -z "$("${list[@]}" 2>/dev/null)" ] && [ "$(id -u)" = 0 ]; then apt_get update >&2 || true; fi

@@ -131,7 +131,7 @@ ADOPTION: Final = Board(
         ),
         Panel(
             title="Lost by use case",
-            about="Estimated tokens in the shown time, over the executions for which direct calls were cheaper.",
+            about="Estimated tokens in the shown time, over the executions where direct calls were cheaper.",
             queries=(_sum_by(_LOST, "use_case", "{{use_case}}"),),
             bars=True,
         ),

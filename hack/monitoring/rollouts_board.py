@@ -15,7 +15,7 @@ def _show_arms(metric: str, *, title: str, about: str, unit: Unit = "short", max
 ROLLOUTS: Final = Board(
     name="rollouts",
     title="Rollouts",
-    about="In which stage rollouts are, what their arms get and measure, and what their guards find.",
+    about="Stages of rollouts, what their arms get and measure, and what their guards find.",
     panels=(
         Panel(
             title="Stage",

@@ -1,4 +1,4 @@
-"""The board of tools: which are called, together with which, how they fail, and what waits for a person."""
+"""The board of tools: which are called, and next to what, how they fail, and what waits for a person."""
 
 from typing import Final
 

@@ -34,6 +34,8 @@ def main() -> int:
     arguments = parser.parse_args()
     files = list(find_files(arguments.paths))
     findings = [finding for file in files for finding in check_file(file)]
+    if not arguments.paths:  # a rate needs many lines
+        findings += check_rates([file for file in files if not str(file).startswith(phrases.GENERATED)])
     for finding in findings:
         print(finding)
     ignored = ",".join(phrases.KNOWN_WORDS)
@@ -67,6 +69,22 @@ def check_file(file: Path) -> Iterator[str]:
         for phrase, advice in phrases.PHRASES.items():
             if match := re.search(phrase, line, re.IGNORECASE):
                 yield f"{file}:{number}: {match.group()!r}: {advice}"
+
+
+def check_rates(files: list[Path]) -> Iterator[str]:
+    """Yield each place of what is too frequent in all files together."""
+    texts = {file: (ROOT / file).read_text(encoding="utf-8", errors="replace") for file in files}
+    allowed = sum(text.count("\n") for text in texts.values()) * phrases.MAX_RATE / 1000
+    for pattern, advice in phrases.RATES.items():
+        places = [
+            f"{file}:{number}: {match.group()!r}: {advice}"
+            for file, text in texts.items()
+            for number, line in find_prose(file, text)
+            for match in re.finditer(pattern, line, re.IGNORECASE)
+        ]
+        if len(places) > allowed:
+            yield from places
+            yield f"{len(places)} places have {pattern}; {int(allowed)} are allowed"
 
 
 def find_prose(file: Path, text: str) -> Iterator[tuple[int, str]]:

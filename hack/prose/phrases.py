@@ -24,6 +24,27 @@ PHRASES: Final = {
 }
 """Regular expressions, without regard to case, and the advice for each."""
 
+_PREPOSITIONS: Final = (
+    "about|after|against|at|before|by|for|from|in|into|of|on|over|through|to|under|until|with|without|during|between"
+)
+RATES: Final = {
+    rf"\b({_PREPOSITIONS}) (which|whom)\b": "write a second sentence, or 'that', 'where', 'when'",
+    r"\balone\b": "write 'only' before what it limits",
+}
+"""Regular expressions for what reads like a translation if it is frequent, and the advice for each."""
+
+MAX_RATE: Final = 2.0
+"""Occurrences of each of these in 1,000 lines of code and prose. kopf, starlette and the MCP SDK have about 0.3."""
+
+GENERATED: Final = (
+    "charts/mcp-exec/crds/",
+    "charts/mcp-exec/README.md",
+    "charts/mcp-exec/values.yaml",
+    "crds/mcp-exec.dev_",
+    "docs/reference/",
+)
+"""Files whose text stands elsewhere."""
+
 KNOWN_WORDS: Final = (
     "dependant",
     "ot",

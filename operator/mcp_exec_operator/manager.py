@@ -18,12 +18,11 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.files.grants import FilesIssuer
-from mcp_exec_operator.executions.files.turns import WorkspaceTurns
+from mcp_exec_operator.executions.files import FilesIssuer, WorkspaceTurns
 from mcp_exec_operator.executions.session_turns import SessionTurns
 from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools.grants import GrantIssuer
+from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.kube.writes import WritePriority
@@ -34,12 +33,12 @@ from mcp_exec_operator.pools.controller import PoolController, PoolControllerCon
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reviews import PodTimes
-from mcp_exec_operator.records.recorder import ExecutionRecorder
+from mcp_exec_operator.records import ExecutionRecorder
 from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.controller import RolloutComponent
 from mcp_exec_operator.rollouts.measures import RecordsReader
-from mcp_exec_operator.sessions.component import SessionComponent
+from mcp_exec_operator.sessions.controller import SessionComponent
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.controller import SkillComponent
 from mcp_exec_operator.stored import EarlyDeletions, StoredBudget

@@ -44,7 +44,7 @@ class ServerReason(StrEnum):
     )
     ADDRESS_REFUSED = (
         "AddressRefused",
-        "its host is, or resolves to, an address to which the broker connects for nobody: loopback, link-local, "
+        "its host is, or resolves to, an address that the broker never connects to: loopback, link-local, "
         "multicast, a cloud's metadata service or the API server",
         "correct the host in `spec.url` or `spec.oauth.tokenUrl`; or add the address to the chart's "
         "`broker.allowedAddresses`",

@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, SkillUse, Start
+from mcp_exec_api.code_findings import Note
 from mcp_exec_api.meta import MicroTime, Model
-from mcp_exec_api.notes import Note
 from mcp_exec_api.reasons.execution import Reason
 
 
@@ -82,7 +82,7 @@ class ApprovalEvent(StreamEvent):
     tool: str
     """Tool as SERVER.TOOL."""
     expires_at: MicroTime | None = None
-    """Time at which the call is denied if nobody has decided."""
+    """Time when the call is denied if nobody has decided."""
 
 
 class ProgressEvent(StreamEvent):

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from mcp_exec_api.code_execution import UseCase
+from mcp_exec_api.execution_rollout import RolloutUnit
 from mcp_exec_api.meta import Model
-from mcp_exec_api.rollouts.rollout import RolloutUnit
 
 RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
 """Tables of the records."""
@@ -19,7 +19,7 @@ _TokenCount = Annotated[int, Field(ge=0, le=4 * MAX_COUNT)]
 
 
 class RecordList(Model):
-    """A page of records, in the order in which they were stored."""
+    """A page of records, oldest first."""
 
     items: list[dict[str, Any]]
     """Records by column. Times are microseconds since 1970."""
@@ -35,7 +35,7 @@ class ConversationReport(Model):
     user: _Name | None = None
     """User of the conversation."""
     rollout: Annotated[str | None, Field(min_length=1, max_length=63)] = None
-    """Rollout in which the conversation is; the gateway finds the arm of `unit`."""
+    """Rollout of the conversation; the gateway finds the arm of `unit`."""
     unit: _Name | None = None
     """Unit of the rollout."""
 

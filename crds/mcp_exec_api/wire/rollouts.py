@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from mcp_exec_api.execution_rollout import ArmMode, RolloutArm, RolloutUnit
 from mcp_exec_api.meta import Condition, MicroTime, Model
-from mcp_exec_api.rollouts.rollout import ArmMode, RolloutArm, RolloutUnit
-from mcp_exec_api.rollouts.status import ArmMeasures, GuardResult, RolloutPhase
+from mcp_exec_api.rollout_status import ArmMeasures, GuardResult, RolloutPhase
 
 MAX_MEASURED_ARMS: Final = 64
 """Arms of an answer: a rollout has at most 8, and all its outcomes name one of them."""
@@ -61,7 +61,7 @@ class StageSummary(Model):
     arm: str | None = None
     """Arm of the named units; by default they get one by the arms' weights."""
     duration_seconds: int | None = None
-    """Seconds after which the next stage begins."""
+    """Seconds until the next stage begins."""
     manual: bool
     """Whether the stage lasts until somebody promotes the rollout."""
 
@@ -86,9 +86,9 @@ class Rollout(Model):
     stage: str | None = None
     """Name of the present stage, or of the last one."""
     since: MicroTime | None = None
-    """Time at which the present stage began."""
+    """Time when the present stage began."""
     ended_at: MicroTime | None = None
-    """Time at which the rollout ended."""
+    """Time when the rollout ended."""
     message: str | None = None
     """Reason for the phase."""
     exposure: str | None = None
@@ -154,7 +154,7 @@ class MeasuredRollout(Model):
     """What the arms of a rollout measured in a window."""
 
     arms: Annotated[list[MeasuredArm], Field(max_length=MAX_MEASURED_ARMS)] = []
-    """Arms of which there are outcomes or exposures, by name."""
+    """Arms with outcomes or exposures, by name."""
 
 
 class RolloutReport(MeasuredRollout):

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
 
 
@@ -18,7 +18,7 @@ class Session(Model):
     """One session."""
 
     name: str
-    """Name by which executions of the caller use the session."""
+    """Name that executions of the caller use for the session."""
     namespace: str
     """Namespace of the session."""
     pool: str
@@ -41,9 +41,9 @@ class Session(Model):
     memory_bytes: int | None = None
     """Memory of the session's processes after its last execution."""
     idle_timeout_seconds: int
-    """Seconds without an execution after which the session ends."""
+    """Seconds without an execution until the session ends."""
     max_age_seconds: int
-    """Seconds after which the session ends."""
+    """Seconds until the session ends."""
     max_queued: int
     """Executions that may wait while another one runs."""
     resets: int = 0
@@ -55,13 +55,13 @@ class Session(Model):
     created_at: MicroTime
     """Time of creation."""
     started_at: MicroTime | None = None
-    """Time at which the session got its pod."""
+    """Time when the session got its pod."""
     last_used_at: MicroTime | None = None
-    """Time at which the last execution ended."""
+    """Time when the last execution ended."""
     expires_at: MicroTime | None = None
-    """Time at which the session ends if no execution uses it."""
+    """Time when the session ends if no execution uses it."""
     ended_at: MicroTime | None = None
-    """Time at which the session was lost or ended."""
+    """Time when the session was lost or ended."""
     conditions: list[Condition] = Field(default_factory=list)
     """Ready: executions can use the session, or why not."""
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from mcp_exec_api.code_findings import Finding
 from mcp_exec_api.constants import MAX_CODE_BYTES
 from mcp_exec_api.meta import MicroTime, Model, ToolPattern
-from mcp_exec_api.skills.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag
+from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag
 
 
 class NewSkill(Model):
@@ -27,10 +27,10 @@ class NewSkill(Model):
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_BYTES)] = ""
     """How to use the skill, in Markdown."""
     tools: Annotated[list[ToolPattern] | None, Field(max_length=64)] = None
-    """Tools that the code calls, all of which the caller must be allowed. With `fromExecution`, by default those that
+    """Tools that the code calls. The caller must be allowed all of them. With `fromExecution`, by default those that
     the execution called."""
     tags: Annotated[list[Tag], Field(max_length=16)] = Field(default_factory=list)
-    """Words by which searches find the skill."""
+    """Further words that searches match."""
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """User on whose behalf it is saved: while it is a draft, only executions for this user can use it. With
     `fromExecution`, it is the execution's."""
@@ -69,7 +69,7 @@ class Skill(Model):
     state: SkillState
     """Draft, Approved or Deprecated."""
     import_line: Annotated[str, Field(alias="import")]
-    """Line with which code imports this version."""
+    """Line of code that imports this version."""
     author: str | None = None
     """Caller who saved it."""
     user: str | None = None
@@ -77,7 +77,7 @@ class Skill(Model):
     tools: list[str] = Field(default_factory=list)
     """Tools that it calls."""
     tags: list[str] = Field(default_factory=list)
-    """Words by which searches find it."""
+    """Further words that searches match."""
     parameters: dict[str, Any] | None = None
     """JSON Schema of the parameters of `run`."""
     digest: str

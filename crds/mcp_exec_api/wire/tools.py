@@ -67,7 +67,7 @@ class ToolCallRecord(Model):
     id: str
     """Id of the call, unique among all calls."""
     at: MicroTime
-    """Time at which the broker received the call."""
+    """Time when the broker received the call."""
     namespace: str
     """Namespace of the call."""
     source: CallSource = CallSource.CODE

@@ -52,7 +52,7 @@ class SandboxUsage(Model):
     failed: int
     """Those that did not succeed."""
     seconds: float
-    """Seconds for which they had sandboxes."""
+    """Seconds that they had sandboxes."""
     cpu_seconds: float
     """CPU time of their code in seconds."""
     cost: Money | None = None
@@ -89,9 +89,9 @@ class OtherMode(Model):
     other_tokens: int | None = None
     """Estimated tokens in the other one. Not set if the records say nothing about it."""
     saved: int | None = None
-    """Tokens that the mode saved, over the executions in which it did."""
+    """Tokens that the mode saved, over the executions that it made cheaper."""
     lost: int | None = None
-    """Tokens that the mode cost more, over the executions in which it did."""
+    """Tokens that the mode cost more, over the executions that it made dearer."""
     method: str
     """Name of the method."""
 

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcp_exec_api.files.workspace import WorkspaceName
+from mcp_exec_api.files import WorkspaceName
 from mcp_exec_api.meta import MicroTime, Model
 
 MAX_FILES: Final = 50_000
@@ -29,7 +29,7 @@ class WorkspaceSettings(Model):
     max_files: Annotated[int, Field(ge=1, le=MAX_FILES)] | None = None
     """Most files, at most the installation's limit."""
     ttl_seconds: Annotated[int, Field(ge=3600, le=10 * 365 * 24 * 3600)] | None = None
-    """Seconds after its last use at which it is deleted."""
+    """Seconds from its last use to its deletion."""
 
 
 class Workspace(Model):
@@ -54,7 +54,7 @@ class Workspace(Model):
     max_files: Count
     """Most files."""
     ttl_seconds: Count
-    """Seconds after its last use at which it is deleted."""
+    """Seconds from its last use to its deletion."""
     created_at: MicroTime
     """When it was created."""
     used_at: MicroTime

@@ -11,7 +11,7 @@ from typing import Final, Self
 
 from mcp_exec_api.constants import ROLLOUTS
 from mcp_exec_api.meta import now
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object

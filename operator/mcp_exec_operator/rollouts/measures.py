@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final, Protocol
 
-from mcp_exec_api.rollouts.guard import GuardMetric, RolloutGuard
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ArmMeasures
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric, RolloutGuard
 from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.rollouts.guards import ArmIntervals

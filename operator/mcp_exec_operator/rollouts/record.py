@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry, Gauge
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import API_VERSION, ROLLOUTS
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, GuardState, RolloutPhase
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardState, RolloutPhase
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import SkillUse
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_api.skills.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
+from mcp_exec_api.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_manifests import build_shipped, build_skill
 from mcp_exec_common.kube.errors import ApiError

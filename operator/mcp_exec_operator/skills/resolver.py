@@ -15,10 +15,10 @@ from itertools import islice
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.skills.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
+from mcp_exec_api.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
 from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
 from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_tools.names import is_within
 from mcp_exec_tools.text import shorten
 
 MAX_NAMES: Final = 256

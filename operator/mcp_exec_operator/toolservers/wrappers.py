@@ -31,7 +31,8 @@ _PUT_SECONDS: Final = 15.0
 _BIND_SECONDS: Final = 2.0
 """Longest wait of an execution with tools for wrappers that its pod lacks."""
 _FIRST_RETRY_SECONDS: Final = 1.0
-_LAST_RETRY_SECONDS: Final = 30.0
+_LAST_RETRY_SECONDS: Final = 5.0
+"""Short, since code that runs before the next attempt has no wrappers."""
 _GATHER_SECONDS: Final = 0.2
 """Time for which changes of ToolServers are gathered into one request to the broker."""
 
@@ -53,6 +54,8 @@ class NamespaceBundle:
     """Set if the bundle may be outdated: the broker should be asked."""
     refreshed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while the broker has been asked since the last change of a ToolServer, with or without success."""
+    has_failed: bool = False
+    """Whether the broker's last response had no wrappers."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
     """Deliveries in flight. Namespaces share none, so that hanging pods of one delay no other."""
     _servers: dict[str, tuple[object, ...]] = field(default_factory=dict)
@@ -71,8 +74,12 @@ class NamespaceBundle:
         if inputs is not None:
             self._servers[name] = inputs
         if inputs != known:
-            self.wakeup.set()
-            self.refreshed.clear()
+            self.request_refresh()
+
+    def request_refresh(self) -> None:
+        """Have the broker asked at once. Executions with tools wait for its response."""
+        self.wakeup.set()
+        self.refreshed.clear()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -113,6 +120,8 @@ class WrapperDistributor:
         with suppress(TimeoutError):
             async with asyncio.timeout(_BIND_SECONDS):
                 if state.is_needed:
+                    if state.has_failed:
+                        state.request_refresh()
                     await state.refreshed.wait()
                 if (request := self.in_flight.get(pod)) is not None:
                     await asyncio.wait({request})
@@ -186,6 +195,7 @@ class BundleRefresher:
                     failures += 1
                     wait = delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS)
                     log.warning("no wrappers for namespace %s: %s", namespace, error, extra={"namespace": namespace})
+                state.has_failed = failures > 0
                 if not state.wakeup.is_set():
                     state.refreshed.set()
             with suppress(TimeoutError):

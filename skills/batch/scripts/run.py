@@ -27,7 +27,7 @@ async def run(
         arguments: further arguments of the tool.
         parameter: parameter of the tool that gets the item.
         concurrency: number of items at a time.
-        max_errors: number of failed items after which no further one is started.
+        max_errors: number of failed items; no further item is started after them.
     """
     if action is None and tool is None:
         raise ValueError("give action or tool")

@@ -1,4 +1,4 @@
-"""Conversion of tables between files, by the standard library alone."""
+"""Converts tables between files, with only the standard library."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ _PACKAGE = {
 def run(source: str, target: str | None = None, sheet: int = 1) -> dict | list[dict]:
     """Convert the table in a file to the format of another. Return its number of rows, or the rows without a target.
 
-    A column of CSV that holds numbers alone becomes numbers, except for those with leading zeros, such as postal codes.
+    A column of CSV that holds only numbers becomes numbers, except for those with leading zeros, such as postal codes.
     Dates of Excel become texts such as `2026-11-23` or `2026-11-23T08:30:00`. A second column of the same name is
     numbered.
 

@@ -16,7 +16,7 @@ def run(
         rows: the rows, each an object of values by column.
         keys: columns that make a row a duplicate of another; all columns by default.
         keep: which row of a group is kept.
-        exact: whether texts that differ in case or spaces alone are different.
+        exact: whether texts that differ only in case or spaces are different.
     """
     if missing := [name for name in keys or () if rows and not any(name in row for row in rows)]:
         raise ValueError(f"no row has the columns {missing}; the first row has {list(rows[0])[:50]}")

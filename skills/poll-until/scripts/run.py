@@ -26,7 +26,7 @@ async def run(
         field: path of the value in the answer, for example `status.phase` or `items.0.state`; by default the answer.
         values: values that end the wait; by default every value that is true.
         every: seconds between two calls.
-        seconds: seconds after which the wait ends without success.
+        seconds: seconds until the wait ends without success.
     """
     began, calls, every = time.monotonic(), 0, max(every, 0.01)
     while True:

@@ -208,6 +208,21 @@ async def test_an_execution_waits_for_the_wrappers_of_a_server_that_has_just_cha
     assert job["tools"]["wrappers"] == "two"
 
 
+async def test_an_execution_gets_its_wrappers_however_often_the_broker_failed_before(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(warm={"min": 1})
+    add_server(world)
+    broker.broken = True
+    async with equipped():
+        await world.warm(1)
+        await world.until(lambda: sum(path.endswith("/wrappers") for path in broker.paths) > 2)
+        broker.broken = False
+        world.execution("one", "wait", tools=["github.*"])
+        job = await job_of(world, "one")
+    assert job["tools"]["wrappers"] == "one"
+
+
 async def test_a_cold_pod_is_given_the_wrappers_before_its_job(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:
