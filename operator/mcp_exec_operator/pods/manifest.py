@@ -27,7 +27,6 @@ from mcp_exec_api.meta import field_errors, parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pods.template import merge_template, refused_fields, select_labels
 
@@ -48,6 +47,29 @@ class PodIdentity:
     """SHA-256 of the bearer token that the supervisor accepts."""
     uid: int
     """User and group ID. Each pod has its own, so that a process limit counts the processes of one pod."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolationAddresses:
+    """What a sandbox must not reach, and what it can reach if its network works, each as IP:PORT."""
+
+    forbidden: tuple[str, ...] = ()
+    """Addresses that answer other pods. Empty skips the check."""
+    answering: str = ""
+    """The broker, which the pool's policy allows. Empty if there is none."""
+
+    def to_environment(self) -> list[Object]:
+        """Return the variables of a sandbox."""
+        if not self.forbidden:
+            return []
+        values = {
+            "MCP_EXEC_FORBIDDEN_ADDRESSES": ",".join(self.forbidden),
+            "MCP_EXEC_ANSWERING_ADDRESS": self.answering,
+        }
+        return [{"name": name, "value": value} for name, value in values.items() if value]
+
+
+NO_ADDRESSES: Final = IsolationAddresses()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,14 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
-from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
-from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod
+from mcp_exec_operator.pods.manifest import (
+    FIRST_UID,
+    LAST_UID,
+    NO_ADDRESSES,
+    IsolationAddresses,
+    PodIdentity,
+    build_pod,
+)
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer, PodInspector
 from mcp_exec_operator.pools.pool import Pool
