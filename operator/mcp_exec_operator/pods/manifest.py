@@ -35,7 +35,7 @@ LAST_UID: Final = 2**31 - 2
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LOST_NODE_SECONDS: Final = 10
-"""Seconds after which a pod leaves a node that is not ready. The Kubernetes default is 300."""
+"""Seconds until a pod leaves a node that is not ready. The Kubernetes default is 300."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +296,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
             ],
             "volumes": [{"name": name, "emptyDir": _volume(spec)} for name in ("workspace", "tmp")],
             "tolerations": _tolerations(spec),
-            # a lost node takes few warm pods; the scheduler spreads pods that belong to no workload by load alone
+            # a lost node takes few warm pods; the scheduler spreads pods that belong to no workload only by load
             "topologySpreadConstraints": [
                 {
                     "maxSkew": 1,

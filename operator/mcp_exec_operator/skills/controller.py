@@ -30,13 +30,13 @@ log = logging.getLogger(__name__)
 
 _MAX_MESSAGE = 1024
 _FLUSH_SECONDS: Final = 5.0
-"""Time for which uses are gathered before they are written: at most one write of a skill in this time."""
+"""How long uses are gathered before they are written: at most one write of a skill in this time."""
 _RETRY_SECONDS: Final = 1.0
 _RULES: Final = CodeCheck(mode=CodeCheckMode.WARN)
 """Rules of the static check. Those of a pool apply when an execution uses the skill there."""
 _STATE_FIELDS: Final = ("state", "author", "digest", "reviewedBy", "reviewedAt", "conditions")
 _LAST_FLUSH_SECONDS: Final = 3.0
-"""Longest time in which uses are written at the end."""
+"""Longest wait for the last write of uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
