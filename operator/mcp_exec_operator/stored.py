@@ -1,4 +1,4 @@
-"""Stored executions of a namespace: which are deleted before their TTL, and the Events about that."""
+"""Budget of finished executions: deletes some before their TTL, so that no namespace fills etcd, and reports them."""
 
 import asyncio
 import heapq
@@ -13,7 +13,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.events import build_event
+from mcp_exec_operator.kube.writes import build_event
 from mcp_exec_operator.metrics import Metrics
 
 log = logging.getLogger(__name__)

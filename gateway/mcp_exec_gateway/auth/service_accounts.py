@@ -4,13 +4,15 @@ Both answers are cached for a minute, so a token in use costs the API server abo
 tokens have a cache of their own: a flood of them cannot displace the tokens in use.
 """
 
+import asyncio
 import base64
 import hashlib
 import json
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
@@ -21,7 +23,6 @@ from mcp_exec_api.constants import EXECUTIONS, GROUP
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.util.ttl_cache import CoalescingCache
-from mcp_exec_gateway.auth.review_queue import ReviewQueue
 from mcp_exec_gateway.http.problems import unavailable
 
 log = logging.getLogger(__name__)
@@ -32,12 +33,48 @@ NEGATIVE_SECONDS: Final = 5.0
 """Time to live of a negative answer."""
 _MAX_TOKEN_CHARACTERS: Final = 16384
 _MAX_REJECTED: Final = 8192
-"""Rejected tokens that are remembered, by their digests."""
+"""Maximum number of digests of rejected tokens."""
 _MAX_VALID: Final = 8192
 _USER_PREFIX: Final = "system:serviceaccount:"
 
 _TOKEN_REVIEWS: Final = resource_path("tokenreviews", group="authentication.k8s.io/v1")
 _ACCESS_REVIEWS: Final = resource_path("subjectaccessreviews", group="authorization.k8s.io/v1")
+
+MAX_RUNNING: Final = 16
+MAX_WAITING: Final = 128
+_REVIEW_SECONDS: Final = 10.0
+"""Maximum time of one review, its wait and its retries included."""
+
+
+@dataclass(kw_only=True)
+class ReviewQueue:
+    """Reviews of one kind. Those of tokens cannot delay those of access, because each kind has its own queue."""
+
+    max_running: int = MAX_RUNNING
+    max_waiting: int = MAX_WAITING
+    seconds: float = _REVIEW_SECONDS
+    count: int = field(default=0, init=False)
+    """Reviews that run or wait."""
+    _slots: asyncio.Semaphore = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.max_running)
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        """Run the body as one review. Raises HttpProblem, a 503, if the queue is full or the time is over."""
+        if self.count >= self.max_running + self.max_waiting:
+            raise unavailable(f"{self.count} tokens wait for a review, which is the limit of this replica")
+        self.count += 1
+        try:
+            async with asyncio.timeout(self.seconds) as limit, self._slots:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise unavailable("the API server reviews tokens too slowly at the moment") from error
+        finally:
+            self.count -= 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.events.follower import EventFrame
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.json import to_json
-from mcp_exec_gateway.http.memory import MemoryBudget, Reservation
+from mcp_exec_gateway.http.limits import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import wait_for_disconnect
 

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from mcp_exec_common.broker.files_client import FileStream
 from mcp_exec_gateway.files.refusals import VERSION_HEADER
-from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem
 
 _SEND_SECONDS: Final = 60.0

@@ -1,14 +1,14 @@
-"""Access log: one log line and one metric sample per request, and the response to unexpected errors."""
+"""The outermost middleware: the access log, responses to unexpected errors, and connections that end at a shutdown."""
 
+import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_exec_gateway.http.problems import internal_error
-from mcp_exec_gateway.http.shutdown import ShutdownSignals
 from mcp_exec_gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -18,6 +18,16 @@ CLIENT_CLOSED_REQUEST: Final = 499
 _TRACE: Final = "mcp_exec.trace"
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _DEBUG_PATHS: Final = frozenset({"/healthz", "/readyz"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShutdownSignals:
+    """Two events, set one after the other once the process receives SIGTERM."""
+
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at once: the process is not ready any more, but still serves."""
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the drain: event streams end, and clients resume them at another replica."""
 
 
 @dataclass(kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem
 
 _LARGE_BYTES: Final = 64 * 1024

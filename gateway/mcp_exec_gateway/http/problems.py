@@ -7,8 +7,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from mcp_exec_api.field_hints import describe, format_path
-from mcp_exec_api.meta import MAX_FIELD_ERRORS, FieldError
+from mcp_exec_api.meta import MAX_FIELD_ERRORS, FieldError, describe, format_path
+from mcp_exec_common.kube.errors import ApiError
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -132,3 +132,21 @@ def too_many(detail: str, *, kind: str = "too-many", retry_after: int = 1) -> Ht
 def internal_error() -> HttpProblem:
     """Return a 500 without details, which are in the gateway's log."""
     return HttpProblem("internal", 500, "the gateway failed unexpectedly and logged the error")
+
+
+def translate_refusal(error: ApiError, *, namespace: str, kind: str) -> HttpProblem:
+    """Return the problem for an API server that rejects the creation of an object of this kind."""
+    if error.code == 404:
+        return unavailable(f"namespace {namespace} or the resource {kind} does not exist")
+    if error.code == 413 or "request is too large" in error.message:
+        return HttpProblem("body-too-large", 413, f"the {kind} is larger than the API server accepts")
+    if error.code == 403 and "exceeded quota" in error.message:
+        return too_many(f"a quota of namespace {namespace} is used up: {error.message}", retry_after=5)
+    if error.code in (400, 422) or "admission webhook" in error.message:
+        causes = error.details.get("causes") or []
+        errors = [
+            FieldError(field=str(cause.get("field", "")).removeprefix("spec."), message=str(cause.get("message", "")))
+            for cause in causes
+        ]
+        return HttpProblem("refused", 422, error.message, errors=errors)
+    return unavailable(f"the API server rejected the {kind}: {error.message or error.reason}")

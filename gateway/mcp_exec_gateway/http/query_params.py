@@ -1,6 +1,7 @@
-"""Query parameters and headers of the routes. Unknown and repeated parameters are rejected: they are usually typos."""
+"""Parameters and headers of requests. Unknown and repeated query parameters are rejected: they are usually typos."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 from urllib.parse import unquote_to_bytes
@@ -11,13 +12,14 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from mcp_exec_api.code_execution import Phase, UseCase
-from mcp_exec_api.skills.skill import SkillState
+from mcp_exec_api.skill import SkillState
 from mcp_exec_gateway.http.problems import invalid_field
-from mcp_exec_gateway.http.repeated import find_repeated
 from mcp_exec_tools.search.index import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY, DetailLevel
 
 DEFAULT_WAIT_SECONDS: Final = 30.0
 _IDEMPOTENCY_KEY: Final = re.compile(r"[\x20-\x7e]{1,255}")
+_HOST: Final = re.compile(r"[A-Za-z0-9.:_\[\]-]{1,255}")
+_SCHEMES: Final = ("http", "https")
 
 
 class NamespaceQuery(BaseModel):
@@ -269,6 +271,16 @@ class AuditQuery(NamespaceQuery):
     cursor: Annotated[str | None, Field(max_length=8192, description="The `next` of the previous page.")] = None
 
 
+def find_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that repeats an earlier one, or None. Takes linear time: clients choose the names."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
 def reject_repeated_parameters(request: Request) -> None:
     """Raise HttpProblem if a query parameter is present twice. FastAPI would take the last one."""
     repeated = find_repeated(name for name, _ in request.query_params.multi_items())
@@ -307,3 +319,16 @@ IdempotencyKey = Annotated[
     ),
 ]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event received.")]
+
+
+def find_base_url(request: Request, *, public_url: str) -> str:
+    """Return the address by which the client reached the gateway, unless a setting names one.
+
+    A client that sends another Host or scheme gets links that work nowhere; nobody else gets them.
+    """
+    if public_url:
+        return public_url.rstrip("/")
+    forwarded = request.headers.get("x-forwarded-proto", "").strip().lower()
+    scheme = forwarded if forwarded in _SCHEMES else request.url.scheme
+    host = request.headers.get("host", "")
+    return f"{scheme}://{host}" if _HOST.fullmatch(host) else ""

@@ -21,9 +21,9 @@ from starlette.types import Receive
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError, Model, field_errors
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_gateway.http.memory import Reservation
+from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid
-from mcp_exec_gateway.http.repeated import find_repeated
+from mcp_exec_gateway.http.query_params import find_repeated
 from mcp_exec_tools.stored_json import find_unstorable
 
 FIELDS_SET_LATER: Final = ("cancelRequested", "approvals")

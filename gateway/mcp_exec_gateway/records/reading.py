@@ -6,8 +6,7 @@ from pydantic import Field
 
 from mcp_exec_api.wire.records import RecordTable
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.auth.callers import Caller, may_see
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 

@@ -12,7 +12,7 @@ from mcp_exec_common.broker.records import RecordsClient, RecordsError, RecordsO
 from mcp_exec_common.usage.measured import MAX_USAGE_DAYS
 from mcp_exec_common.usage.prices import PriceTable
 from mcp_exec_common.usage.report import build_groups
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import Moment, NamespaceQuery
 from mcp_exec_gateway.records.reading import choose_owner, records_off

@@ -11,10 +11,9 @@ from mcp_exec_gateway.files.content import build_content_headers
 from mcp_exec_gateway.files.links import ArtifactAddress
 from mcp_exec_gateway.files.response import ContentResponse
 from mcp_exec_gateway.http.access_log import get_trace
-from mcp_exec_gateway.http.base_url import find_base_url
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
-from mcp_exec_gateway.http.query_params import ArtifactsQuery, LinkQuery, NamespaceQuery
+from mcp_exec_gateway.http.query_params import ArtifactsQuery, LinkQuery, NamespaceQuery, find_base_url
 from mcp_exec_gateway.openapi import files as openapi
 
 router = APIRouter(prefix="/v1", tags=["artifacts"])

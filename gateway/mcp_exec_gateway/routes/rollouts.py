@@ -7,13 +7,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.wire.rollouts import NewAssignment, NewPromotion
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.callers import check_user
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, RolloutApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery, RolloutsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import rollouts as openapi
-from mcp_exec_gateway.rollouts.views import build_assignment_view, build_rollout_view
+from mcp_exec_gateway.rollouts import build_assignment_view, build_rollout_view
 
 router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
 

@@ -7,16 +7,16 @@ from fastapi import APIRouter, Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response
 
-from mcp_exec_api.skills.skill import ReviewDecision
+from mcp_exec_api.skill import ReviewDecision
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
-from mcp_exec_gateway.auth.caller import BEARER
+from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import skills as openapi
-from mcp_exec_gateway.skills.views import build_view
+from mcp_exec_gateway.skills.cache import build_view
 
 router = APIRouter(prefix="/v1/skills", tags=["skills"])
 

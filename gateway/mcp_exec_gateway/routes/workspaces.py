@@ -11,7 +11,7 @@ from starlette.responses import Response
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.workspaces import RestoreRequest, WorkspaceSettings
 from mcp_exec_common.broker.files_client import WriteCondition
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.files.content import build_content_headers
 from mcp_exec_gateway.files.response import TRANSFER_BYTES, ContentResponse
@@ -27,7 +27,7 @@ from mcp_exec_gateway.http.query_params import (
 )
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import files as openapi
-from mcp_exec_gateway.sessions.service import find_owner
+from mcp_exec_gateway.sessions import find_owner
 
 router = APIRouter(prefix="/v1/workspaces", tags=["workspaces"])
 

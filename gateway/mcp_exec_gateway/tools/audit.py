@@ -18,8 +18,7 @@ from pydantic import BaseModel, Field, StrictStr, ValidationError
 from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import may_see
+from mcp_exec_gateway.auth.callers import Caller, may_see
 from mcp_exec_gateway.http.problems import invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import AuditQuery, Moment
 

@@ -24,7 +24,7 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
+from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
 
 _MAX_TIMEOUTS: Final = 20

@@ -18,8 +18,8 @@ from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.skills.component import SkillComponent
-from mcp_exec_operator.skills.drafts import SavedBy, SavedSkills
+from mcp_exec_operator.skills.authoring import SavedBy, SavedSkills
+from mcp_exec_operator.skills.controller import SkillComponent
 from mcp_exec_operator.skills.resolver import SkillsRefused
 
 _MAX_NAMED: Final = 3

@@ -21,9 +21,8 @@ from mcp_exec_operator.executions.outcome import ExecutionGone
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import SpecCache
 from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_changed_status, has_condition
-from mcp_exec_operator.kube.callers import CallerProofs
-from mcp_exec_operator.kube.execution_row import ExecutionRow
-from mcp_exec_operator.kube.staleness import DeletedUids, is_older
+from mcp_exec_operator.kube.api import ExecutionRow
+from mcp_exec_operator.kube.observations import CallerProofs, DeletedUids, is_older
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry

@@ -8,7 +8,7 @@ from math import ceil
 from time import time
 from typing import Final
 
-from mcp_exec_api.files.artifact import MAX_ARTIFACTS
+from mcp_exec_api.files import MAX_ARTIFACTS
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerError
@@ -19,9 +19,9 @@ from mcp_exec_operator.executions.features import Attempt, Feature, run_deadline
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
 from mcp_exec_operator.executions.status import ExecutionStatusWriter
-from mcp_exec_operator.queueing.serial import SerialQueue, Turn
+from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
-from mcp_exec_operator.toolservers.broker import BrokerDiscovery
+from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
 _GRACE_SECONDS: Final = 60
 """How long a grant outlives the longest run, for its binding."""

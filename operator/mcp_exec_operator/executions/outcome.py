@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, TokenUsage, Usage
-from mcp_exec_api.notes import Note
+from mcp_exec_api.code_findings import Note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_tools.tokens import METHOD, estimate_tokens
+from mcp_exec_tools.text import METHOD, estimate_tokens
 
 BYTES_PER_TOKEN: Final = 4
 """Bytes of data that stayed in the sandbox for each token, of which only the size is known."""

@@ -9,10 +9,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from mcp_exec_api.code_execution import ExecutionError, Output, Phase
+from mcp_exec_api.code_findings import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
-from mcp_exec_api.files.workspace import WorkspaceStatus
-from mcp_exec_api.notes import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
+from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceStatus
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.supervisor.protocol import (

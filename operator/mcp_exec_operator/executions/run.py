@@ -29,8 +29,7 @@ from mcp_exec_operator.executions.record import BoundPod, ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
-from mcp_exec_operator.pods.usage import build_usage
+from mcp_exec_operator.pods.status import PodProblem, build_usage, is_over, is_terminating, loss_of
 
 log = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, format_duration
+from mcp_exec_api.code_findings import Note, NoteKind, add_note
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
-from mcp_exec_api.notes import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
@@ -21,9 +21,7 @@ from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.executions.outcome import ExecutionGone, ExecutionOutcome, StatusTooLarge
 from mcp_exec_operator.executions.record import ExecutionRecord, measure_stored_bytes
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.event_budget import EventBudget
-from mcp_exec_operator.kube.events import build_event
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import EventBudget, WritePriority, build_event
 from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from mcp_exec_operator.executions.outcome import (
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_approvals_status, read_waited_seconds
-from mcp_exec_operator.toolservers.broker import BrokerDiscovery, BrokerReplica
+from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
 

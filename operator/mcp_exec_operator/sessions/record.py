@@ -12,12 +12,12 @@ from pydantic import ValidationError
 from mcp_exec_api.constants import LABEL_MANAGED_BY, MANAGED_BY
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.owner import Owner
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.kube.staleness import is_older
+from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.cache import Pod
 
 _KEPT_PHASES: Final = (SessionPhase.READY, SessionPhase.BUSY)

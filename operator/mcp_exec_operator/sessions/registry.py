@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SessionPhase
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
@@ -19,12 +19,12 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delays
-from mcp_exec_operator.kube.staleness import DeletedUids
+from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pods.status import is_over, is_terminating, loss_of
+from mcp_exec_operator.pools.health import SessionPods
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.pools.shortage import SessionPods
-from mcp_exec_operator.queueing.serial import SerialQueue, Turn
+from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.sessions.record import SessionRecord, find_expiry
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from mcp_exec_gateway.http.json import LargeResponse, json_response
-from mcp_exec_gateway.http.memory import MemoryBudget
+from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/", "headers": []}

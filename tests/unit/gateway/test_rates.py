@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_gateway.auth.authenticator import Caller
+from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.auth.rate_limits import RateLimiter
 from mcp_exec_gateway.http.problems import HttpProblem
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.http.repeated import find_repeated
+from mcp_exec_gateway.http.query_params import find_repeated
 from mcp_exec_gateway.http.request_body import parse_spec
 
 

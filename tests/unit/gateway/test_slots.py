@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_exec_gateway.http.limits import RequestSlots
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.http.slots import RequestSlots
 
 
 def test_a_holder_beyond_its_limit_is_refused_and_others_are_not() -> None:

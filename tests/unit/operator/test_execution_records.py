@@ -15,7 +15,7 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
 from mcp_exec_operator import records as module
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.callers import CallerProofs
+from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.records import CodePolicy, ExecutionRecorder, build_row
 from mcp_exec_operator.stored import StoredBudget, StoredExecution

@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewUsageReport
-from mcp_exec_gateway.auth.authenticator import Caller
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body

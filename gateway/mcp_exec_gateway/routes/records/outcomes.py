@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.wire.records import NewOutcome
-from mcp_exec_gateway.auth.users import check_user
+from mcp_exec_gateway.auth.callers import check_user
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery
