@@ -207,12 +207,8 @@ async def test_one_interrupt_ends_the_creation_of_an_execution(api: FakeApiServe
     "words",
     [
         ("get",),
-        ("get", "mine"),
         ("logs", "-f", "mine"),
-        ("cancel", "mine"),
         ("approve", "mine", "a1"),
-        ("sessions", "list"),
-        ("rollout", "list"),
         ("doctor",),
     ],
     ids=" ".join,

@@ -62,8 +62,8 @@ except ImportError:
     assert sandbox.run(code, libraries=LIBRARIES).result == ["rarelib", None]
 
 
-def test_a_later_job_of_a_session_has_hints_of_its_own(sandbox):
-    owner = "a" * 32
+def test_a_later_job_of_a_session_has_hints_of_its_own(make_sandbox):
+    sandbox, owner = make_sandbox(), "a" * 32
     assert "data" in sandbox.run("import rarelib", libraries=LIBRARIES, owner=owner, session=True).error["message"]
     run = sandbox.run("import rarelib", id="uid-2", owner=owner, session=True)
     assert "data" not in run.error["message"].partition("(")[0].partition("with")[0]

@@ -97,8 +97,8 @@ def test_a_function_that_cannot_be_pickled_fails_at_once(sandbox):
     assert "pickle" in run.error["message"]
 
 
-def test_children_of_a_session_have_functions_of_earlier_jobs(sandbox):
-    session = Session(sandbox)
+def test_children_of_a_session_have_functions_of_earlier_jobs(make_sandbox):
+    session = Session(make_sandbox())
     assert session.run("def double(x):\n    return 2 * x").phase == "Succeeded"
     code = "import multiprocessing\nwith multiprocessing.get_context('spawn').Pool(1) as pool:\n"
     assert session.run(code + "    r = pool.map(double, [4])\nr").result == [8]

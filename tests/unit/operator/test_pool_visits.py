@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -146,7 +146,9 @@ class Silent:
         return self
 
     async def get_libraries(self, *, timeout_seconds: float) -> None:
-        await asyncio.sleep(timeout_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_seconds):
+                await asyncio.Event().wait()
 
 
 @dataclass(kw_only=True, eq=False)
