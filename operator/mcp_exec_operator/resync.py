@@ -147,7 +147,7 @@ class Resync:
         # before executions: a bound one takes the turn of its session
         missed += self.sessions.replace(namespace, sessions, listed_at=listed_at)
         missed += sum(self.executions.start(record) for record in records)
-        self.executions.retain(namespace, uids, listed_at=listed_at)
+        self.executions.discard_missing(namespace, uids, listed_at=listed_at)
         return missed
 
     async def _read(self, rows: list[ExecutionRow]) -> list[ExecutionRecord]:
