@@ -92,7 +92,7 @@ class SessionClaims:
         """Return the turn of an execution that an earlier operator bound to the session's pod."""
         record = self.sessions.get(key)
         if record is None:
-            self.sessions.on_interrupted(key, "the session was deleted")
+            self.sessions.interrupted.emit(key, "the session was deleted")
         return self.sessions.turns.hold(key)
 
     async def claim(self, request: SessionRequest) -> SessionRecord:
@@ -111,7 +111,7 @@ class SessionClaims:
                 return await self._prepare(record, request)
             except SessionGone:
                 if record is not None:
-                    self.sessions.forget(record)
+                    self.sessions.discard(record)
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError  # the last attempt returns or raises
@@ -128,7 +128,7 @@ class SessionClaims:
             await self._make_durable(record)
         except SessionGone:
             record.clear()
-            self.sessions.forget(record)
+            self.sessions.discard(record)
             raise
         except Exception:
             self.sessions.renew(record)

@@ -25,7 +25,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.sessions.claims import SessionClaims
 from mcp_exec_operator.sessions.record import SessionRecord, find_disposable, find_expiry
-from mcp_exec_operator.sessions.registry import SessionRegistry, SessionSettler
+from mcp_exec_operator.sessions.registry import SessionIndex, SessionRegistry, SessionSettler
 from mcp_exec_operator.sessions.status import (
     SessionGone,
     SessionStatusWriter,
@@ -186,7 +186,7 @@ class SessionController:
             await self.write_priority.wait_until_idle()
             await self.writer.write(record, lambda: self._build(record, self.clock()), what="session-status")
         except SessionGone:
-            self.sessions.forget(record)
+            self.sessions.discard(record)
         except ApiError as error:
             log.warning("the status of a session was not written: %s", error, extra=record.log_fields)
         finally:
@@ -196,7 +196,7 @@ class SessionController:
     async def _delete(self, record: SessionRecord) -> None:
         try:
             await self.api.delete_session(*record.key, uid=record.uid)
-            self.sessions.forget(record)
+            self.sessions.discard(record)
         except ApiError as error:
             log.warning("a session was not deleted: %s", error, extra=record.log_fields)
             await asyncio.sleep(_RETRY_SECONDS)
@@ -219,13 +219,14 @@ class SessionComponent:
         *,
         settings: Settings,
         api: OperatorApi,
+        index: SessionIndex,
         pools: PoolRegistry,
         supervisors: SupervisorClient,
         tasks: TaskRegistry,
         write_priority: WritePriority,
     ) -> Self:
         """Build all parts. Nothing runs yet."""
-        registry = SessionRegistry(pools=pools, attestor=Attestor(key=supervisors.key))
+        registry = SessionRegistry(index=index, pools=pools, attestor=Attestor(key=supervisors.key))
         settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
         writer = SessionStatusWriter(api=api)
         return cls(
