@@ -10,16 +10,14 @@ from typing import Final
 
 import uvloop
 
-from mcp_exec_broker.audit.record import write_to_stdout
 from mcp_exec_broker.calls.call import shorten_switch_interval
 from mcp_exec_broker.manager import BrokerManager
+from mcp_exec_broker.records.audit_log import write_to_stdout
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.process.file_limit import raise_file_limit
-from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.process.http_server import HttpServer, build_server
-from mcp_exec_common.process.logging import configure_logging
 from mcp_exec_common.process.settings import SettingsError
+from mcp_exec_common.process.setup import configure_logging, exempt_started_objects, raise_file_limit
 
 log = logging.getLogger("mcp_exec_broker")
 
@@ -29,7 +27,7 @@ _KEEP_ALIVE_SECONDS: Final = 330
 """Longer than any execution, whose connection stays open between calls."""
 _DRAIN_CHECK_SECONDS: Final = 0.25
 _SEND_SECONDS: Final = 2
-"""Seconds for sending the last answers, after the time in which executions may end."""
+"""Seconds for sending the last answers, after executions had their time to end."""
 
 
 async def run(settings: Settings) -> None:

@@ -30,11 +30,12 @@ from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
+from mcp_exec_operator.pods.manifest import IsolationAddresses
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.preflight import find_forbidden_addresses
 from mcp_exec_operator.records import ExecutionRecorder
 from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
@@ -133,7 +134,7 @@ class Manager:
             metrics=metrics,
         )
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
-        records = RecordsClient.create(broker.client) if settings.records and broker is not None else None
+        records = RecordsClient(broker.client) if settings.records and broker is not None else None
         callers = CallerProofs(attestor=Attestor(key=supervisors.key))
         recorder = None
         if records is not None:

@@ -23,7 +23,7 @@ from mcp_exec_operator.sessions.registry import SessionRegistry
 log = logging.getLogger(__name__)
 
 _STALLED_AFTER: Final = 3
-"""Resyncs in a row that find objects which no watch delivered, after which the watches count as stalled."""
+"""The watches count as stalled after so many resyncs in a row that find objects which no watch delivered."""
 _READS: Final = 4
 """Executions that are read at the same time."""
 _REST: Final = 5.0

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from mcp_exec_broker.calls.call import INLINE_BYTES, Call, Offload, ResolvedTool
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.catalog.entry import OutputInference
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import ToolCallError, build_size_error, build_tool_error
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.upstream.redaction import redact_json
 from mcp_exec_broker.validation.values import OutputValidator, build_output_error, list_parameters
-from mcp_exec_common.util.json_weight import weigh_json
+from mcp_exec_common.util.weight import weigh_json
 
 _WRAPPED: Final = "x-fastmcp-wrap-result"
 

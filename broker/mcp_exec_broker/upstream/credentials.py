@@ -27,9 +27,8 @@ from mcp_exec_api.tool_server import ClientCredentials, SecretKey, ToolServerSpe
 from mcp_exec_broker.upstream.addresses import explain_connection_error
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, describe_release_secret, is_release_secret
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.kube.secrets import describe_release_secret, is_release_secret
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +36,10 @@ _READ_SECONDS: Final = 5.0
 _SECRET_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _ENCODED_PREFIX: Final = "base64-"
 MIN_SECRET_LENGTH: Final = 6
-"""Characters from which on a value is redacted in answers: shorter ones are words rather than secrets."""
+"""Minimum characters of a value that is redacted in answers: shorter ones are words rather than secrets."""
 _MAX_TOKENS: Final = 512
 _EXPIRY_MARGIN: Final = 0.1
-"""Part of its lifetime in which a token is no longer used, so that none expires in transit."""
+"""Last part of a token's lifetime. The token is not used then, so that none expires in transit."""
 _DEFAULT_SECONDS: Final = 3600.0
 _MAX_SECONDS: Final = 1e9
 """Longest lifetime. A token endpoint may send integers that no float can hold."""

@@ -15,7 +15,7 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
-from mcp_exec_gateway.files.content import OCTETS
+from mcp_exec_gateway.files.response import OCTETS
 from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
 
 _DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"

@@ -7,9 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_gateway.dependencies import GetCaller, Injected
-from mcp_exec_gateway.files.content import build_content_headers
-from mcp_exec_gateway.files.links import ArtifactAddress
-from mcp_exec_gateway.files.response import ContentResponse
+from mcp_exec_gateway.files.artifacts import ArtifactAddress
+from mcp_exec_gateway.files.response import ContentResponse, build_content_headers
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found

@@ -11,17 +11,16 @@ from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric, RolloutGuard
 from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.client import BrokerError
-from mcp_exec_common.rollouts.guards import ArmIntervals
-from mcp_exec_common.rollouts.intervals import Interval, share_interval
+from mcp_exec_common.rollouts.guards import ArmIntervals, Interval, share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
 from mcp_exec_operator.pools.health import PoolHealth
 
 log = logging.getLogger(__name__)
 
 _FRESH_SECONDS: Final = 10.0
-"""Age up to which measures are used again."""
+"""Highest age of measures that are used again."""
 _STALE_SECONDS: Final = 60.0
-"""Age up to which measures are used although newer ones cannot be read: a restart of the broker stops no rollout."""
+"""Highest age of measures that are used if newer ones cannot be read: a restart of the broker stops no rollout."""
 _READ_SECONDS: Final = 5.0
 """Longest wait for the records."""
 NO_RECORDS: Final = RolloutMeasures(problem="the operator reads no records, so that guards have no samples")

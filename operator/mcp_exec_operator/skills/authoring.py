@@ -15,7 +15,7 @@ from mcp_exec_api.code_execution import SkillUse
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_manifests import build_shipped, build_skill
+from mcp_exec_common.broker.skill_proofs import build_shipped, build_skill
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import SkillFolder
@@ -35,7 +35,7 @@ _MAX_ATTEMPTS: Final = 5
 
 _WAIT_SECONDS: Final = 5.0
 
-"""Longest time for which the end of an execution waits for its drafts."""
+"""Longest wait of an execution's end for its drafts."""
 
 
 _FIRST_DELAY: Final = 0.1

@@ -12,9 +12,7 @@ from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import records as openapi
-from mcp_exec_gateway.records.outcomes import build_outcome_row
-from mcp_exec_gateway.records.report_metrics import measure_report
-from mcp_exec_gateway.records.reports import build_outcome, build_report_row, store_rows
+from mcp_exec_gateway.records import build_outcome, build_outcome_row, build_report_row, measure_report, store_rows
 
 router = APIRouter(prefix="/v1/conversations", tags=["records"])
 

@@ -9,7 +9,7 @@ from mcp_exec_api.wire.records import RecordTable
 from mcp_exec_gateway.dependencies import Injected, ListCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.openapi import records as openapi
-from mcp_exec_gateway.records.reading import RecordsQuery, read_page
+from mcp_exec_gateway.records import RecordsQuery, read_page
 
 router = APIRouter(prefix="/v1/records", tags=["records"])
 

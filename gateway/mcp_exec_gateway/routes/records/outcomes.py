@@ -13,8 +13,7 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi import records as openapi
-from mcp_exec_gateway.records.outcomes import build_outcome_row, build_report, measure_rollout
-from mcp_exec_gateway.records.reports import store_rows
+from mcp_exec_gateway.records import build_outcome_row, build_report, measure_rollout, store_rows
 
 router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
 

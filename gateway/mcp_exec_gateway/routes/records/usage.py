@@ -8,7 +8,7 @@ from starlette.responses import Response
 from mcp_exec_gateway.dependencies import Injected, ListCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.openapi import usage as openapi
-from mcp_exec_gateway.records.usage import UsageQuery, read_usage
+from mcp_exec_gateway.records import UsageQuery, read_usage
 
 router = APIRouter(prefix="/v1/usage", tags=["records"])
 
