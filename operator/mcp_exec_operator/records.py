@@ -31,7 +31,7 @@ _BATCH: Final = 100
 """Executions that are in memory at once."""
 _READS: Final = 8
 _GATHER_SECONDS: Final = 0.2
-"""Time for which ends of executions are gathered into one request."""
+"""How long ends of executions are gathered into one request."""
 _RETRY_SECONDS: Final = 5.0
 _MAX_BYTES: Final = MAX_RECORDS_BYTES - 64 * 1024
 Row = Mapping[str, object]
@@ -117,7 +117,7 @@ class RecordsReceiver(Protocol):
 class ExecutionRecorder:
     """Records each finished execution at least once; the store keeps one row for each uid.
 
-    In memory are names and uids alone, at most one for each execution that exists. An outage of the broker delays the
+    In memory are only names and uids, at most one for each execution that exists. An outage of the broker delays the
     deletion of executions, and loses none.
     """
 

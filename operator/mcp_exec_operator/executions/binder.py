@@ -46,7 +46,7 @@ class Binder:
     clock: Callable[[], datetime] = now
 
     async def claim(self, attempt: Attempt) -> Start:
-        """Claim a pod: that of the session, a warm one, or one for which the execution waits. Return which.
+        """Claim a pod: that of the session, a warm one, or after a wait a new one. Return which.
 
         Raises EndedBeforeRun, Superseded and what ExecutionStatusWriter raises.
         """

@@ -185,7 +185,7 @@ class ExecutionController:
                 task.cancel()
 
     def _ignore(self, body: Object) -> None:
-        """Leave an execution alone whose phase a newer version wrote, and keep its pod busy."""
+        """Ignore an execution whose phase a newer version wrote, and keep its pod busy."""
         record = ExecutionRecord.from_object(body)
         self._ignored[record.uid] = (record.namespace, record.pod or "")
         if record.pod:

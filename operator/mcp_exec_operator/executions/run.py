@@ -111,7 +111,7 @@ class ExecutionRun:
         return replace(outcome, left_clean=is_clean)
 
     async def _find_pod(self) -> PodProblem | None:
-        """Read a pod of which only the name is known. Return the problem if the pod is lost. Raises ApiError."""
+        """Read a pod whose name only is known. Return the problem if the pod is lost. Raises ApiError."""
         name, pods = self.attempt.pod.name, self.attempt.pool.pods
         body = await self._read_pod()
         if body is not None:
@@ -290,7 +290,7 @@ class ExecutionRun:
         problem = self._find_loss(pod if pod is not None else self._last_seen())
         if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
-        # the message may quote the log of the container, to which the code can write in gVisor
+        # the message may quote the log of the container, and code can write that in gVisor
         log.warning("a run was lost: %s (%s)", problem.reason, error, extra=self.record.log_fields)
         return self._build_loss(problem)
 

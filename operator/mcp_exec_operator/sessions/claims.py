@@ -1,4 +1,4 @@
-"""Use of sessions by executions: turns, creation, the pod that is kept, and what a run leaves."""
+"""Claims of sessions by executions: turns, creation, the pod that is kept, and what a run leaves."""
 
 import asyncio
 from collections.abc import Callable
@@ -168,7 +168,7 @@ class SessionClaims:
         return True
 
     def release_undecided(self, turn: SessionTurn) -> None:
-        """End the turn of an execution of which another operator decides."""
+        """End the turn of an execution that another operator decides about."""
         if (record := self.sessions.get(turn.key)) is not None:
             record.unsettled, record.starting = record.pod is not None, False
         self.sessions.turns.leave(turn)
@@ -224,7 +224,7 @@ class SessionClaims:
         raise SessionUnusable(Reason.SESSION_LOST, message)
 
     async def _make_durable(self, record: SessionRecord) -> None:
-        """Write status and labels, by which the next operator finds the pod."""
+        """Write status and labels, so that the next operator finds the pod."""
         pod = record.pod
         assert pod is not None  # noqa: S101 - the callers have checked it
         patch = session_patch(session=record.name, owner=record.owner.digest, pod_uid=pod.uid or "")

@@ -44,7 +44,7 @@ _SETTLE_SECONDS: Final = 1.0
 _WRITE_SECONDS: Final = 5.0
 """Shortest time between two such writes of one session: many executions share one."""
 _PROBE_SECONDS: Final = 60.0
-"""Interval in which the sandbox of an idle session is asked for its memory, and whether its interpreter lives."""
+"""Interval of requests to the sandbox of an idle session: for its memory, and whether its interpreter lives."""
 _RETRY_SECONDS: Final = 10.0
 
 
@@ -75,7 +75,7 @@ class SessionController:
                     await asyncio.sleep(_GATHER_SECONDS)
 
     def reconcile(self) -> float | None:
-        """Reconcile once. Return the seconds until time alone changes something, or None."""
+        """Reconcile once. Return the seconds until something changes without an event, or None."""
         at, moment = monotonic(), self.clock()
         for record in self.sessions:
             if record.dirty or record.due <= at or (record.pod is not None and record.pod.lost):

@@ -164,7 +164,7 @@ class SessionRegistry:
 
     def renew(self, record: SessionRecord) -> None:
         """Let the next execution start afresh, and delete the pod if there is one."""
-        self._drop_pod(record)
+        self._release_pod(record)
         self.touch(record.key)
 
     def release_pool(self, pool: Pool) -> None:
@@ -177,7 +177,7 @@ class SessionRegistry:
         """Delete the pods of a namespace that is being deleted, before its NetworkPolicies go."""
         for record in self:
             if record.key[0] == namespace:
-                self._drop_pod(record)
+                self._release_pod(record)
 
     def _adopt_pod(self, record: SessionRecord) -> None:
         """Keep the pod that the status of a session names, which an earlier operator gave it."""
@@ -199,7 +199,7 @@ class SessionRegistry:
 
     def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
         log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)
-        self._drop_pod(record)
+        self._release_pod(record)
         record.end, record.reason, record.message, record.ended_at = phase, reason, message, self.clock()
         self.touch(record.key)
 
@@ -211,9 +211,9 @@ class SessionRegistry:
             self.interrupted.emit(record.key, _DELETED)
             record.clear()  # the execution that runs in the pod deletes it at its end
         else:
-            self._drop_pod(record)
+            self._release_pod(record)
 
-    def _drop_pod(self, record: SessionRecord) -> None:
+    def _release_pod(self, record: SessionRecord) -> None:
         record.unused_since = self.clock()
         if (pod := record.clear()) is not None:
             self.pools.retire(self.pools.get(record.pool), pod)
