@@ -1,6 +1,7 @@
 """The ASGI application: routes, the mapping of errors to problem details, and the access log."""
 
 import logging
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -17,7 +18,7 @@ from mcp_exec_gateway.http.problems import HttpProblem, invalid_parameters, unav
 from mcp_exec_gateway.http.request_body import ClientDisconnected
 from mcp_exec_gateway.mcp.route import router as mcp_router
 from mcp_exec_gateway.mcp.server import build_servers
-from mcp_exec_gateway.openapi import document as openapi
+from mcp_exec_gateway.openapi.document import build_document
 from mcp_exec_gateway.routes import (
     approvals,
     artifacts,
@@ -39,27 +40,8 @@ from mcp_exec_gateway.routes.records import export as records_export
 
 log = logging.getLogger(__name__)
 
-
-def build_app(dependencies: Dependencies) -> FastAPI:
-    """Build the application with these dependencies."""
-    app = FastAPI(
-        title="mcp-exec gateway",
-        version="v1alpha1",
-        description=openapi.DESCRIPTION,
-        redirect_slashes=False,
-        openapi_url=None,
-        generate_unique_id_function=openapi.build_operation_id,
-        exception_handlers={
-            HttpProblem: _handle_problem,
-            RequestValidationError: _handle_invalid_parameters,
-            HTTPException: _handle_http_exception,
-            ApiError: _handle_api_error,
-            ClientDisconnected: _handle_disconnect,
-        },
-    )
-    app.state.dependencies = dependencies
-    app.state.mcp_servers = build_servers()
-    app.include_router(mcp_router)  # first, because routes are compared in their order
+ROUTERS: Final = tuple(
+    resource.router
     for resource in (
         executions,
         events,
@@ -77,12 +59,33 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         audit,
         stats,
         health,
-    ):
-        app.include_router(resource.router)
+    )
+)
+"""The routes of the API, in the order of the OpenAPI document."""
+
+
+def build_app(dependencies: Dependencies) -> FastAPI:
+    """Build the application with these dependencies."""
+    app = FastAPI(
+        redirect_slashes=False,
+        openapi_url=None,
+        exception_handlers={
+            HttpProblem: _handle_problem,
+            RequestValidationError: _handle_invalid_parameters,
+            HTTPException: _handle_http_exception,
+            ApiError: _handle_api_error,
+            ClientDisconnected: _handle_disconnect,
+        },
+    )
+    app.state.dependencies = dependencies
+    app.state.mcp_servers = build_servers()
+    app.include_router(mcp_router)  # first, because routes are compared in their order
+    for router in ROUTERS:
+        app.include_router(router)
     if dependencies.settings.docs:
         app.include_router(docs.router)
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
-    openapi.add_schemas(app)
+    app.openapi = lambda: build_document(ROUTERS)  # type: ignore[method-assign]
     return app
 
 

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.wire.executions import NewDecision
+from mcp_exec_api.approvals import Approval
+from mcp_exec_api.wire.executions import ApprovalList, NewDecision, PendingApprovalList
 from mcp_exec_gateway.dependencies import ApproveCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.executions import approvals
 from mcp_exec_gateway.executions.naming import is_object_name
@@ -15,22 +16,26 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
 from mcp_exec_gateway.http.query_params import ApprovalsQuery, NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi import document as openapi
+from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
 
-router = APIRouter(prefix="/v1", tags=["approvals"])
+router = build_router(prefix="/v1", tag="approvals")
 
 _MAX_BODY_BYTES: Final = 16 * 1024
 
 
-@router.get("/approvals", **openapi.PENDING_APPROVALS)
+@router.get("/approvals", response_model=PendingApprovalList, response_description="The approvals")
 async def list_pending_approvals(
     dependencies: Injected, caller: ListCaller, query: Annotated[ApprovalsQuery, Query()]
 ) -> Response:
-    """List the pending approvals of a namespace."""
+    """List pending approvals.
+
+    Returns the tool calls of the namespace that wait for an approval, newest first.
+    """
     return json_response(await approvals.list_pending_approvals(dependencies.broker, caller=caller, limit=query.limit))
 
 
-@router.get("/executions/{name}/approvals", **openapi.APPROVALS)
+@router.get("/executions/{name}/approvals", response_model=ApprovalList, response_description="The approvals")
+@problems(404)
 async def list_approvals(
     request: Request,
     dependencies: Injected,
@@ -38,13 +43,18 @@ async def list_approvals(
     name: Annotated[str, Path(description="Name of the execution.")],
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """List an execution's approvals."""
+    """List an execution's approvals.
+
+    Returns the newest 50 tool calls of the execution that need or needed an approval.
+    """
     execution = await dependencies.executions.find(name, caller=caller)
     get_trace(request.scope).execution = name
     return json_response({"items": approvals.list_approvals(execution, attestor=dependencies.attestor)})
 
 
-@router.post("/executions/{name}/approvals/{id}", **openapi.DECIDE)
+@router.post("/executions/{name}/approvals/{id}", response_model=Approval, response_description="The approval")
+@accepts(NewDecision)
+@problems(404, (409, "The approval is decided, expired or withdrawn"))
 async def decide_approval(
     request: Request,
     dependencies: Injected,
@@ -53,7 +63,11 @@ async def decide_approval(
     approval_id: Annotated[str, Path(alias="id", description="Id of the approval.")],
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Decide on a pending tool call."""
+    """Approve or deny a tool call.
+
+    Decides on a pending tool call; a decision is final. The caller needs an approver's API key, or a ServiceAccount
+    that may `update` `codeexecutions/approval`.
+    """
     if not is_object_name(name):
         raise not_found(caller.namespace, name)
     get_trace(request.scope).execution = name

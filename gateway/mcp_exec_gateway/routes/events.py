@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,12 +12,18 @@ from mcp_exec_gateway.events.position import StreamPosition
 from mcp_exec_gateway.events.response import StreamingEventResponse, choose_encoding
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.query_params import EventsQuery, LastEventId
-from mcp_exec_gateway.openapi import document as openapi
+from mcp_exec_gateway.openapi.operations import EVENT_STREAM, build_router, problems
 
-router = APIRouter(prefix="/v1/executions", tags=["executions"])
+router = build_router(prefix="/v1/executions", tag="executions")
 
 
-@router.get("/{name}/events", **openapi.EVENTS)
+@router.get(
+    "/{name}/events",
+    response_class=Response,
+    response_description="The events, up to `end`",
+    responses={200: EVENT_STREAM, 204: {"description": "The client has received all events"}},
+)
+@problems(404, 406)
 async def stream_events(
     request: Request,
     dependencies: Injected,
@@ -26,7 +32,14 @@ async def stream_events(
     query: Annotated[EventsQuery, Query()],
     last_event_id: LastEventId = None,
 ) -> Response:
-    """Stream an execution's events."""
+    """Follow an execution's events.
+
+    Streams `status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`: live from the
+    sandbox, and from the status once the sandbox is gone, which does not have the single tool calls. Ids are opaque; a
+    client that sends the last id it received resumes exactly after it. If the execution was deleted, `end` has the
+    phase null and the reason Deleted. With `Accept: application/x-ndjson`, events are lines of JSON. The schema is that
+    of one event: the `data` of a server-sent event, or one line.
+    """
     encoding = choose_encoding(request.headers.get("accept", ""))
     resumed_from = last_event_id or query.last_event_id
     position = StreamPosition.parse(resumed_from) if resumed_from else StreamPosition()

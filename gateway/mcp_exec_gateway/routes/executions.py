@@ -3,12 +3,12 @@
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.execution_state import is_finished
-from mcp_exec_api.wire.executions import NewExecution
+from mcp_exec_api.wire.executions import Execution, ExecutionList, NewExecution
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller, PatchCaller
 from mcp_exec_gateway.executions.views import build_view
@@ -22,14 +22,21 @@ from mcp_exec_gateway.http.query_params import (
     ListQuery,
 )
 from mcp_exec_gateway.http.request_body import parse_spec, read_body
-from mcp_exec_gateway.openapi import document as openapi
+from mcp_exec_gateway.openapi.operations import LOCATION, accepts, build_router, problems
 
-router = APIRouter(prefix="/v1/executions", tags=["executions"])
+router = build_router(prefix="/v1/executions", tag="executions")
 
 Name = Annotated[str, Path(description="Name of the execution.")]
 
 
-@router.post("", **openapi.CREATE)
+@router.post(
+    "",
+    response_model=Execution,
+    response_description="The execution has ended; `phase` has the outcome",
+    responses={202: {"model": Execution, "description": "The execution continues", "headers": LOCATION}},
+)
+@accepts(NewExecution)
+@problems(409, 410)
 async def create_execution(
     request: Request,
     dependencies: Injected,
@@ -37,7 +44,10 @@ async def create_execution(
     query: Annotated[CreateQuery, Query()],
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Create an execution and wait for its end."""
+    """Run code.
+
+    Creates an execution and waits for its end. A rejected request creates nothing.
+    """
     service = dependencies.executions
     service.check_wait(query.wait)
     with dependencies.memory.reserving(caller.namespace) as memory:
@@ -60,24 +70,41 @@ async def create_execution(
     return _respond(execution, dependencies, status=status, headers={"Location": location})
 
 
-@router.get("", **openapi.LIST)
+@router.get("", response_model=ExecutionList, response_description="A page")
 async def list_executions(dependencies: Injected, caller: ListCaller, query: Annotated[ListQuery, Query()]) -> Response:
-    """List executions."""
+    """List executions.
+
+    Returns a page of the namespace's executions without their output, newest first. It comes from a cache that is
+    usually some milliseconds old. With several filters, all must match.
+    """
     page = await dependencies.executions.list_page(query, caller=caller)
     return json_response(page, memory=dependencies.memory, namespace=caller.namespace)
 
 
-@router.get("/{name}", **openapi.GET)
+@router.get("/{name}", response_model=Execution, response_description="The execution")
+@problems(404, 410)
 async def get_execution(
     request: Request, dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[GetQuery, Query()]
 ) -> Response:
-    """Get an execution, optionally at its end."""
+    """Get an execution.
+
+    Returns one execution as it is now; with `wait`, as it is at its end or when the wait ends.
+    """
     dependencies.executions.check_wait(query.wait)
     execution = await dependencies.executions.get(request, name, caller=caller, wait_seconds=query.wait)
     return _respond(execution, dependencies, status=200, include=query.include)
 
 
-@router.delete("/{name}", **openapi.CANCEL)
+@router.delete(
+    "/{name}",
+    response_model=Execution,
+    response_description="The execution had already ended",
+    responses={
+        202: {"model": Execution, "description": "The execution will end, or with `purge`, will be deleted"},
+        204: {"description": "The execution is deleted"},
+    },
+)
+@problems(404, (409, "With `purge`: the execution has not ended"))
 async def cancel_execution(
     request: Request,
     dependencies: Injected,
@@ -85,7 +112,12 @@ async def cancel_execution(
     name: Name,
     query: Annotated[CancelQuery, Query()],
 ) -> Response:
-    """Request the cancellation of an execution, or delete one that has ended."""
+    """Cancel or delete an execution.
+
+    Requests the cancellation. The execution ends shortly after, and its object stays for its TTL. With `purge`, an
+    execution that has ended is deleted with its artifacts, and links to them end. Its records and the audit records of
+    its tool calls stay. If records are kept, it is deleted once its record is stored.
+    """
     if query.purge:
         left = await dependencies.deleter.delete(request, name, caller=caller)
         return Response(status_code=204) if left is None else _respond(left, dependencies, status=202)

@@ -2,43 +2,52 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.wire.rollouts import NewAssignment, NewPromotion
+from mcp_exec_api.wire.rollouts import Assignment, NewAssignment, NewPromotion, Rollout, RolloutList
 from mcp_exec_gateway.auth.callers import check_user
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, RolloutApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery, RolloutsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi import rollouts as openapi
+from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
 from mcp_exec_gateway.rollouts.views import build_assignment_view, build_rollout_view
 
-router = APIRouter(prefix="/v1/rollouts", tags=["rollouts"])
+router = build_router(prefix="/v1/rollouts", tag="rollouts")
 
 Name = Annotated[str, Path(description="Name of the rollout.")]
 _MAX_BODY_BYTES: Final = 8 * 1024
 
 
-@router.get("", **openapi.LIST_ROLLOUTS)
+@router.get("", response_model=RolloutList, response_description="The rollouts")
 async def list_rollouts(
     dependencies: Injected, caller: ListCaller, query: Annotated[RolloutsQuery, Query()]
 ) -> Response:
-    """List the namespace's rollouts."""
+    """List rollouts.
+
+    Returns the namespace's rollouts, ordered by name, from a cache some milliseconds old.
+    """
     found = dependencies.rollouts.list_all(caller.namespace)
     return json_response({"items": [build_rollout_view(rollout) for rollout in found[: query.limit]]})
 
 
-@router.get("/{name}", **openapi.GET_ROLLOUT)
+@router.get("/{name}", response_model=Rollout, response_description="The rollout")
+@problems(404)
 async def get_rollout(
     dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
 ) -> Response:
-    """Get a rollout."""
+    """Get a rollout.
+
+    Returns a rollout with its stage, its arms, and what its guards found.
+    """
     return json_response(build_rollout_view(dependencies.rollouts.get(caller.namespace, name)))
 
 
-@router.post("/{name}/assignments", **openapi.ASSIGN_ARM)
+@router.post("/{name}/assignments", response_model=Assignment, response_description="The arm")
+@accepts(NewAssignment)
+@problems(404, (409, "The rollout's spec contradicts itself"))
 async def assign_arm(
     request: Request,
     dependencies: Injected,
@@ -46,7 +55,11 @@ async def assign_arm(
     name: Name,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Return the arm of a unit."""
+    """Get the arm of a unit.
+
+    Returns the arm of a unit, by a salted hash of it. The same unit keeps its arm while the rollout enrols more units.
+    It gets the control arm if it is not enrolled, and after a rollback or an abort.
+    """
     new = parse_model(NewAssignment, await read_body(request, limit=_MAX_BODY_BYTES))
     check_user(new.user, caller=caller)
     rollout = dependencies.rollouts.get(caller.namespace, name)
@@ -63,7 +76,11 @@ async def assign_arm(
     return json_response(build_assignment_view(rollout, new.unit, assigned))
 
 
-@router.post("/{name}/promote", **openapi.PROMOTE_ROLLOUT)
+@router.post(
+    "/{name}/promote", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
+)
+@accepts(NewPromotion)
+@problems(404, (409, "The rollout has ended"))
 async def promote_rollout(
     request: Request,
     dependencies: Injected,
@@ -71,34 +88,55 @@ async def promote_rollout(
     name: Name,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Request that a later stage begins."""
+    """Promote a rollout.
+
+    Begins a later stage although the present one is not over. The caller must be an approver of rollouts.
+    """
     new = parse_model(NewPromotion, await read_body(request, limit=_MAX_BODY_BYTES))
     rollout = await dependencies.rollout_steering.promote(name, new.to, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
-@router.post("/{name}/pause", **openapi.PAUSE_ROLLOUT)
+@router.post(
+    "/{name}/pause", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
+)
+@problems(404, (409, "The rollout has ended"))
 async def pause_rollout(
     dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
 ) -> Response:
-    """Stay in the present stage."""
+    """Pause a rollout.
+
+    Stays in the present stage; assignments continue. The caller must be an approver of rollouts.
+    """
     rollout = await dependencies.rollout_steering.set_paused(name, True, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
-@router.post("/{name}/resume", **openapi.RESUME_ROLLOUT)
+@router.post(
+    "/{name}/resume", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
+)
+@problems(404, (409, "The rollout has ended"))
 async def resume_rollout(
     dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
 ) -> Response:
-    """Let the stages go on."""
+    """Resume a rollout.
+
+    Lets the stages go on. The caller must be an approver of rollouts.
+    """
     rollout = await dependencies.rollout_steering.set_paused(name, False, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
-@router.post("/{name}/abort", **openapi.ABORT_ROLLOUT)
+@router.post(
+    "/{name}/abort", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
+)
+@problems(404, (409, "The rollout has ended"))
 async def abort_rollout(
     dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
 ) -> Response:
-    """Give every unit the control arm."""
+    """Abort a rollout.
+
+    Gives every unit the control arm at once, for good. The caller must be an approver of rollouts.
+    """
     rollout = await dependencies.rollout_steering.abort(name, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)

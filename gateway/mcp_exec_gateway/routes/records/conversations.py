@@ -2,7 +2,7 @@
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,12 +11,12 @@ from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi import records as openapi
+from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
 from mcp_exec_gateway.records.outcomes import build_outcome_row
 from mcp_exec_gateway.records.report_metrics import measure_report
 from mcp_exec_gateway.records.reports import build_outcome, build_report_row, store_rows
 
-router = APIRouter(prefix="/v1/conversations", tags=["records"])
+router = build_router(prefix="/v1/conversations", tag="records")
 
 _Conversation = Annotated[
     str,
@@ -29,7 +29,9 @@ _Conversation = Annotated[
 _MAX_BODY_BYTES: Final = 16 * 1024
 
 
-@router.post("/{conversation}/usage", **openapi.REPORT_USAGE)
+@router.post("/{conversation}/usage", status_code=204, response_description="The report is stored")
+@accepts(NewUsageReport)
+@problems(404)
 async def report_usage(
     request: Request,
     dependencies: Injected,
@@ -37,7 +39,10 @@ async def report_usage(
     conversation: _Conversation,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Report what a model used."""
+    """Report what a model used.
+
+    Records the tokens of one task of a conversation. A report that is sent again with the same id counts once.
+    """
     new = parse_model(NewUsageReport, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "model_usage")
     added = await store_rows(dependencies.records, rows)
@@ -48,7 +53,9 @@ async def report_usage(
     return Response(status_code=204)
 
 
-@router.post("/{conversation}/feedback", **openapi.REPORT_FEEDBACK)
+@router.post("/{conversation}/feedback", status_code=204, response_description="The report is stored")
+@accepts(NewFeedback)
+@problems(404)
 async def report_feedback(
     request: Request,
     dependencies: Injected,
@@ -56,7 +63,10 @@ async def report_feedback(
     conversation: _Conversation,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Report what a person thinks."""
+    """Report what a person thinks.
+
+    Records a rating of a conversation. A report that is sent again with the same id counts once.
+    """
     new = parse_model(NewFeedback, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "feedback")
     await store_rows(dependencies.records, rows)
