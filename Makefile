@@ -7,15 +7,13 @@ SHELL := /bin/bash
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
 # Set on the command line or in the environment: CLUSTER, KUBECONFIG (for CLUSTER=existing), IMAGE_REPOSITORY, TAG,
-# IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES.
-export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES
+# IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY.
+export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY
 export PATH := $(VENV)/bin:$(PATH)
 # Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
 parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
-# On a busy machine one of thousands of tests may run out of time. These targets try it once more and list it.
-test newest: export PYTEST_ADDOPTS := --reruns=1 $(PYTEST_ADDOPTS)
-# Unit and component tests measure their coverage, also of processes that they start, only in these targets.
-test coverage: measured := --cov --cov-report= --cov-fail-under=0
+# Unit and component tests measure their coverage, also of processes that they start, only in `make coverage`.
+measured := $(if $(MEASURED),--cov --cov-report= --cov-fail-under=0)
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
 scripts := $(shell grep -rl '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
 
@@ -78,7 +76,8 @@ component: venv  ## run the tests of processes and scripts against fakes of thei
 browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian
 	@hack/browser
 
-coverage: unit component  ## run unit and component tests, and check their branch coverage
+coverage: venv  ## run unit and component tests, and check their branch coverage
+	@MEASURED=yes hack/stages unit component
 	coverage report --show-missing
 
 kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
@@ -95,7 +94,7 @@ installs: venv  ## install the wheel by pip with each extra of the client into a
 fuzz: venv  ## run the fuzzers with 50 times the examples of CI
 	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(parallel) --timeout=3600 -m fuzz tests/unit tests/component
 
-e2e: venv  ## run the tests on a real cluster
+e2e: venv  ## run the tests on a real cluster; ONLY=pools,admission,... chooses files and folders of tests/e2e
 	@hack/e2e
 
 long: venv  ## run the end-to-end tests that `make e2e` leaves out: restarts under load, kills, uninstallations
@@ -107,10 +106,11 @@ chaos: venv  ## inject failures under load for ten minutes, on devcluster
 boards: venv  ## scrape a run by Prometheus, check the queries of all boards and draw them in build/boards
 	@MCP_EXEC_BOARDS=yes hack/e2e
 
-newest: venv  ## run the tests of `make e2e` on a devcluster of another Kubernetes: KUBERNETES_BINARIES=DIR has its executables
+newest: venv  ## run the tests of `make e2e` on a devcluster of another Kubernetes: KUBERNETES_BINARIES=DIR has its executables; ONLY as there
 	@set -euo pipefail; : "$${KUBERNETES_BINARIES:?is not set: hack/devcluster/README.md says what the folder holds}"; CLUSTER=devcluster hack/e2e
 
-test: lint types coverage e2e  ## run what CI runs: lint, types, unit and component with their coverage, e2e
+test: venv  ## run all tests, and print the time of each stage: lint, types, unit and component with their coverage, e2e
+	@hack/stages lint types coverage e2e
 
 bench: venv  ## measure everything on a real cluster, and compare with docs/internals/performance.md; ONLY=latency,...
 	@hack/bench $(if $(ONLY),--only $(ONLY)) $(if $(filter yes,$(RECORD)),--record)

@@ -25,7 +25,7 @@ from harness import percentile, table, write_json
 
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search import entries as search_entries
-from mcp_exec_tools.search import query as search_query
+from mcp_exec_tools.search import index as search_query
 from mcp_exec_tools.search import synonyms
 from mcp_exec_tools.search.index import Index
 

@@ -30,7 +30,7 @@ from mcp import Client, StdioServerParameters
 from transcript_tasks import CODE, TASKS, BenchTask
 from transcripts import ARMS, FOLDER, ROOT, load_catalogs
 
-from mcp_exec_broker.calls.result import ContentBlocks, PythonValue, parse_value
+from mcp_exec_broker.calls.response import ContentBlocks, PythonValue, parse_value
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search.index import Index
 

@@ -16,7 +16,7 @@ from mcp_exec_client.agent.toolsets.direct_mode import count_rows
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 GRID: Mapping[str, Sequence[int | bool]] = {
     "max_rows": (20, 50, 100, 500),

@@ -3,7 +3,7 @@
 The package bpe-openai carries its vocabulary, so nothing is downloaded at run time. It is no dependency of the project:
 `load` installs it into .cache/tokenizer. Claude's tokenizer is not public: only the API's `count_tokens` uses it.
 
-    python bench/tokenizer.py             # error of tools/mcp_exec_tools/tokens.py, by kind of text
+    python bench/tokenizer.py             # error of tools/mcp_exec_tools/text.py, by kind of text
     python bench/tokenizer.py --record    # write the counts that the unit tests compare the estimate with
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from harness import table
 
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.tokens import METHOD, estimate_tokens
+from mcp_exec_tools.text import METHOD, estimate_tokens
 from mcp_exec_tools.wrappers import build_files
 
 ROOT = Path(__file__).parents[1]

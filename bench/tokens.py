@@ -28,7 +28,7 @@ from mcp_exec_client.agent.toolsets.direct_mode import SYSTEM_PROMPT
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 FIGURES = ROOT / "bench" / "data" / "savings.json"
 PLOT = ROOT / "docs" / "agents" / "savings.png"

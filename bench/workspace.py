@@ -28,7 +28,7 @@ sys.path.append(str(ROOT))
 from tests.component.sandbox.conftest import SandboxProcess  # noqa: E402
 from tests.support.api_server import FakeApiServer  # noqa: E402
 
-from mcp_exec_api.files.workspace import WorkspaceMode  # noqa: E402
+from mcp_exec_api.files import WorkspaceMode  # noqa: E402
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess  # noqa: E402
 from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
 

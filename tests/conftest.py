@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import os
+from pathlib import Path
 
 import pytest
 import pytest_timeout
@@ -30,3 +31,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if getattr(item, "execution_count", 1) > 1 and _TIME_LIMIT in item.stash:
         item.ihook.pytest_timeout_cancel_timer(item=item)
         item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[_TIME_LIMIT])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Add the tests that ran again to the file that MCP_EXEC_RERUNS names."""
+    reruns = {report.nodeid for report in terminalreporter.getreports("rerun")}
+    if reruns and "MCP_EXEC_RERUNS" in os.environ:
+        with Path(os.environ["MCP_EXEC_RERUNS"]).open("a") as file:
+            file.writelines(f"{name}\n" for name in sorted(reruns))

@@ -11,7 +11,7 @@ from typing import Final
 import uvloop
 
 from mcp_exec_broker.audit.record import write_to_stdout
-from mcp_exec_broker.calls.offload import shorten_switch_interval
+from mcp_exec_broker.calls.call import shorten_switch_interval
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient

@@ -9,9 +9,8 @@ from typing import Final, Self
 import aiohttp
 
 from mcp_exec_broker.access.approvals import Approvals
-from mcp_exec_broker.access.caller_quotas import CallerQuotas
 from mcp_exec_broker.access.limiters import ServerConcurrency
-from mcp_exec_broker.access.quotas import ExecutionQuotas
+from mcp_exec_broker.access.quotas import CallerQuotas, ExecutionQuotas
 from mcp_exec_broker.api.calls import CallsApi, GrantAuthenticator
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.control import ControlApi
@@ -24,20 +23,18 @@ from mcp_exec_broker.api.sandbox import SandboxApp
 from mcp_exec_broker.api.sandbox_files import SandboxFilesApi
 from mcp_exec_broker.api.workspaces import WorkspacesApi
 from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.calls.call import Offload
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher
-from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_broker.calls.response import ResponseBuilder
-from mcp_exec_broker.catalog.changes import ChangedServers
-from mcp_exec_broker.catalog.disk_cache import CatalogDiskCache
+from mcp_exec_broker.catalog.entry import CatalogDiskCache
 from mcp_exec_broker.catalog.inferred_outputs import OutputInference
-from mcp_exec_broker.catalog.lister import ToolLister
 from mcp_exec_broker.catalog.status import ToolServerStatusWriter
-from mcp_exec_broker.catalog.sync import CatalogSync
+from mcp_exec_broker.catalog.sync import CatalogSync, ChangedServers, ToolLister
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
-from mcp_exec_broker.memory.in_flight import BytesInFlight
+from mcp_exec_broker.memory import BytesInFlight
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.records.database import find_database
 from mcp_exec_broker.records.maintenance import RecordMaintenance
@@ -46,13 +43,10 @@ from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
 from mcp_exec_broker.upstream.addresses import AddressCheck, build_connector
-from mcp_exec_broker.upstream.credentials import SecretCache
-from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens
-from mcp_exec_broker.upstream.route import TransportFactory
-from mcp_exec_broker.upstream.servers import ToolServerCache
+from mcp_exec_broker.upstream.credentials import ClientCredentialsTokens, SecretCache
+from mcp_exec_broker.upstream.servers import ToolServerCache, TransportFactory
 from mcp_exec_broker.upstream.session_pool import SessionPool
-from mcp_exec_broker.validation.arguments import ArgumentValidator
-from mcp_exec_broker.validation.output import OutputValidator
+from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mcp_exec_client.errors import WaitExpired as WaitExpired
     from mcp_exec_client.executor import CodeExecutor as CodeExecutor
     from mcp_exec_client.plain_http import PlainHttpWarning as PlainHttpWarning
-    from mcp_exec_client.retry import RetryPolicy as RetryPolicy
+    from mcp_exec_client.transport import RetryPolicy as RetryPolicy
     from mcp_exec_client.types import Execution as Execution
     from mcp_exec_client.types import ExecutionFailed as ExecutionFailed
 
@@ -29,7 +29,7 @@ _MODULES: Final = {
     "GatewayUnreachable": "errors",
     "McpExecError": "errors",
     "PlainHttpWarning": "plain_http",
-    "RetryPolicy": "retry",
+    "RetryPolicy": "transport",
     "WaitExpired": "errors",
 }
 """Module of each public name."""

@@ -20,18 +20,15 @@ from mcp_exec_client.errors import (
     UnexpectedResponse,
     WaitExpired,
 )
-from mcp_exec_client.event_stream import follow_events
+from mcp_exec_client.event_stream import follow_events, streamed
 from mcp_exec_client.events import StreamedEvent
-from mcp_exec_client.iteration import streamed
 from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body
-from mcp_exec_client.state.artifacts import Artifacts
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
-from mcp_exec_client.state.conversations import Conversations
+from mcp_exec_client.state.conversations import Conversations, Records
 from mcp_exec_client.state.files import Files
-from mcp_exec_client.state.records import Records
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
-from mcp_exec_client.state.workspaces import Workspaces
+from mcp_exec_client.state.workspaces import Artifacts, Workspaces
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.transport import HttpReply
 from mcp_exec_client.types import Execution, FoundTools, parse_reply

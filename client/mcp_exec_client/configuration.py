@@ -9,9 +9,8 @@ import httpx
 
 from mcp_exec_client.errors import ClientMisconfigured
 from mcp_exec_client.plain_http import warn_of_plain_http
-from mcp_exec_client.retry import RetryPolicy
 from mcp_exec_client.suggestions import describe_unknown
-from mcp_exec_client.transport import Transport
+from mcp_exec_client.transport import RetryPolicy, Transport
 
 _TIMEOUT_SECONDS: Final = 30.0
 _MAX_CONNECTIONS: Final = 256

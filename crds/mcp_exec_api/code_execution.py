@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, ValidationInf
 from pydantic_core import PydanticCustomError, PydanticUndefined, to_jsonable_python
 
 from mcp_exec_api.approvals import Approval, ApprovalDecision
-from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
+from mcp_exec_api.code_findings import MAX_FINDINGS, MAX_NOTES, Finding, Note
 from mcp_exec_api.constants import (
     DEFAULT_APPROVAL_SECONDS,
     MAX_APPROVAL_SECONDS,
@@ -19,12 +19,10 @@ from mcp_exec_api.constants import (
     MAX_TIMEOUT_SECONDS,
     MAX_TOOL_CALLS,
 )
-from mcp_exec_api.files.artifact import MAX_ARTIFACTS, Artifact
-from mcp_exec_api.files.workspace import WorkspaceRef, WorkspaceStatus
+from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, ToolPattern, check_one_line
-from mcp_exec_api.notes import MAX_NOTES, Note
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.skills.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
+from mcp_exec_api.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""

@@ -7,12 +7,10 @@ prunes unknown fields, or rejects them if the client requests strict validation.
 
 from typing import Any, Final
 
-from mcp_exec_api import code_execution, sandbox_pool, sandbox_session, tool_server
+from mcp_exec_api import code_execution, execution_rollout, sandbox_pool, sandbox_session, skill, tool_server
+from mcp_exec_api import rollout_status as rollout_status
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, ROLLOUTS, SESSIONS, SKILLS, TOOL_SERVERS, VERSION
 from mcp_exec_api.meta import Model
-from mcp_exec_api.rollouts import rollout
-from mcp_exec_api.rollouts import status as rollout_status
-from mcp_exec_api.skills import skill
 
 Schema = dict[str, Any]
 
@@ -207,10 +205,10 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             kind="ExecutionRollout",
             plural=ROLLOUTS,
             short="xro",
-            spec=rollout.ExecutionRolloutSpec,
+            spec=execution_rollout.ExecutionRolloutSpec,
             status=rollout_status.ExecutionRolloutStatus,
             unobserved=rollout_status.UNOBSERVED_STATUS,
-            columns=rollout.PRINTER_COLUMNS,
+            columns=execution_rollout.PRINTER_COLUMNS,
             description="A staged change between arms, which are modes or pools, with guards that roll it back.",
         ),
     }

@@ -13,7 +13,7 @@ from mcp_exec_api.constants import (
     MAX_SESSION_QUEUED,
 )
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, check_one_line
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 
 _IMMUTABLE: Final = ("name", "poolRef", "user")
 

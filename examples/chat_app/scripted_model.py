@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx2
-from mcp_exec_tools.tokens import estimate_tokens
+
+from mcp_exec_tools.text import estimate_tokens
 
 QUESTION = "Which five customers wait for pending orders of the highest value?"
 CODE = """\

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mcp_exec_client import Client, Execution
-
-from mcp_exec_tools.tokens import METHOD, estimate_tokens
+from mcp_exec_tools.text import METHOD, estimate_tokens
 
 BYTES_PER_TOKEN = 3.5
 """Of JSON, about. The gateway reports the size of tool results, not their text."""

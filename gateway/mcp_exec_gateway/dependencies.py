@@ -22,9 +22,11 @@ from mcp_exec_gateway.auth.api_keys import ApiKeyStore
 from mcp_exec_gateway.auth.callers import BEARER, Authenticator, Caller, CallerResolver, Verb
 from mcp_exec_gateway.auth.rate_limits import PeerLimiter, RateLimiter
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens
+from mcp_exec_gateway.executions.abandoned_runs import AbandonedRuns
 from mcp_exec_gateway.executions.deletion import ExecutionDeleter
 from mcp_exec_gateway.executions.index import ExecutionIndex
-from mcp_exec_gateway.executions.limits.stored import StoredExecutions
+from mcp_exec_gateway.executions.limits import StoredExecutions
+from mcp_exec_gateway.executions.lists import ExecutionLists
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.files.artifacts import ArtifactService
@@ -32,20 +34,16 @@ from mcp_exec_gateway.files.links import LinkSigner
 from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.access_log import ShutdownSignals
 from mcp_exec_gateway.http.limits import MemoryBudget, RequestSlots
-from mcp_exec_gateway.listing.execution_lists import ExecutionLists
 from mcp_exec_gateway.metrics import Metrics
-from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.pools import PoolCache
 from mcp_exec_gateway.records.exposures import ExposureLog
-from mcp_exec_gateway.retries.service import AbandonedRuns
-from mcp_exec_gateway.rollouts.cache import RolloutCache
-from mcp_exec_gateway.rollouts.steering import RolloutSteering
-from mcp_exec_gateway.sessions.cache import SessionCache
-from mcp_exec_gateway.sessions.service import SessionService
+from mcp_exec_gateway.rollouts import RolloutCache, RolloutSteering
+from mcp_exec_gateway.sessions import SessionCache, SessionService
 from mcp_exec_gateway.settings import Settings
 from mcp_exec_gateway.skills.cache import SkillCache
 from mcp_exec_gateway.skills.service import SkillService
 from mcp_exec_gateway.tools.catalogs import ToolCatalogs
-from mcp_exec_gateway.tools.running_calls import RunningCalls
+from mcp_exec_gateway.tools.direct import RunningCalls
 
 _SHORT_REQUESTS: Final = 1024
 """Requests without a wait at once, which watch their execution as long as the API server takes to answer."""

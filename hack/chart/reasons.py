@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Final
 
-from mcp_exec_api.notes import NoteKind
-from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.code_findings import NoteKind
+from mcp_exec_api.reasons.execution import Reason, SessionReason
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_api.reasons.session import SessionReason
 
 _BEGIN: Final = "<!-- generated: begin -->"
 _END: Final = "<!-- generated: end -->"

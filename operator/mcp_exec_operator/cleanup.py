@@ -27,8 +27,7 @@ from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.record import reduce_body
 from mcp_exec_operator.executions.status import build_finished_status
-from mcp_exec_operator.kube.api import POD_SELECTOR
-from mcp_exec_operator.kube.execution_row import ExecutionRow
+from mcp_exec_operator.kube.api import POD_SELECTOR, ExecutionRow
 
 log = logging.getLogger(__name__)
 

@@ -15,36 +15,34 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.early_deletions import EarlyDeletions
 from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
 from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.files.grants import FilesIssuer
-from mcp_exec_operator.executions.files.turns import WorkspaceTurns
+from mcp_exec_operator.executions.files import FilesIssuer, WorkspaceTurns
 from mcp_exec_operator.executions.session_turns import SessionTurns
 from mcp_exec_operator.executions.spec_cache import SpecCache
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools.grants import GrantIssuer
+from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.callers import CallerProofs
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.observations import CallerProofs
+from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.records.recorder import ExecutionRecorder
+from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.records import ExecutionRecorder
 from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
-from mcp_exec_operator.rollouts.component import RolloutComponent
-from mcp_exec_operator.rollouts.records_reader import RecordsReader
-from mcp_exec_operator.sessions.component import SessionComponent
+from mcp_exec_operator.rollouts.controller import RolloutComponent
+from mcp_exec_operator.rollouts.measures import RecordsReader
+from mcp_exec_operator.sessions.controller import SessionComponent
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.skills.component import SkillComponent
-from mcp_exec_operator.stored import StoredBudget
-from mcp_exec_operator.toolservers.broker import BrokerDiscovery
-from mcp_exec_operator.toolservers.component import ToolServerComponent
+from mcp_exec_operator.skills.controller import SkillComponent
+from mcp_exec_operator.stored import EarlyDeletions, StoredBudget
+from mcp_exec_operator.toolservers.component import BrokerDiscovery, ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
 from mcp_exec_operator.ttl import TTLController
 
@@ -90,8 +88,6 @@ class Manager:
             broker=broker is not None,
             release_namespace=settings.release_namespace,
             isolation=_choose_addresses(settings, kube, broker),
-            pod_start_timeout_seconds=settings.pod_start_timeout_seconds,
-            seal_after_seconds=settings.seal_after_seconds,
         )
 
         def make_controller(pool: Pool) -> PoolController:
@@ -112,6 +108,7 @@ class Manager:
             authenticator=authenticator,
             make_controller=make_controller,
             template_prefixes=settings.template_prefixes,
+            times=PodTimes(start_timeout=settings.pod_start_timeout_seconds, seal_after=settings.seal_after_seconds),
         )
         tool_servers = None
         if broker is not None:

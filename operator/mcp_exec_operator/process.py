@@ -14,7 +14,6 @@ from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.health import HealthServer
 from mcp_exec_operator.kube.leader_election import LeaderElector
-from mcp_exec_operator.kube.namespaces import follow_namespaces
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
@@ -141,7 +140,13 @@ class OperatorProcess:
         """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
         await stack.enter_async_context(self.manager.running())
         await _import_watches()  # executions that wait are served meanwhile
-        from mcp_exec_operator.kube.watches import build_registry, follow_pods, follow_policies, follow_sessions
+        from mcp_exec_operator.kube.watches import (
+            build_registry,
+            follow_namespaces,
+            follow_pods,
+            follow_policies,
+            follow_sessions,
+        )
 
         namespaces, manager = self._served_namespaces(), self.manager
         registry = build_registry(

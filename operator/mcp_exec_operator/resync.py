@@ -15,8 +15,7 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.executions.controller import ExecutionController
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.execution_row import ExecutionRow
+from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.sessions.registry import SessionRegistry

@@ -1,12 +1,22 @@
-"""Budget of finished executions: which are deleted before their TTL, so that no namespace fills etcd."""
+"""Budget of finished executions: deletes some before their TTL, so that no namespace fills etcd, and reports them."""
 
+import asyncio
 import heapq
+import logging
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from mcp_exec_api.meta import now
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.writes import build_event
+from mcp_exec_operator.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 _BUDGET_SHARE: Final = 0.75
 """Share of the namespace's limits that finished executions may take: the gateway refuses new ones at the limits."""
@@ -16,6 +26,10 @@ _GRACE_SECONDS: Final = 30.0
 """Age from which on an execution may be deleted early. Requests that waited for its end have their answer by then."""
 _UNKNOWN_BYTES: Final = 16 * 1024
 """Bytes of an execution whose end an earlier version wrote, which did not measure it."""
+_GATHER_SECONDS: Final = 10.0
+"""Time for which the deletions of a namespace are gathered into one Event."""
+_EVENT_SECONDS: Final = 2.0
+"""How long the creation of an Event may take."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,3 +159,59 @@ def _pick(
         if queues[caller]:
             heapq.heappush(largest, (total + weights[uid], caller))
     return picked
+
+
+@dataclass(kw_only=True)
+class _Deleted:
+    count: int = 0
+    bytes: int = 0
+
+
+@dataclass(kw_only=True, eq=False)
+class EarlyDeletions:
+    """Reports deletions: each in a metric, and those of a namespace within ten seconds in one Event.
+
+    The Event is about the last of them, since an Event of a namespace needs an object in it.
+    """
+
+    api: OperatorApi
+    tasks: TaskRegistry
+    metrics: Metrics
+    _gathered: dict[str, _Deleted] = field(default_factory=dict)
+    _last: dict[str, StoredExecution] = field(default_factory=dict)
+    """Last deleted execution by namespace, of those that are gathered."""
+
+    def report(self, deleted: list[StoredExecution]) -> None:
+        """Count deleted executions, and report them soon. Never waits."""
+        for execution in deleted:
+            namespace = execution.key[0]
+            self.metrics.deleted_early.labels(namespace).inc()
+            if namespace not in self._gathered:
+                self._gathered[namespace] = _Deleted()
+                self.tasks.spawn(self._send(namespace), name=f"Event of early deletions in {namespace}")
+            self._gathered[namespace].count += 1
+            self._gathered[namespace].bytes += execution.bytes
+            self._last[namespace] = execution
+
+    async def _send(self, namespace: str) -> None:
+        await asyncio.sleep(_GATHER_SECONDS)
+        gathered, last = self._gathered.pop(namespace), self._last.pop(namespace)
+        message = (
+            f"deleted {gathered.count} finished executions with {gathered.bytes / 2**20:.1f} MiB before their TTL, "
+            "because the namespace stores almost as many or as much as the chart's maxStored and maxStoredBytes allow"
+        )
+        log.warning(message, extra={"namespace": namespace})
+        event = build_event(
+            "CodeExecution",
+            key=last.key,
+            uid=last.uid,
+            kind="Warning",
+            reason="DeletedEarly",
+            message=message,
+            moment=now(),
+        )
+        try:
+            async with asyncio.timeout(_EVENT_SECONDS):
+                await self.api.create_event(event)
+        except (ApiError, TimeoutError) as error:
+            log.warning("no Event was created for early deletions: %s", error, extra={"namespace": namespace})

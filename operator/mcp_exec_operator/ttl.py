@@ -16,8 +16,7 @@ from typing import Final, Protocol
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.execution_row import ExecutionRow
+from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi
 from mcp_exec_operator.stored import StoredBudget, StoredExecution
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import CodeType, ModuleType
 
-    from mcp_exec_sandbox.precompiled import Precompiled
+    from mcp_exec_sandbox.import_locks import Precompiled
 
     Entry = tuple[str, bool, int, int]
     """Path of a module's file, whether it is a package, and place and size of its code (size 0: an extension)."""
@@ -29,7 +29,6 @@ FILE = __file__.rpartition("/")[0] + "/modules.bundle"
 LAZY = frozenset({"ssl", "asyncio.sslproto", "hashlib"})
 """Modules that others import and seldom use. They are executed when an attribute is read, which no start does. OpenSSL
 alone would take a tenth of a sandbox's start."""
-
 OFTEN_NEEDED = """
 mcp_exec_sandbox.supervisor.files.transfer
 argparse bisect calendar csv decimal fractions glob html pickle pprint queue random shutil statistics tempfile
@@ -37,7 +36,6 @@ unicodedata uuid zoneinfo
 """
 """Modules that the start of a sandbox doesn't need: the one for runs with files, and some of the standard library that
 code often needs."""
-
 _HEAD_BYTES = 8
 
 
@@ -128,7 +126,7 @@ def install() -> None:
     from mcp_exec_sandbox.import_locks import unlock_imports
 
     unlock_imports()
-    from mcp_exec_sandbox.precompiled import Precompiled
+    from mcp_exec_sandbox.import_locks import Precompiled
 
     finder.precompiled = Precompiled(functions, patterns)
     finder.precompiled.use()
@@ -174,7 +172,7 @@ def main() -> None:
     """Import what a sandbox imports, and write the bundle."""
     import importlib
 
-    from mcp_exec_sandbox.precompiled import Precompiled
+    from mcp_exec_sandbox.import_locks import Precompiled
 
     precompiled = Precompiled({}, {})
     precompiled.record()

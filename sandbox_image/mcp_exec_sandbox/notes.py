@@ -1,7 +1,7 @@
 """Notes on a run: what a reader must know though the code succeeded.
 
 The runner collects them, the supervisor checks and bounds them and adds its own, and the event `end` has them. They
-become `status.notes` of the execution; `mcp_exec_api.notes` has the kinds and their meanings.
+become `status.notes` of the execution; `mcp_exec_api.code_findings` has the kinds and their meanings.
 """
 
 from collections.abc import Sequence

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from mcp_exec_client.cli.completion import find_commands, walk
 from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.main import PROGRAM, build_parser
-from mcp_exec_client.cli.parser_tree import find_commands, walk
 from tests.e2e.support import NAMESPACE, Cluster
 
 CODE = """

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from mcp_exec_client.client import AsyncClient
-from mcp_exec_client.retry import NO_RETRIES
+from mcp_exec_client.transport import NO_RETRIES
 from tests.support.scripted_gateway import CREATED, URL, execution, problem, stats
 
 Object = dict[str, Any]

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.wire.workspaces import CommitResult
 from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.limits import StoreLimits
 from mcp_exec_broker.files.storage import ObjectWriter, ObstoreStorage
 from mcp_exec_broker.files.store import FilesStore
+from mcp_exec_broker.files.usage import StoreLimits
 from mcp_exec_broker.files.workspace.manifest import Manifest, VersionFile, index_files
 from mcp_exec_broker.files.workspace.states import WorkspaceState
 

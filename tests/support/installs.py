@@ -33,18 +33,18 @@ assert "the Python package httpx is missing: install the extra `client`" in said
     "client": """
 import mcp_exec_client.mcp_bridge.bridge
 from mcp_exec_client import AsyncClient, Client, CodeExecutor, GatewayUnreachable
-from mcp_exec_client.retry import NO_RETRIES
+from mcp_exec_client.transport import NO_RETRIES
 try:
     with Client("http://127.0.0.1:1", api_key="k", retries=NO_RETRIES) as client:
         client.run("print(1)")
 except GatewayUnreachable as error:
     assert "POST http://127.0.0.1:1/v1/executions: " in str(error), error
 """,
-    "cli": "import yaml, mcp_exec_client.agent, mcp_exec_client.cli.doctor.gateway_checks",
-    "kubectl": "import mcp_exec_client.cli.doctor.cluster_checks, kubernetes.aio",
+    "cli": "import yaml, mcp_exec_client.agent, mcp_exec_client.cli.backends.checks",
+    "kubectl": "import mcp_exec_client.cli.backends.checks, kubernetes.aio",
     "agent": "from mcp_exec_client.agent import AnthropicProvider",
     "openai": "from mcp_exec_client.agent import OpenAIProvider",
-    "generate": "import mcp_exec_client.cli.generate.catalog_sources",
+    "generate": "import mcp_exec_client.cli.backends.catalog_sources",
 }
 """A program that each extra must run; an empty name is the wheel without extras."""
 SMALL = {

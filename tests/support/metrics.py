@@ -12,7 +12,7 @@ from mcp_exec_broker.metrics import Metrics as BrokerMetrics
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_gateway.metrics import Metrics as GatewayMetrics
 from mcp_exec_operator.metrics import Metrics as OperatorMetrics
-from mcp_exec_operator.rollouts.metrics import RolloutMetrics
+from mcp_exec_operator.rollouts.record import RolloutMetrics
 
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 

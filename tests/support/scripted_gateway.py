@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from mcp_exec_client.client import AsyncClient
-from mcp_exec_client.retry import RetryPolicy
+from mcp_exec_client.transport import RetryPolicy
 
 URL = "https://gateway.test:8080"
 CREATED = "2026-11-21T20:00:00.000000Z"

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_api.skills.skill import module_name
+from mcp_exec_api.skill import module_name
 from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder
 from mcp_exec_common.skills.promotion import promote_code
 

@@ -14,32 +14,28 @@ from starlette.requests import Request
 
 from mcp_exec_api.meta import parse_quantity
 from mcp_exec_broker.api.call_body import parse_request
-from mcp_exec_broker.calls.result import parse_value
-from mcp_exec_broker.scanning.personal_data import PersonalDataDetector
+from mcp_exec_broker.calls.response import parse_value
+from mcp_exec_broker.scanning.detectors import PersonalDataDetector, SecretDetector, TextIndex
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.secret_patterns import SecretDetector
-from mcp_exec_broker.scanning.text_index import TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.redaction import redact_json
-from mcp_exec_broker.validation.arguments import ArgumentValidator
-from mcp_exec_broker.validation.output import OutputValidator
+from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.util.json_weight import weigh_json
 from mcp_exec_gateway.auth.service_accounts import read_token_expiry
-from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.events.follower import StreamPosition
 from mcp_exec_gateway.http.query_params import reject_repeated_parameters
 from mcp_exec_gateway.http.request_body import parse_spec
 from mcp_exec_sandbox.supervisor.http.connection import MAX_HEADER_BYTES
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
-from mcp_exec_tools.names import find_close_names
+from mcp_exec_tools.names import find_close_names, matches_any
 from mcp_exec_tools.output_inference import infer_schema
-from mcp_exec_tools.patterns import matches_any
 from mcp_exec_tools.schemas.model_schema import build_model_schema
 from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.search.index import Index
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 from mcp_exec_tools.wrappers import build_files
 
 FLOOR_SECONDS = 0.004

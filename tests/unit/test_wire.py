@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from mcp_exec_api.files.workspace import WorkspaceRef, WorkspaceStatus
+from mcp_exec_api.files import WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.wire.events import STREAM_EVENTS
 from mcp_exec_client.events import OtherEvent
 from mcp_exec_client.state.results import SyncResult

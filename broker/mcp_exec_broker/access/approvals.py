@@ -24,7 +24,7 @@ from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState, Pend
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.meta import now
-from mcp_exec_broker.access.waiting_time import WaitingTime
+from mcp_exec_broker.access.quotas import WaitingTime
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError, build_denial
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import DirectGrant, Grant

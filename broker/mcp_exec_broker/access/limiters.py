@@ -1,4 +1,4 @@
-"""Limits on concurrent calls: a FIFO limiter, and the concurrency and rate of each ToolServer."""
+"""Limits on concurrent work: a FIFO limiter, each ToolServer's concurrency and rate, and places for requests."""
 
 import asyncio
 from collections import deque
@@ -96,3 +96,34 @@ class ServerConcurrency:
                 f"{name} takes {limits.calls_per_minute} calls a minute; the next one in {delay:.0f} s",
             )
         use.started.append(now)
+
+
+@dataclass(kw_only=True, eq=False)
+class SharedPlaces:
+    """Places for requests that are answered at once. Requests of one namespace never keep another waiting."""
+
+    total: int
+    of_namespace: int
+    """Places that one namespace may fill."""
+    _all: FifoLimiter = field(default_factory=FifoLimiter)
+    _namespaces: dict[str, FifoLimiter] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Return the number of namespaces that hold a place or wait for one."""
+        return len(self._namespaces)
+
+    @asynccontextmanager
+    async def hold(self, namespace: str) -> AsyncIterator[None]:
+        """Hold a place while the context is open, after a wait that the caller must limit."""
+        own = self._namespaces.setdefault(namespace, FifoLimiter())
+        await own.acquire(self.of_namespace)
+        try:
+            await self._all.acquire(self.total)
+            try:
+                yield
+            finally:
+                self._all.release(self.total)
+        finally:
+            own.release(self.of_namespace)
+            if own.is_idle:
+                self._namespaces.pop(namespace, None)

@@ -10,7 +10,7 @@ from typing import Any
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, ToolServerSpec
 from mcp_exec_broker.errors import ErrorReason, build_denial
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.names import matches_any
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,20 +1,20 @@
-"""Quotas of executions: how many tool calls and bytes each one may use."""
+"""Quotas of calls: how many calls and bytes an execution may use, and how often a caller may call without one."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from math import inf
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from math import ceil, inf
 from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
-from cachetools import TTLCache
+from cachetools import LRUCache, TTLCache
 
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_broker.access.limiters import FifoLimiter
-from mcp_exec_broker.access.waiting_time import WaitingTime
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial
-from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, DirectGrant, Grant
+from mcp_exec_common.util.token_bucket import TokenBucket
 
 MAX_TOOL_NAMES: Final = 50
 """Tools whose calls are counted by name; the rest count as `other`."""
@@ -27,6 +27,53 @@ KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60
 """Seconds for which a quota is kept, after its last call or its end."""
 _MAX_QUOTAS: Final = 50_000
 """Quotas in memory, of about 1 KiB each: 100 executions with tools end in each second."""
+CONCURRENCY: Final = 10
+"""Concurrent calls of one caller; more wait."""
+_MINUTE: Final = 60.0
+_DENIALS_SECONDS: Final = 600.0
+"""Seconds after which denied calls are counted from zero, so that their causes are recorded again."""
+_MAX_CALLER_QUOTAS: Final = 10_000
+"""More than the API keys of a Secret."""
+
+
+@dataclass(kw_only=True, eq=False)
+class WaitingTime:
+    """Time in which at least one call of one execution waits for an approval, while the execution's clock stands still.
+
+    Calls that wait at the same time count once.
+    """
+
+    clock: Callable[[], float] = monotonic
+    _passed: float = 0.0
+    """Seconds until the last time at which no call waited."""
+    _since: float = 0.0
+    """When the first of the calls that wait now began to."""
+    _deadlines: dict[object, float] = field(default_factory=dict)
+    """Ends of the waits."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now."""
+        return self._passed + (self.clock() - self._since if self._deadlines else 0.0)
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Seconds until the last of the waiting calls is denied; 0 if none waits."""
+        return max(0.0, max(self._deadlines.values()) - self.clock()) if self._deadlines else 0.0
+
+    @contextmanager
+    def wait(self, seconds: float) -> Iterator[None]:
+        """Count the time inside the context, of which the caller allows so many seconds."""
+        key, begin = object(), self.clock()
+        if not self._deadlines:
+            self._since = begin
+        self._deadlines[key] = begin + seconds
+        try:
+            yield
+        finally:
+            del self._deadlines[key]
+            if not self._deadlines:
+                self._passed += self.clock() - self._since
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,3 +297,77 @@ class ExecutionQuotas:
 
     def _keep(self, uid: str, quota: ExecutionQuota) -> None:
         self._kept[uid] = self._referenced[uid] = quota
+
+
+class CallerQuota:
+    """Calls of one caller, counted against its limits."""
+
+    is_closed: Final = False
+
+    def __init__(self, calls_per_minute: int, *, clock: Callable[[], float]) -> None:
+        self.calls_per_minute = calls_per_minute
+        self.active_calls = 0
+        """Calls that began and have not ended."""
+        self.denied_calls = 0
+        """Calls that were denied before their audit record was written, in these ten minutes."""
+        self._clock = clock
+        self._bucket = TokenBucket(per_second=calls_per_minute / _MINUTE, burst=calls_per_minute)
+        self._limiter = FifoLimiter()
+        self._denials_end = 0.0
+
+    def begin_call(self, tool: str, *, argument_bytes: int) -> None:
+        """Count a call, even if it is denied; `end_call` must follow in any case.
+
+        Raises ToolCallError (RateLimited).
+        """
+        now = self._clock()
+        self.active_calls += 1
+        if now >= self._denials_end:
+            self.denied_calls, self._denials_end = 0, now + _DENIALS_SECONDS
+        if not self._bucket.available(now):
+            seconds = max(ceil(self._bucket.ready_at(now) - now), 1)
+            raise build_denial(
+                ErrorReason.RATE_LIMITED,
+                f"the caller may make {self.calls_per_minute} direct calls in a minute, and has made them; "
+                f"the next one in {seconds} s",
+            )
+        self._bucket.spend(1, now)
+
+    def end_call(self, *, failed: bool, result_bytes: int) -> None:
+        """Count the end of a call."""
+        self.active_calls -= 1
+
+    @asynccontextmanager
+    async def acquire_slot(self) -> AsyncIterator[None]:
+        """Hold one of the caller's slots, after a wait that must be limited."""
+        await self._limiter.acquire(CONCURRENCY)
+        try:
+            yield
+        finally:
+            self._limiter.release(CONCURRENCY)
+
+    def add_close_callback(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that does nothing: the quota of a caller is never closed."""
+        return lambda: None
+
+
+class CallerQuotas:
+    """Quotas by caller and namespace, of this replica only.
+
+    A quota that nobody used for a minute is full again, so that dropping it changes nothing.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._recent: LRUCache[str, CallerQuota] = LRUCache(_MAX_CALLER_QUOTAS)
+        self._referenced: WeakValueDictionary[str, CallerQuota] = WeakValueDictionary()
+        """Also those that were dropped while a call used them."""
+
+    def get_or_create(self, grant: DirectGrant) -> CallerQuota:
+        """Return the caller's quota. A limit that has changed starts with a full one."""
+        account = grant.account
+        quota = self._recent.get(account) or self._referenced.get(account)
+        if quota is None or quota.calls_per_minute != grant.calls_per_minute:
+            quota = CallerQuota(grant.calls_per_minute, clock=self._clock)
+        self._recent[account] = self._referenced[account] = quota
+        return quota

@@ -10,10 +10,9 @@ import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
-from mcp_exec_broker.calls.call import CallRequest
-from mcp_exec_broker.calls.offload import Offload
+from mcp_exec_broker.calls.call import CallRequest, Offload
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
-from mcp_exec_broker.memory.in_flight import FlightLease
+from mcp_exec_broker.memory import FlightLease
 from mcp_exec_common.util.json_weight import weigh_json
 
 Message = MutableMapping[str, Any]

@@ -20,10 +20,9 @@ from cachetools import LRUCache
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
 from mcp_exec_broker.api.call_body import CallBody, ClientClosed, Message, Receive, RequestRefused
-from mcp_exec_broker.calls.call import CallRequest
-from mcp_exec_broker.calls.offload import Offload
+from mcp_exec_broker.calls.call import CallRequest, Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
-from mcp_exec_broker.memory.in_flight import BytesInFlight
+from mcp_exec_broker.memory import BytesInFlight
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, CallRights, Grant, GrantError, GrantSigner
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from mcp_exec_broker.access.approvals import Approvals
-from mcp_exec_broker.access.quotas import ExecutionQuotas
-from mcp_exec_broker.access.waiting_time import WaitingTime
+from mcp_exec_broker.access.quotas import ExecutionQuotas, WaitingTime
 from mcp_exec_broker.api.calls import CallsApi
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.health import BrokerHealth

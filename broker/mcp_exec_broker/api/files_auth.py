@@ -8,7 +8,7 @@ from typing import Final
 from cachetools import LRUCache
 
 from mcp_exec_broker.api.calls import is_same_address
-from mcp_exec_broker.files.errors import FilesRefused
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.workspace.pending import PendingUploads
 from mcp_exec_common.broker.files import FilesGrant, FilesReason
 from mcp_exec_common.broker.grants import MAX_FILES_GRANT_SECONDS, GrantError, GrantSigner

@@ -15,9 +15,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from mcp_exec_api.meta import Model, field_errors
 from mcp_exec_broker.errors import ToolCallError
-from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
+from mcp_exec_broker.files.requests import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.workspace.versions import Hold
-from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight, FlightLease, FlightLimits, Holder
+from mcp_exec_broker.memory import MIB, BytesInFlight, FlightLease, FlightLimits, Holder
 from mcp_exec_common.broker.files import FilesReason
 
 log = logging.getLogger(__name__)

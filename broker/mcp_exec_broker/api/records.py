@@ -14,11 +14,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from mcp_exec_api.wire.usage import UsageGrouping
-from mcp_exec_broker.access.places import SharedPlaces
-from mcp_exec_broker.records.rollout_queries import measure_rollout
+from mcp_exec_broker.access.limiters import SharedPlaces
+from mcp_exec_broker.records.queries import measure_rollout, measure_usage
 from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import RECORD_TABLES
-from mcp_exec_broker.records.usage_queries import measure_usage
 from mcp_exec_common.broker.records import (
     MAX_RECORDS,
     MAX_RECORDS_BYTES,

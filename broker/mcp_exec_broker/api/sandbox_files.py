@@ -10,19 +10,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from mcp_exec_api.files.workspace import WorkspaceMode
+from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.api.files_requests import FilesRequest, answer_model, answer_request, refuse
 from mcp_exec_broker.files.artifacts import parse_artifact_head
-from mcp_exec_broker.files.byte_source import ByteSource
-from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.limits import MAX_COMMIT_BYTES
+from mcp_exec_broker.files.requests import ByteSource, FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.store import FilesStore
+from mcp_exec_broker.files.usage import MAX_COMMIT_BYTES
 from mcp_exec_broker.files.workspace.manifest import EMPTY_DIGEST, Location, Manifest, index_files, parse_entry
 from mcp_exec_broker.files.workspace.packs import PackReader
 from mcp_exec_broker.files.workspace.states import WorkspaceState
-from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
+from mcp_exec_broker.memory import MIB, BytesInFlight
 from mcp_exec_common.broker.files import (
     ARTIFACTS_PATH,
     BLOBS_PATH,

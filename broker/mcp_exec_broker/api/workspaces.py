@@ -22,18 +22,22 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceVersionList,
 )
 from mcp_exec_broker.api.files_requests import REQUEST_SECONDS, FilesRequest, answer_model, answer_request, refuse
-from mcp_exec_broker.files.byte_source import ByteSource
-from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.keys import OwnerSpace
+from mcp_exec_broker.files.requests import ByteSource, FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.store import FilesStore
-from mcp_exec_broker.files.workspace.commit import CommitLimits, check_path_bytes, count_path_bytes, delete_paths
+from mcp_exec_broker.files.workspace.commit import (
+    CommitLimits,
+    Precondition,
+    check_path_bytes,
+    count_path_bytes,
+    delete_paths,
+    parse_precondition,
+)
 from mcp_exec_broker.files.workspace.manifest import Files, Location, VersionFile, check_entry, index_files
 from mcp_exec_broker.files.workspace.packs import STREAM_BYTES, PackReader, PackWriter
-from mcp_exec_broker.files.workspace.precondition import Precondition, parse_precondition
 from mcp_exec_broker.files.workspace.states import WorkspaceState
-from mcp_exec_broker.files.workspace.tar_reader import read_tar
-from mcp_exec_broker.files.workspace.tar_writer import write_tar
-from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
+from mcp_exec_broker.files.workspace.tar import read_tar, write_tar
+from mcp_exec_broker.memory import MIB, BytesInFlight
 from mcp_exec_common.broker.files import (
     CALLER_LIMIT,
     MAX_CHANGE_HEAD_BYTES,

@@ -1,20 +1,21 @@
-"""The state of one tool call."""
+"""The state of one tool call, and the threads for the work on large ones."""
 
 import asyncio
 import logging
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import ToolServerSpec
-from mcp_exec_broker.access.caller_quotas import CallerQuota
 from mcp_exec_broker.access.policy import PolicyDecision
-from mcp_exec_broker.access.quotas import ExecutionQuota
+from mcp_exec_broker.access.quotas import CallerQuota, ExecutionQuota
 from mcp_exec_broker.catalog.entry import ToolListing
 from mcp_exec_broker.errors import build_unaudited_error
-from mcp_exec_broker.memory.in_flight import FlightLease
+from mcp_exec_broker.memory import FlightLease
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.session import UpstreamSession
@@ -27,6 +28,12 @@ _MAX_NAME: Final = 300
 
 ApprovalNotifier = Callable[[Approval], Awaitable[None]]
 """Reports a pending approval to the sandbox."""
+Result = TypeVar("Result")
+INLINE_BYTES: Final = 4 * 1024
+"""Bytes of a body up to which its work is done on the loop: the change of threads takes longer, mostly."""
+SWITCH_SECONDS: Final = 0.001
+"""How long the loop waits for the interpreter while a thread works; Python's own value is 0.005."""
+_WORKERS: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +127,29 @@ class Call:
     def secrets(self) -> list[str]:
         """Credentials that no answer may contain."""
         return self.session.secrets if self.session is not None else []
+
+
+class Offload:
+    """Runs the work on large calls in threads: on the event loop it would delay all other calls.
+
+    The interpreter runs one thread at a time and changes between them after a few bytecodes, so that the loop continues
+    meanwhile. A single long step in C would hold the loop up in any thread: `api/call_body.py` bounds these.
+    """
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=_WORKERS, thread_name_prefix="large calls")
+
+    async def run(self, work: Callable[[], Result], *, size: int) -> Result:
+        """Run the work on `size` bytes: here if they are few, else in a thread."""
+        if size <= INLINE_BYTES:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def shorten_switch_interval() -> None:
+    """Let the event loop interrupt threads earlier."""
+    sys.setswitchinterval(SWITCH_SECONDS)

@@ -23,12 +23,12 @@ from mcp_exec_broker.errors import (
     build_unavailable_error,
     build_wait_timeout,
 )
-from mcp_exec_broker.memory.answers import AnswerReceiver
+from mcp_exec_broker.memory import AnswerReceiver
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionExpired
 from mcp_exec_broker.upstream.session_pool import SessionPool
-from mcp_exec_broker.validation.parameters import list_parameters
+from mcp_exec_broker.validation.values import list_parameters
 
 
 def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:

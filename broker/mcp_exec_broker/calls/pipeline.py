@@ -15,15 +15,13 @@ from typing import Final
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import Action
 from mcp_exec_broker.access.approvals import Approvals, CallArguments, find_consent
-from mcp_exec_broker.access.caller_quotas import CallerQuota, CallerQuotas
 from mcp_exec_broker.access.policy import evaluate
-from mcp_exec_broker.access.quotas import ExecutionQuota, ExecutionQuotas
+from mcp_exec_broker.access.quotas import CallerQuota, CallerQuotas, ExecutionQuota, ExecutionQuotas
 from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.audit.record import AuditRecord, compute_digest, compute_digest_and_size
-from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, ResolvedTool
+from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, Offload, ResolvedTool
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher, build_server_error
-from mcp_exec_broker.calls.offload import Offload
 from mcp_exec_broker.calls.response import ResponseBuilder
 from mcp_exec_broker.calls.shown_arguments import show_arguments
 from mcp_exec_broker.catalog.sync import CatalogSync
@@ -45,10 +43,9 @@ from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.redaction import redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
-from mcp_exec_broker.validation.arguments import ArgumentValidator, encode_arguments
+from mcp_exec_broker.validation.values import ArgumentValidator, encode_arguments
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
-from mcp_exec_tools.names import snake_case, split_tool
-from mcp_exec_tools.patterns import matches_any, may_use_server
+from mcp_exec_tools.names import matches_any, may_use_server, snake_case, split_tool
 from mcp_exec_tools.schemas.parameters import read_parameters
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode

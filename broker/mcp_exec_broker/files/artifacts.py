@@ -9,11 +9,10 @@ from typing import Final
 from cachetools import LRUCache
 from pydantic import ValidationError
 
-from mcp_exec_broker.files.errors import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.limits import StoreLimits
+from mcp_exec_broker.files.requests import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.storage import Storage
-from mcp_exec_broker.files.usage import OwnerUsage
+from mcp_exec_broker.files.usage import OwnerUsage, StoreLimits
 from mcp_exec_common.broker.files import ArtifactAllowance, ArtifactHead, FilesReason
 
 _HEAD_BYTES: Final = 4096

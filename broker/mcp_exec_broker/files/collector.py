@@ -14,12 +14,11 @@ from typing import Final
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS
 from mcp_exec_broker.files.artifacts import ArtifactStore
-from mcp_exec_broker.files.errors import FilesRefused
 from mcp_exec_broker.files.keys import ARTIFACTS, DATA, WORKSPACES, OwnerSpace
-from mcp_exec_broker.files.limits import StoreLimits
 from mcp_exec_broker.files.metrics import FilesMetrics, StoredTotals
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import Storage, StoredObject
-from mcp_exec_broker.files.usage import OwnerUsage
+from mcp_exec_broker.files.usage import OwnerUsage, StoreLimits
 from mcp_exec_broker.files.workspace.pending import PENDING_SECONDS
 from mcp_exec_broker.files.workspace.states import TOUCH_AFTER, WorkspaceState, WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Versions

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.files.workspace import MAX_NAME_CHARACTERS
-from mcp_exec_broker.files.errors import build_invalid
+from mcp_exec_api.files import MAX_NAME_CHARACTERS
+from mcp_exec_broker.files.requests import build_invalid
 
 WORKSPACES: Final = "workspaces"
 DATA: Final = "data"

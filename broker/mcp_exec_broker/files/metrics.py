@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from mcp_exec_broker.files.errors import FilesRefused
+from mcp_exec_broker.files.requests import FilesRefused
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _MAX_NAMESPACES: Final = 200

@@ -22,7 +22,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore
 
-from mcp_exec_broker.files.errors import FilesRefused
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_common.broker.files import FilesReason
 
 log = logging.getLogger(__name__)

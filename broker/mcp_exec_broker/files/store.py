@@ -13,11 +13,10 @@ from prometheus_client import CollectorRegistry
 
 from mcp_exec_broker.files.artifacts import ArtifactStore
 from mcp_exec_broker.files.collector import Collector
-from mcp_exec_broker.files.errors import FilesRefused
-from mcp_exec_broker.files.limits import StoreLimits
 from mcp_exec_broker.files.metrics import FilesMetrics
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import ObstoreStorage, Storage, VolumeStorage
-from mcp_exec_broker.files.usage import OwnerUsage
+from mcp_exec_broker.files.usage import OwnerUsage, StoreLimits
 from mcp_exec_broker.files.workspace.pending import PendingUploads
 from mcp_exec_broker.files.workspace.states import WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Versions

@@ -1,4 +1,4 @@
-"""Bytes that owners and their namespaces have stored, and room of the volume."""
+"""Limits on what owners may store, what they and their namespaces have stored, and room of the volume."""
 
 import asyncio
 import logging
@@ -9,19 +9,48 @@ from typing import Final
 
 from cachetools import LRUCache
 
-from mcp_exec_broker.files.errors import FilesRefused, build_too_large
 from mcp_exec_broker.files.keys import ARTIFACTS, DATA, OwnerSpace
-from mcp_exec_broker.files.limits import StoreLimits
+from mcp_exec_broker.files.requests import FilesRefused, build_too_large
 from mcp_exec_broker.files.storage import Storage
 from mcp_exec_common.broker.files import FilesReason
 
 log = logging.getLogger(__name__)
 
+MIB: Final = 1024 * 1024
+GIB: Final = 1024 * MIB
+MAX_COMMIT_BYTES: Final = 16 * MIB
+"""Longest body of a commit."""
+MAX_PATHS_BYTES: Final = 4 * MIB
+"""Most bytes of all paths of a version, in UTF-8. In memory, a path may take four times as many."""
 _FRESH_SECONDS: Final = 600
 """Seconds until the objects of an owner are listed again: other replicas write, too."""
 _FRESH_SECONDS_OF_NAMESPACE: Final = 2 * _FRESH_SECONDS
 """The same for a namespace. Mostly the collector has listed them all meanwhile."""
 _MAX_OWNERS: Final = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreLimits:
+    """Quotas and lifetimes."""
+
+    workspace_bytes: int = GIB
+    """Most bytes of the files of a version. A workspace may have a lower limit."""
+    workspace_files: int = 20_000
+    """Most files of a version. A workspace may have a lower limit."""
+    file_bytes: int = 256 * MIB
+    """Most bytes of a file."""
+    owner_workspaces: int = 100
+    """Most workspaces of an owner."""
+    owner_bytes: int = 10 * GIB
+    """Most bytes of an owner's objects: all versions, artifacts, and contents that no version has yet or any more."""
+    namespace_bytes: int = 50 * GIB
+    """Most bytes of the objects of all owners in a namespace: callers choose for which users they store."""
+    workspace_ttl_seconds: int = 30 * 24 * 3600
+    """Seconds after its last use at which a workspace is deleted, unless it has a value of its own."""
+    artifact_ttl_seconds: int = 7 * 24 * 3600
+    """Seconds after which an artifact is deleted."""
+    artifact_bytes: int = 64 * MIB
+    """Most bytes of an artifact."""
 
 
 @dataclass

@@ -17,8 +17,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from mcp_exec_broker.records.database import MAX_FILE_BYTES, create_engine, limit_pages
-from mcp_exec_broker.records.shares import DELETED_AT_ONCE, create_sizes, delete_from_largest, delete_oldest_rows
+from mcp_exec_broker.records.database import (
+    DELETED_AT_ONCE,
+    MAX_FILE_BYTES,
+    create_engine,
+    create_sizes,
+    delete_from_largest,
+    delete_oldest_rows,
+    limit_pages,
+)
 from mcp_exec_broker.records.tables import (
     EXECUTIONS,
     METADATA,

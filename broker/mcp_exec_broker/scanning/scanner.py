@@ -17,9 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.tool_server import PersonalDataAction, Scan, SecretAction
 from mcp_exec_broker.errors import ErrorReason, build_denial, build_rejection
-from mcp_exec_broker.scanning.personal_data import PersonalDataDetector
-from mcp_exec_broker.scanning.secret_patterns import SecretDetector
-from mcp_exec_broker.scanning.text_index import Span, TextIndex
+from mcp_exec_broker.scanning.detectors import PersonalDataDetector, SecretDetector, Span, TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 
 Result = TypeVar("Result")

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS
 from mcp_exec_broker.errors import ErrorReason, build_denial
-from mcp_exec_broker.scanning.personal_data import KINDS
+from mcp_exec_broker.scanning.detectors import KINDS
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
 
 _TOKEN: Final = re.compile(rf"\[(?:{'|'.join(KINDS)})_[0-9]{{1,6}}_[a-z2-7]{{8}}\]")

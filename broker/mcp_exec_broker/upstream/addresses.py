@@ -1,6 +1,6 @@
-"""Resolving of host names, and addresses that the broker refuses.
+"""Connections to hosts: addresses that the broker refuses, and reasons of connections that fail.
 
-These are the broker itself, metadata services of clouds, and the API server.
+Refused are the broker itself, metadata services of clouds, and the API server.
 
 ToolServers and their token endpoints name hosts, and a host may resolve to any address at any time. Each connection is
 checked after its name is resolved, so neither DNS nor a redirect leads elsewhere.
@@ -8,6 +8,7 @@ checked after its name is resolved, so neither DNS nor a redirect leads elsewher
 
 import asyncio
 import errno
+import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp.abc import ResolveResult
+
+from mcp_exec_api.reasons.server import ServerReason
 
 Network = IPv4Network | IPv6Network
 _Address = IPv4Address | IPv6Address
@@ -33,6 +36,9 @@ _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
 """IPv6 addresses whose last 32 bits are an IPv4 address, to which a translator connects (RFC 6052)."""
 _RESOLVE_SECONDS: Final = 5.0
 """Time limit: that of a connection, so that a silent DNS server has a reason of its own."""
+_WRONG_PATHS: Final = frozenset({404, 405, 410})
+_MAX_NAME: Final = 253
+"""Characters of a host name."""
 
 
 class TimedResolver(aiohttp.ThreadedResolver):
@@ -105,3 +111,51 @@ def _unwrap(address: _Address) -> _Address:
         if address in _TRANSLATED:
             return IPv4Address(int(address) & 0xFFFFFFFF)
     return address
+
+
+def explain_connection_error(error: BaseException) -> tuple[ServerReason, str]:
+    """Return the reason of a connection that was not made, and a sentence that names the address."""
+    at = _name_address(error)
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    detail = getattr(cause, "strerror", None)
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        host = error.host[:_MAX_NAME]
+        return ServerReason.NAME_NOT_RESOLVED, f"the name {host} does not resolve" + (f": {detail}" if detail else "")
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        problem = getattr(error.certificate_error, "verify_message", "") or "it is not trusted"
+        return ServerReason.TLS_FAILED, f"the certificate{at} is refused: {problem}"
+    if isinstance(error, aiohttp.ClientSSLError):
+        problem = getattr(cause, "reason", None) or "no TLS"
+        return ServerReason.TLS_FAILED, f"no TLS handshake{at}: {str(problem).lower().replace('_', ' ')}"
+    if isinstance(error, aiohttp.InvalidURL):
+        return ServerReason.INVALID_SPEC, "spec.url is not a valid URL"
+    if isinstance(cause, AddressRefused):
+        return ServerReason.ADDRESS_REFUSED, f"the broker refused the connection{at}: {cause.strerror}"
+    if isinstance(cause, ConnectionRefusedError):
+        return ServerReason.CONNECTION_REFUSED, f"nothing listens{at}: connection refused"
+    if isinstance(error, TimeoutError):
+        return ServerReason.UNREACHABLE, f"no connection{at} in time"
+    return ServerReason.UNREACHABLE, f"no connection{at}" + (f": {detail}" if detail else "")
+
+
+def explain_status(status: int) -> tuple[ServerReason, str]:
+    """Return the reason for an HTTP status of 400 or more without an answer of the protocol."""
+    reason = ServerReason.WRONG_PATH if status in _WRONG_PATHS else ServerReason.SERVER_ERROR
+    return reason, f"the server answers {status}"
+
+
+def describe_exit(code: int) -> str:
+    """Return how a process ended, by its exit code, which is negative for a signal."""
+    if code >= 0:
+        return f"the command exited with code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"the command was ended by {name}" + (", usually for lack of memory" if name == "SIGKILL" else "")
+
+
+def _name_address(error: BaseException) -> str:
+    if not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
+        return ""
+    return f" at {error.host[:_MAX_NAME]}:{error.port}"

@@ -9,7 +9,7 @@ from mcp import MCPError
 
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import http_transport as http
-from mcp_exec_broker.upstream.failures import explain_connection_error
+from mcp_exec_broker.upstream.addresses import explain_connection_error
 from mcp_exec_broker.upstream.redaction import redact_excerpt
 
 _SIZE_MESSAGES: Final = (http.TOO_LARGE, "Server-sent event exceeded the")

@@ -16,10 +16,9 @@ from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, METHOD_NOT_FOUND
 from yarl import URL
 
 from mcp_exec_api.reasons.server import ServerReason, find_server_reason
-from mcp_exec_broker.memory.answers import AnswerRefused, MessageScale, get_receiver
-from mcp_exec_broker.upstream.credentials import UpstreamCredentials
-from mcp_exec_broker.upstream.failures import explain_connection_error, explain_status
-from mcp_exec_broker.upstream.oauth import ClientCredentialsTokens, TokenRefused
+from mcp_exec_broker.memory import AnswerRefused, MessageScale, get_receiver
+from mcp_exec_broker.upstream.addresses import explain_connection_error, explain_status
+from mcp_exec_broker.upstream.credentials import ClientCredentialsTokens, TokenRefused, UpstreamCredentials
 
 UNREACHED: Final = "mcp-exec/unreached"
 """The request was not sent."""

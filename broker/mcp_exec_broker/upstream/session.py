@@ -16,7 +16,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import RootModel, ValidationError
 
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_broker.memory.answers import AnswerReceiver, receiving, receiving_for
+from mcp_exec_broker.memory import AnswerReceiver, receiving, receiving_for
 from mcp_exec_broker.upstream.credentials import MIN_SECRET_LENGTH
 from mcp_exec_broker.upstream.errors import (
     ConnectionLost,
@@ -27,9 +27,8 @@ from mcp_exec_broker.upstream.errors import (
     interpret_error,
 )
 from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_output
-from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
-from mcp_exec_broker.upstream.tool_bounds import OmittedEntry, ToolCollector
-from mcp_exec_broker.upstream.tool_listing import accept_malformed_tools
+from mcp_exec_broker.upstream.servers import TransportFactory, UpstreamRoute
+from mcp_exec_broker.upstream.tool_listing import OmittedEntry, ToolCollector, accept_malformed_tools
 
 log = logging.getLogger(__name__)
 

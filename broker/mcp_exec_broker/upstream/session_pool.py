@@ -23,8 +23,7 @@ from mcp_exec_broker.upstream.credentials import (
 )
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.redaction import redact_text
-from mcp_exec_broker.upstream.route import TransportFactory, UpstreamRoute
-from mcp_exec_broker.upstream.servers import ToolServer
+from mcp_exec_broker.upstream.servers import ToolServer, TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.session import UpstreamSession
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.backoff import Backoff

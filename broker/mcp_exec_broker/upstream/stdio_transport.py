@@ -27,9 +27,9 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_broker.memory.answers import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
+from mcp_exec_broker.memory import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
+from mcp_exec_broker.upstream.addresses import describe_exit
 from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_broker.upstream.failures import describe_exit
 
 Receivers = MutableMapping[RequestId, AnswerReceiver]
 """Receivers of the answers to requests, by the id of the request."""
@@ -38,6 +38,8 @@ _MAX_ANSWER_BYTES: Final = 4096
 _EXITED: Final = "mcp-exec/exited"
 """Method of the bridge's notification about the end of the server's process."""
 _MAX_EXITED_BYTES: Final = 32 * 1024
+_HOLD_SECONDS: Final = 1.0
+"""Seconds for which a line that is no message is held back: a process that prints text and exits has exited."""
 _GAP: Final = rb"\s{0,9}"
 _ID: Final = _GAP + rb'"id"' + _GAP + b":" + _GAP + rb"(\d{1,15})" + _GAP
 _VERSION: Final = rb'"jsonrpc"' + _GAP + b":" + _GAP + rb'"2.0"' + _GAP + b","
@@ -109,7 +111,7 @@ async def connect_bridge(
         async with received, read_stream, write_stream, to_send, anyio.create_task_group() as group:
             receivers: Receivers = WeakValueDictionary()
             group.start_soon(_receive, reader, received, on_end, receivers)
-            group.start_soon(_send, writer, to_send, received)
+            group.start_soon(_send, writer, to_send)
             try:
                 yield read_stream, RequestStream(stream=write_stream, receivers=receivers)
             finally:
@@ -153,35 +155,49 @@ async def _receive(
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async with received:  # closing it ends the session
             try:
-                while line := await reader.readline():
-                    if (exited := _parse_exit(line)) is not None:
+                text: Exception | None = None
+                """A line that is no message, held back until it is known whether the process ends with it."""
+                while (line := await _read_line(reader, _HOLD_SECONDS if text else None)) != b"":
+                    if line is not None and (exited := _parse_exit(line)) is not None:
                         cause = exited
                         break
-                    if line.strip():
-                        await received.send(await _parse_message(line, own, receivers))
+                    if text is not None:
+                        await received.send(text)
+                        text = None
+                    if line is not None and line.strip():
+                        message = await _parse_message(line, own, receivers)
+                        if isinstance(message, Exception):
+                            text = message
+                        else:
+                            await received.send(message)
                         own.hand_over()
             except AnswerRefused as error:
                 cause = ServerUnavailable(ServerReason.NOT_MCP, f"a line that the server wrote: {error}")
             except ValueError:
-                message = "the server wrote a line that exceeds its size limit"
-                cause = ServerUnavailable(ServerReason.NOT_MCP, message)
+                cause = ServerUnavailable(ServerReason.NOT_MCP, "the server wrote a line that exceeds its size limit")
             except OSError:
                 cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the connection broke")
             on_end(cause)
 
 
-async def _send(
-    writer: asyncio.StreamWriter,
-    to_send: MemoryObjectReceiveStream[SessionMessage],
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-) -> None:
+async def _read_line(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:
+    """Return the next line, nothing at the end, or None if no line is complete within `seconds`."""
     try:
+        async with asyncio.timeout(seconds) as limit:
+            return await reader.readline()
+    except TimeoutError:
+        if not limit.expired():  # of the connection
+            raise
+        return None
+
+
+async def _send(writer: asyncio.StreamWriter, to_send: MemoryObjectReceiveStream[SessionMessage]) -> None:
+    """Send messages until the connection breaks, whose cause `_receive` reports: it may be in the last line."""
+    with suppress(OSError):
         async with to_send:
             async for message in to_send:
                 writer.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                 await writer.drain()
-    except OSError:
-        await received.aclose()
 
 
 def _parse_exit(line: bytes) -> ServerUnavailable | None:

@@ -1,16 +1,49 @@
-"""Listings of tools in a form that the SDK accepts: it refuses all tools of a server for one that is malformed."""
+"""The tools that a server lists: repaired for the SDK, and bounded. Pure.
 
-from collections.abc import Mapping
+The SDK refuses all tools of a server for one that is malformed, so listings are repaired first. A tool that exceeds a
+bound is left out, and the others are kept.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import mcp_types as types
 from mcp.client.session import ClientSession
 from pydantic import ValidationError
 
+from mcp_exec_tools.text import shorten
+
 _METHOD: Final = "tools/list"
 _KEPT: Final = ("name", "title", "description", "inputSchema", "outputSchema")
 
 Object = dict[str, Any]
+_MAX_TOOLS: Final = 2000
+_MAX_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of all kept tools as JSON."""
+_MAX_RECEIVED: Final = 16 * 1024 * 1024
+"""Bytes of all tools as JSON, after which no more pages are requested."""
+_MAX_NODES: Final = 200_000
+"""Values in the schemas of all kept tools, which take about 100 bytes of memory each."""
+_MAX_STEPS: Final = 1_000_000
+"""Values visited in all schemas, which takes about 0.3 s."""
+_MAX_NAME: Final = 128
+_MAX_TITLE: Final = 1024
+_MAX_DESCRIPTION: Final = 16 * 1024
+"""Characters of a description, after which it is cut."""
+_MAX_ANNOTATIONS: Final = 4 * 1024
+_MAX_SCHEMA_BYTES: Final = 128 * 1024
+_MAX_SCHEMA_NODES: Final = 10_000
+_MAX_DEPTH: Final = 64
+_MAX_KEYS: Final = 500
+_MAX_ITEMS: Final = 2000
+"""Items of a list, such as the values of an enumeration."""
+_MAX_EXPANDED: Final = 50_000
+_MAX_REFERENCES: Final = 32
+"""References of which each leads to the next."""
+_MAX_REPORTED: Final = 20
+_SHOWN_NAME: Final = 80
 
 
 class RepairingDispatcher:
@@ -77,3 +110,169 @@ def _repair_schema(schema: Any) -> Object | None:
     if not isinstance(properties, Mapping):
         repaired.pop("properties", None)
     return repaired
+
+
+class _Exceeded(Exception):
+    """A tool exceeds a bound. The text names the bound and no text of the server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OmittedEntry:
+    """A tool that was left out."""
+
+    name: str
+    """Its name, cut, with unprintable characters escaped."""
+    reason: str
+
+
+@dataclass(kw_only=True, eq=False)
+class ToolCollector:
+    """The tools of one listing, page by page."""
+
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    omitted: list[OmittedEntry] = field(default_factory=list)
+    """The first 20 tools that were left out."""
+    omitted_count: int = 0
+    size: int = 0
+    """Bytes of the kept tools as JSON."""
+    steps_left: int = _MAX_STEPS
+    """Values in schemas that may still be visited."""
+    _names: set[str] = field(default_factory=set)
+    _received: int = 0
+    _nodes: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further pages are not worth a request."""
+        return self._received > _MAX_RECEIVED or len(self.tools) >= _MAX_TOOLS or self.steps_left <= 0
+
+    def add_all(self, tools: Iterable[dict[str, Any]]) -> None:
+        """Keep each tool that is within all bounds. Takes up to 0.3 s for a server that tries."""
+        for tool in tools:
+            try:
+                self._add(tool)
+            except _Exceeded as error:
+                self.omit(str(tool.get("name")), str(error))
+
+    def omit(self, name: str, reason: str) -> None:
+        """Record a tool that is left out."""
+        self.omitted_count += 1
+        if len(self.omitted) < _MAX_REPORTED:
+            self.omitted.append(OmittedEntry(name=ascii(name[:_SHOWN_NAME])[1:-1][:_SHOWN_NAME], reason=reason))
+
+    def _add(self, tool: dict[str, Any]) -> None:
+        name = tool.get("name")
+        if isinstance(text := tool.get("description"), str):
+            tool = {**tool, "description": shorten(text, _MAX_DESCRIPTION)}
+        size = len(json.dumps(tool))
+        self._received += size
+        _check_name(name)
+        if name in self._names:
+            raise _Exceeded("an earlier tool of the server has this name")
+        _check_length("the title", str(tool.get("title") or ""), _MAX_TITLE, unit="characters")
+        _check_length("the annotations", json.dumps(tool.get("annotations") or {}), _MAX_ANNOTATIONS, unit="bytes")
+        nodes = 0
+        for key in ("inputSchema", "outputSchema"):
+            if (schema := tool.get(key)) is not None:
+                nodes += self._check_schema(key, schema)
+        for what, used, limit in (
+            ("tools", len(self.tools) + 1, _MAX_TOOLS),
+            ("bytes of tools", self.size + size, _MAX_BYTES),
+            ("values in schemas", self._nodes + nodes, _MAX_NODES),
+        ):
+            if used > limit:
+                raise _Exceeded(f"the server has more than {limit} {what}")
+        self.size += size
+        self._nodes += nodes
+        self._names.add(str(name))
+        self.tools.append(tool)
+
+    def _check_schema(self, key: str, schema: Any) -> int:
+        _check_length(key, json.dumps(schema), _MAX_SCHEMA_BYTES, unit="bytes")
+        if self.steps_left <= 0:
+            raise _Exceeded("the schemas of the server's other tools are too large")
+        walk = _SchemaWalk(root=schema)
+        try:
+            nodes = walk.measure(schema)
+            walk.expand(schema)
+        except _Exceeded as error:
+            raise _Exceeded(f"{key} {error}") from None
+        finally:
+            self.steps_left -= walk.steps
+        return nodes
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise _Exceeded("it has no name")
+    if len(name) > _MAX_NAME:
+        raise _Exceeded(f"the name has {len(name)} characters, allowed are {_MAX_NAME}")
+    if not name.isascii() or not name.isprintable() or set(name) & set(" *\"'`\\"):
+        # others look like another tool's name, or have a meaning in patterns
+        raise _Exceeded("the name has characters other than printable ASCII without spaces, stars, quotes, backslashes")
+
+
+def _check_length(what: str, text: str, limit: int, *, unit: str) -> None:
+    if len(text) > limit:
+        raise _Exceeded(f"{what} has {len(text)} {unit}, allowed are {limit}")
+
+
+@dataclass(kw_only=True)
+class _SchemaWalk:
+    root: Any
+    steps: int = 0
+    _sizes: dict[str, int] = field(default_factory=dict)
+    """Values that each reference expands to; 1 while that is measured, because recursion is no expansion."""
+
+    def measure(self, schema: Any) -> int:
+        """Return the number of values. Raises _Exceeded if depth, keys, items or values are too many."""
+        nodes, stack = 0, [(schema, 1)]
+        while stack:
+            value, depth = stack.pop()
+            nodes += 1
+            self.steps += 1
+            if nodes > _MAX_SCHEMA_NODES:
+                raise _Exceeded(f"has more than {_MAX_SCHEMA_NODES} values")
+            if depth > _MAX_DEPTH:
+                raise _Exceeded(f"is nested deeper than {_MAX_DEPTH}")
+            if isinstance(value, Mapping):
+                if len(value) > _MAX_KEYS:
+                    raise _Exceeded(f"has an object with {len(value)} keys, allowed are {_MAX_KEYS}")
+                stack += [(item, depth + 1) for item in value.values()]
+            elif isinstance(value, list):
+                if len(value) > _MAX_ITEMS:
+                    raise _Exceeded(f"has a list of {len(value)} items, allowed are {_MAX_ITEMS}")
+                stack += [(item, depth + 1) for item in value]
+        return nodes
+
+    def expand(self, schema: Any, *, references: int = 0) -> int:
+        """Return the number of values after all local references are replaced. Raises _Exceeded if it is too large."""
+        if references > _MAX_REFERENCES:
+            raise _Exceeded(f"has more than {_MAX_REFERENCES} references of which each leads to the next")
+        total, stack = 0, [schema]
+        while stack:
+            value = stack.pop()
+            total += 1
+            self.steps += 1
+            if isinstance(value, Mapping):
+                stack += value.values()
+                if isinstance(reference := value.get("$ref"), str):
+                    total += self._expand_reference(reference, references=references + 1)
+            elif isinstance(value, list):
+                stack += value
+            if total > _MAX_EXPANDED or self.steps > _MAX_EXPANDED:
+                raise _Exceeded(f"expands to more than {_MAX_EXPANDED} values by its references")
+        return total
+
+    def _expand_reference(self, reference: str, *, references: int) -> int:
+        if reference not in self._sizes:
+            self._sizes[reference] = 1
+            self._sizes[reference] = self.expand(self._resolve(reference), references=references)
+        return self._sizes[reference]
+
+    def _resolve(self, reference: str) -> Any:
+        target = self.root if reference.startswith("#") else None
+        for part in reference.removeprefix("#").strip("/").split("/")[: _MAX_DEPTH + 1]:
+            if part:
+                target = target.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(target, Mapping) else None
+        return target

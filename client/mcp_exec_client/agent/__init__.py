@@ -7,17 +7,32 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_client.agent.agent import Agent
-from mcp_exec_client.agent.approvals import ApprovalAnswer, ApprovalQuestion, OnApproval
-from mcp_exec_client.agent.errors import AgentError, LimitReached, ModelError
-from mcp_exec_client.agent.events import AgentEvent, AgentStep, Mode, OnEvent, RunEvent, TextDelta, TextDropped
-from mcp_exec_client.agent.limits import AgentLimits, TokenPrice
+from mcp_exec_client.agent.modes import HybridRules, ModeChoice, TaskProfile
+from mcp_exec_client.agent.outcomes import (
+    AgentAnswer,
+    AgentError,
+    AgentEvent,
+    AgentLimits,
+    AgentStep,
+    ApprovalAnswer,
+    ApprovalQuestion,
+    ConversationUsage,
+    LimitReached,
+    Mode,
+    ModelError,
+    OnApproval,
+    OnEvent,
+    RunEvent,
+    RunTrace,
+    TextDelta,
+    TextDropped,
+    TokenPrice,
+)
 from mcp_exec_client.agent.providers.model import ModelProvider, ModelReply, ModelRequest, TokenCounts
 from mcp_exec_client.agent.providers.offline import OfflineProvider
-from mcp_exec_client.agent.rules import HybridRules, ModeChoice, TaskProfile
 from mcp_exec_client.agent.toolsets.code_mode import TOOLS, CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
 from mcp_exec_client.agent.toolsets.results import MAX_RESULT_CHARACTERS, describe_execution
-from mcp_exec_client.agent.trace import AgentAnswer, ConversationUsage, RunTrace
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider as AnthropicProvider

@@ -1,33 +1,68 @@
 """A complete conversation with a model that works by code, by direct calls, or by both."""
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
-from mcp_exec_client.agent.approvals import OnApproval
-from mcp_exec_client.agent.errors import AgentError, LimitReached
-from mcp_exec_client.agent.events import AgentEvent, AgentStep, Mode, OnEvent, ignore_event
-from mcp_exec_client.agent.history import ConversationHistory
-from mcp_exec_client.agent.kill_switch import KillSwitch
-from mcp_exec_client.agent.limits import AgentLimits, TaskBudget, TokenPrice, find_price
-from mcp_exec_client.agent.mode_selection import ModeSelection
+from mcp_exec_client.agent.mode_selection import KillSwitch, ModeSelection
+from mcp_exec_client.agent.modes import HybridRules, RolloutUnit, TaskProfile
+from mcp_exec_client.agent.outcomes import (
+    AgentAnswer,
+    AgentError,
+    AgentEvent,
+    AgentLimits,
+    AgentStep,
+    ConversationUsage,
+    LimitReached,
+    Mode,
+    OnApproval,
+    OnEvent,
+    RunTrace,
+    TaskBudget,
+    TokenPrice,
+    find_price,
+    ignore_event,
+)
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelRequest, TokenCounts
-from mcp_exec_client.agent.reporting import report_task
-from mcp_exec_client.agent.rollout import RolloutUnit
-from mcp_exec_client.agent.rules import HybridRules, TaskProfile
-from mcp_exec_client.agent.task import AgentTask
+from mcp_exec_client.agent.task import AgentTask, report_task
 from mcp_exec_client.agent.toolsets.code_mode import CodeMode
 from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
-from mcp_exec_client.agent.trace import AgentAnswer, ConversationUsage, RunTrace
 from mcp_exec_client.client import AsyncClient
-from mcp_exec_client.iteration import streamed
+from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.options import ExecutionOptions, RunOptions
 from mcp_exec_client.suggestions import suggesting
+from mcp_exec_tools.text import estimate_tokens
 
 _MAX_QUEUED: Final = 64
+
+
+@dataclass(kw_only=True)
+class ConversationHistory:
+    """Messages of the tasks that succeeded. A task that fails leaves nothing: its uses of tools may have no results."""
+
+    max_tokens: int
+    """Most tokens of all tasks, as an estimate; the oldest tasks are dropped first."""
+    _tasks: list[tuple[int, list[Block]]] = field(default_factory=list)
+
+    @property
+    def messages(self) -> list[Block]:
+        """All messages, oldest first."""
+        return [message for _, messages in self._tasks for message in messages]
+
+    def add(self, messages: list[Block]) -> None:
+        """Add the messages of a task, from its text to its answer."""
+        self._tasks.append((estimate_tokens(json.dumps(messages, ensure_ascii=False)), messages))
+        while self._tasks and sum(size for size, _ in self._tasks) > self.max_tokens:
+            del self._tasks[0]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._tasks.clear()
 
 
 @suggesting

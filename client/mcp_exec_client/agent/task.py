@@ -1,21 +1,67 @@
 """One task: turns of the model and its uses of tools, up to the answer."""
 
+import asyncio
+import logging
+import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_client.agent.errors import AgentError, ModelError
-from mcp_exec_client.agent.events import OnEvent, TextDelta, TextDropped
-from mcp_exec_client.agent.limits import TaskBudget
+from pydantic import ValidationError
+
+from mcp_exec_api.wire.records import NewUsageReport
 from mcp_exec_client.agent.mode_selection import TaskSetup
+from mcp_exec_client.agent.modes import RolloutUnit
+from mcp_exec_client.agent.outcomes import AgentError, ModelError, OnEvent, RunTrace, TaskBudget, TextDelta, TextDropped
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest
 from mcp_exec_client.agent.toolsets.code_mode import CodeMode
+from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.errors import McpExecError
 from mcp_exec_common.util.backoff import delay_after
 
+log = logging.getLogger(__name__)
+_MAX_MODEL: Final = 128
+_SECONDS: Final = 10.0
+"""Longest time of a report, which the answer waits for."""
 _FIRST_DELAY: Final = 1.0
 _LAST_DELAY: Final = 10.0
 _MAX_USES: Final = 32
 """Most uses of tools in one answer; further ones are refused."""
+
+
+async def report_task(
+    client: AsyncClient,
+    conversation: str,
+    trace: RunTrace,
+    *,
+    user: str | None,
+    use_case: str | None,
+    rollout: RolloutUnit | None,
+) -> None:
+    """Report what a task used. The answer does not depend on it: a report that is not accepted is logged."""
+    try:
+        usage = NewUsageReport(
+            id=uuid.uuid4().hex,
+            model=trace.model[:_MAX_MODEL],
+            mode=trace.mode,
+            turns=trace.turns,
+            input_tokens=trace.tokens.input,
+            output_tokens=trace.tokens.output,
+            cache_read_tokens=trace.tokens.cache_read,
+            cache_write_tokens=trace.tokens.cache_write,
+            definition_tokens=trace.definition_tokens,
+            counted=trace.tokens.counted,
+            success=trace.succeeded,
+            latency_ms=round(trace.milliseconds),
+            user=user,
+            use_case=use_case,
+            rollout=rollout.rollout if rollout else None,
+            unit=rollout.unit if rollout else None,
+        )
+        async with asyncio.timeout(_SECONDS):
+            await client.conversations.report_usage(conversation, usage)
+    except (McpExecError, TimeoutError, ValidationError) as error:
+        log.warning("the usage of conversation %s was not reported: %s", conversation, error)
 
 
 @dataclass(kw_only=True)

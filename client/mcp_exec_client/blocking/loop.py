@@ -1,15 +1,24 @@
-"""An event loop in a thread of its own."""
+"""An event loop in a thread of its own, and the blocking forms of methods and of results."""
 
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
+
+from pydantic import PrivateAttr
+
+from mcp_exec_client.event_stream import ItemStream
+from mcp_exec_client.state.results import MAX_READ_BYTES, Content, ExecutionArtifact
+from mcp_exec_client.types import Execution
 
 _T = TypeVar("_T")
-
 _CLOSE_SECONDS: Final = 10.0
 """Time for calls in other threads to end when the loop is closed."""
+_P = ParamSpec("_P")
+_Target = TypeVar("_Target")
 
 
 class LoopThread:
@@ -91,3 +100,106 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_forever()
     finally:
         loop.close()
+
+
+class Blocking(Generic[_Target]):
+    """Base of blocking classes: an object with asynchronous methods, and the loop that runs them."""
+
+    def __init__(self, target: _Target, loop: LoopThread) -> None:
+        self._target = target
+        self._loop = loop
+
+    def call(self, method: Callable[[_Target], Awaitable[_T]]) -> _T:
+        """Return what an asynchronous function of the target returns."""
+
+        async def await_method() -> _T:
+            return await method(self._target)
+
+        return self._loop.run(await_method())
+
+    def iterate(self, method: Callable[[_Target], ItemStream[_T]]) -> Generator[_T, None, None]:
+        """Yield what an asynchronous iteration of the target yields."""
+        items = method(self._target)
+
+        async def get_next() -> list[_T]:
+            return [item] if (item := await anext(items, None)) is not None else []
+
+        async def close() -> None:
+            await items.aclose()
+
+        try:
+            while found := self._loop.run(get_next()):
+                yield from found
+        finally:
+            self._loop.finish(close())
+
+
+def blocking(
+    method: Callable[Concatenate[_Target, _P], Awaitable[_T]],
+) -> Callable[Concatenate[Blocking[_Target], _P], _T]:
+    """Return a method that waits for this method of its target."""
+
+    @wraps(method)
+    def call(self: Blocking[_Target], /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        return self.call(lambda target: method(target, *arguments, **options))
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[_Target, _P], ItemStream[_T]],
+) -> Callable[Concatenate[Blocking[_Target], _P], Generator[_T, None, None]]:
+    """Return a method that iterates over what this method of its target yields."""
+
+    @wraps(method)
+    def iterate(self: Blocking[_Target], /, *arguments: _P.args, **options: _P.kwargs) -> Generator[_T, None, None]:
+        return self.iterate(lambda target: method(target, *arguments, **options))
+
+    return iterate
+
+
+class BlockingArtifact(ExecutionArtifact):
+    """An artifact whose methods block."""
+
+    _loop: LoopThread = PrivateAttr()
+
+    @classmethod
+    def wrap(cls, artifact: ExecutionArtifact, loop: LoopThread) -> "BlockingArtifact":
+        """Return an artifact whose methods use the loop."""
+        made = cls.model_construct(**{name: getattr(artifact, name) for name in ExecutionArtifact.model_fields})
+        made._loop, made._open = loop, artifact._open  # noqa: SLF001
+        return made
+
+    def read(self, *, max_bytes: int = MAX_READ_BYTES) -> Content:  # type: ignore[override] # the same, but it blocks
+        """Return the artifact's bytes. Raises UnexpectedResponse if there are more than `max_bytes`."""
+        return self._loop.run(super().read(max_bytes=max_bytes))
+
+    def save(self, path: str | Path | None = None) -> Path:  # type: ignore[override] # the same, but it blocks
+        """Write the artifact to a file, or by its name into a folder, and return the file's path."""
+        return self._loop.run(super().save(path))
+
+
+class BlockingExecution(Execution):
+    """An execution whose artifacts have blocking methods."""
+
+    artifacts: list[BlockingArtifact] = []  # type: ignore[assignment] # the same, but they block
+
+    @classmethod
+    def wrap(cls, execution: Execution, loop: LoopThread) -> "BlockingExecution":
+        """Return an execution whose artifacts use the loop."""
+        fields = {name: getattr(execution, name) for name in Execution.model_fields}
+        artifacts = [BlockingArtifact.wrap(artifact, loop) for artifact in execution.artifacts]
+        return cls.model_construct(execution.model_fields_set, **(fields | {"artifacts": artifacts}))
+
+
+def running(
+    method: Callable[Concatenate[_Target, _P], Awaitable[Execution]],
+) -> Callable[Concatenate[Blocking[_Target], _P], BlockingExecution]:
+    """Return a method that waits for this method of its target, which returns an execution."""
+
+    @wraps(method)
+    def call(self: Blocking[_Target], /, *arguments: _P.args, **options: _P.kwargs) -> BlockingExecution:
+        execution = self.call(lambda target: method(target, *arguments, **options))
+        return BlockingExecution.wrap(execution, self._loop)
+
+    return call

@@ -1,19 +1,18 @@
 """Completion: the candidates for a command line, and the scripts of the shells that ask for them.
 
 The scripts call `mcp-exec __complete WORD...`, whose last word is completed. It prints a line per candidate: the word,
-a tab and a description. The line `:files` means that the shell completes names of files.
-"""
+a tab and a description. The line `:files` means that the shell completes names of files."""
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from mcp_exec_client.cli.connection import KUBECTL, open_backend
-from mcp_exec_client.cli.options import CommandError
-from mcp_exec_client.cli.parser_tree import find_arguments, find_commands, find_options, find_summaries
+from mcp_exec_client.cli.options import CommandError, Subcommands, add_command
+from mcp_exec_client.cli.output import escape_line
 from mcp_exec_client.cli.profiles import default_path, read_profiles
-from mcp_exec_client.cli.terminal import escape_line
 
 COMPLETE: Final = "__complete"
 FILES: Final = ":files"
@@ -22,7 +21,6 @@ REQUEST_SECONDS: Final = 3.0
 _MAX_NAMES: Final = 100
 _ANY_ARGUMENTS: Final = ("any",) * 3
 """Values of arguments that are not typed yet, of which no command needs more."""
-
 _BASH: Final = """\
 # bash completion of mcp-exec: eval "$(mcp-exec completion bash)"
 _mcp_exec() {
@@ -69,6 +67,13 @@ function __mcp_exec_complete
     end
 end
 complete -c mcp-exec -f -a '(__mcp_exec_complete)'
+"""
+_DESCRIPTION: Final = """Prints a script that completes commands, options and names of executions in a shell.
+
+examples:
+  eval "$(mcp-exec completion bash)"                             # in ~/.bashrc
+  eval "$(mcp-exec completion zsh)"                              # in ~/.zshrc, after compinit
+  mcp-exec completion fish > ~/.config/fish/completions/mcp-exec.fish
 """
 SCRIPTS: Final = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
@@ -150,3 +155,49 @@ def _find_names(parser: argparse.ArgumentParser, words: Sequence[str], kind: str
         return asyncio.run(request())
     except (CommandError, TimeoutError):
         return []
+
+
+def find_commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    """Return the commands of a parser by their names; none if it is a command without further ones."""
+    for action in parser._actions:  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            return action.choices
+    return {}
+
+
+def find_summaries(parser: argparse.ArgumentParser) -> Mapping[str, str]:
+    """Return the one-line help of each command of a parser."""
+    return {
+        choice.dest: choice.help or ""
+        for action in parser._actions  # noqa: SLF001
+        if isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
+        for choice in action._choices_actions  # noqa: SLF001
+    }
+
+
+def find_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return the options of a command, in their order."""
+    return [action for action in parser._actions if action.option_strings]  # noqa: SLF001
+
+
+def find_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """Return the positional arguments of a command, in their order, without its commands."""
+    return [
+        action
+        for action in parser._actions  # noqa: SLF001
+        if not action.option_strings and not isinstance(action, argparse._SubParsersAction)  # noqa: SLF001
+    ]
+
+
+def walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yield a parser and all its commands, each before its own commands."""
+    yield parser
+    for command in find_commands(parser).values():
+        yield from walk(command)
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the command and its options."""
+    command = add_command(commands, "completion", summary="print a shell's completion script", description=_DESCRIPTION)
+    command.add_argument("shell", metavar="SHELL", choices=tuple(SCRIPTS), help=f"one of {', '.join(SCRIPTS)}")
+    command.set_defaults(run=lambda options: sys.stdout.write(SCRIPTS[options.shell]))

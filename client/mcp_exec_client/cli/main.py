@@ -6,37 +6,27 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mcp_exec_client.cli.agent import chat
-from mcp_exec_client.cli.agent import command as agent
+from mcp_exec_client.cli import completion, profiles
 from mcp_exec_client.cli.commands import (
-    approvals,
-    artifacts,
-    cancel,
-    completion,
-    delete,
-    get,
-    logs,
+    agent,
+    doctor,
+    executions,
+    generate,
+    importing,
     mcp,
-    pools,
-    profile,
+    records,
+    rollouts,
     run,
     sessions,
+    skills,
     tools,
+    usage,
     workspace,
 )
-from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates
+from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates, walk
 from mcp_exec_client.cli.connection import KUBECTL
-from mcp_exec_client.cli.doctor import command as doctor
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.generate import command as generate
-from mcp_exec_client.cli.importing import command as importing
-from mcp_exec_client.cli.options import CommandError, add_group
-from mcp_exec_client.cli.parser_tree import walk
-from mcp_exec_client.cli.records import command as records
-from mcp_exec_client.cli.rollouts import command as rollouts
-from mcp_exec_client.cli.skills import command as skills
-from mcp_exec_client.cli.terminal import print_note
-from mcp_exec_client.cli.usage import command as usage
+from mcp_exec_client.cli.options import CommandError, ExitCode, add_group
+from mcp_exec_client.cli.output import print_note
 
 PROGRAM = "mcp-exec"
 _EXTRAS = {
@@ -50,7 +40,6 @@ _EXTRAS = {
     "httpx2": "generate",
 }
 """The extra that brings a package; others are in `cli`."""
-_REPORTS = (usage, records, rollouts)
 _DESCRIPTION = "Runs code in sandboxes, and shows what it did."
 
 
@@ -59,15 +48,13 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    on_executions = (run, get, logs, cancel, delete, approvals)
-    for module in (*on_executions, sessions, workspace, artifacts, skills, tools, pools, *_REPORTS):
+    for module in (run, executions, sessions, workspace, skills, tools, usage, records, rollouts, doctor):
         module.add_to(commands)
-    doctor.add_to(commands)
     if program == PROGRAM:
         servers = add_group(commands, "servers", summary="wrappers of MCP servers, and a server of own tools")
         for module in (generate, importing):
             module.add_to(servers)
-        for module in (agent, chat, mcp, profile, completion):
+        for module in (agent, mcp, profiles, completion):
             module.add_to(commands)
     else:
         for command in walk(parser):  # their examples have the program's name

@@ -1,15 +1,73 @@
-"""What all commands share: their error, and the options that several of them have."""
+"""What all commands share: their error and exit codes, common options, and the end by an interrupt."""
 
 import argparse
-from collections.abc import Callable
+import asyncio
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
-from typing import Any, Final, TypeAlias
-
-from mcp_exec_client.cli.exit_codes import ExitCode
+from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
 """Where commands are added to."""
+Action: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
+"""Work of a command with its options. Raises CommandError."""
 MAX_WAIT_SECONDS: Final = 24 * 3600
+Object: TypeAlias = dict[str, Any]
+CODE_REASONS: Final = frozenset(
+    {"UserError", "ExitCode", "RunnerDied", "OutOfMemory", "ProcessLimit", "StorageLimit", "OutputLimit"}
+)
+"""Reasons of failures that the code causes."""
+REFUSALS: Final = frozenset({"Rejected", "PoolNotFound", "QueueFull"})
+"""Reasons of executions that were refused before their code ran."""
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+_THREAD: Final = "mcp-exec-call"
+_CLEANUP_SECONDS: Final = 15.0
+"""More than the limits of all that commands do after an interrupt."""
+
+
+class ExitCode(IntEnum):
+    """Exit code with its meaning, which the documentation shows."""
+
+    meaning: str
+
+    def __new__(cls, value: int, meaning: str) -> Self:
+        """Create a member that equals its value and has a meaning."""
+        member = int.__new__(cls, value)
+        member._value_, member.meaning = value, meaning
+        return member
+
+    OK = 0, "done; for `run` and `logs -f`: the execution succeeded"
+    FAILED = 1, "the code failed: an exception, `sys.exit`, or a limit of the sandbox; for `doctor`: it found a problem"
+    USAGE = 2, "an option or argument is wrong"
+    REFUSED = (
+        3,
+        "gateway, API server or operator refused the request: a wrong field, a missing right, a limit",
+    )
+    UNAVAILABLE = 4, "the gateway or the API server can't be reached, or has an error"
+    LOST = 5, "the execution failed, but not by its code, for example `SandboxLost` or `PoolUnavailable`"
+    TIMED_OUT = 124, "the execution timed out"
+    CANCELLED = 130, "the execution was cancelled, or the command was interrupted"
+    BROKEN_PIPE = 141, "the reader of the output closed it"
+
+
+def code_of(phase: str, reason: str) -> ExitCode:
+    """Return the exit code for the end of an execution."""
+    if phase == "Succeeded":
+        return ExitCode.OK
+    if phase == "TimedOut":
+        return ExitCode.TIMED_OUT
+    if phase == "Cancelled":
+        return ExitCode.CANCELLED
+    if reason in REFUSALS:
+        return ExitCode.REFUSED
+    return ExitCode.FAILED if reason in CODE_REASONS else ExitCode.LOST
 
 
 class CommandError(Exception):
@@ -20,15 +78,20 @@ class CommandError(Exception):
         self.code = code
 
 
-def add_command(commands: Subcommands, name: str, *, summary: str, description: str | None) -> argparse.ArgumentParser:
-    """Add a command without options. `description` is shown as it is, with its line breaks."""
-    return commands.add_parser(
+def add_command(
+    commands: Subcommands, name: str, *, summary: str, description: str | None, run: Action | None = None
+) -> argparse.ArgumentParser:
+    """Add a command without options. `description` is shown as it is, with its line breaks; `run` is interruptible."""
+    command = commands.add_parser(
         name,
         help=summary,
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    if run is not None:
+        command.set_defaults(run=lambda options: run_interruptible(run(options)))
+    return command
 
 
 def add_group(commands: Subcommands, name: str, *, summary: str) -> Subcommands:
@@ -51,6 +114,12 @@ def add_gateway_options(command: argparse.ArgumentParser, *, note: str = "") -> 
         help=f"{note}profile with gateway and key; default: $MCP_EXEC_PROFILE, then the current one",
     )
     set_completer(profile, "profile")
+
+
+def add_client_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of a command that an API server can't serve."""
+    add_gateway_options(command)
+    command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
 
 
 def add_kubeconfig_options(command: argparse.ArgumentParser) -> None:
@@ -131,4 +200,85 @@ def pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-Object: TypeAlias = dict[str, Any]
+def run_interruptible(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a command. The first interrupt cancels its task, and so does each further one.
+
+    Raises CommandError after an interrupt that the command does not handle.
+    """
+    threads = _DaemonThreads()
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(threads)
+        try:
+            return runner.run(_catch_interrupts(work))
+        except _Interrupted:
+            if not threads.busy:
+                raise
+            # at its exit, the interpreter would fail if a thread still held a standard stream
+            sys.stderr.write("interrupted\n")
+            _leave()
+            raise
+
+
+class _Interrupted(CommandError):
+    def __init__(self) -> None:
+        super().__init__("interrupted", ExitCode.CANCELLED)
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Runs each call in a thread that the process does not wait for, for example while a name is looked up."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a call has not returned."""
+        return any(thread.name == _THREAD for thread in threading.enumerate())
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Start a call."""
+        future: Future[_T] = Future()
+
+        def call() -> None:
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        future.set_running_or_notify_cancel()
+        threading.Thread(target=call, name=_THREAD, daemon=True).start()
+        return future
+
+
+async def _catch_interrupts(work: Coroutine[Any, Any, _T]) -> _T:
+    loop, caught = asyncio.get_running_loop(), []
+    main = asyncio.ensure_future(work)
+    limits: list[asyncio.TimerHandle] = []
+
+    def interrupt() -> None:
+        limits.append(loop.call_later(_CLEANUP_SECONDS, _leave))
+        main.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # not possible in other threads than the main one, and on other systems than Unix
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            loop.add_signal_handler(number, interrupt)
+            caught.append(number)
+    try:
+        return await main
+    except asyncio.CancelledError:
+        if limits:
+            raise _Interrupted from None
+        raise
+    finally:
+        for limit in limits:
+            limit.cancel()
+        for number in caught:
+            loop.remove_signal_handler(number)
+
+
+def _leave() -> None:
+    """End the process at once."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(ExitCode.CANCELLED)

@@ -1,19 +1,22 @@
 """Output of objects: JSON, YAML, tables, names."""
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from mcp_exec_client.cli.options import Object
-from mcp_exec_client.cli.terminal import escape_line, is_safe, print_note
 
 FORMATS: Final = ("table", "wide", "json", "yaml", "name")
 _MAX_LAST_CELL: Final = 2000
 _MAX_CELL: Final = 120
 _MAX_WIDE_CELL: Final = 300
+_JOINERS: Final = "\u200c\u200d"
+"""Invisible characters that scripts and emojis need and that change nothing else."""
+_SUSPECT: Final = re.compile(r"[^ -~\n\t]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +30,16 @@ class TableColumn:
     """Whether only the format `wide` has it."""
 
 
+def _read_name(item: Object) -> str:
+    return str(item["name"])
+
+
 def print_objects(
     items: Sequence[Object],
     *,
     form: str,
     columns: Sequence[TableColumn],
-    name: Callable[[Object], str],
+    name: Callable[[Object], str] = _read_name,
     empty: str = "",
 ) -> None:
     """Print objects in a format: a table, a list as JSON or YAML, or a name a line.
@@ -48,6 +55,16 @@ def print_objects(
     else:
         shown = [column for column in columns if form == "wide" or not column.wide]
         print_table([column.title for column in shown], [[column.cell(item) for column in shown] for item in items])
+
+
+def print_object(
+    item: Object, *, form: str, columns: Sequence[TableColumn], name: Callable[[Object], str] = _read_name
+) -> None:
+    """Print one object in a format. As JSON or YAML, it is no list."""
+    if form in ("json", "yaml"):
+        print_data(item, form=form)
+    else:
+        print_objects([item], form=form, columns=columns, name=name)
 
 
 def print_data(data: Any, *, form: str) -> None:
@@ -103,3 +120,71 @@ def _dump(data: Any, form: str, *, ascii_only: bool) -> str:
 
 def _is_not_unicode() -> bool:
     return (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+
+
+def escape(text: str) -> str:
+    """Return the text with each unprintable character, except tabs and line feeds, as its escape in Python."""
+    return _SUSPECT.sub(_escape_character, text)
+
+
+def escape_line(text: str) -> str:
+    """Return the text on one line, with each unprintable character as its escape in Python."""
+    return escape(text).replace("\n", "\\n").replace("\t", " ")
+
+
+def is_safe(text: str) -> bool:
+    """Return whether a terminal would show the text as it is."""
+    return escape(text) == text
+
+
+def _escape_character(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isprintable() or character in _JOINERS:
+        return character
+    return character.encode("ascii", "backslashreplace").decode() if ord(character) > 0x7F else repr(character)[1:-1]
+
+
+class TextWriter:
+    """Writes texts of a stream: as they are to files and pipes, escaped to a terminal.
+
+    A carriage return is a line feed on a terminal, so that no text hides another.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.is_terminal = stream.isatty()
+        self.at_line_start = True
+        self._after_return = False
+
+    def write(self, text: str) -> None:
+        """Write and flush a text. Raises BrokenPipeError if the reader is gone."""
+        if not text:
+            return
+        shown = self._neutralize(text) if self.is_terminal else text
+        encoding = self._stream.encoding or "utf-8"
+        self._stream.write(shown.encode(encoding, "backslashreplace").decode(encoding))
+        self._stream.flush()
+        if shown:
+            self.at_line_start = shown.endswith("\n")
+
+    def end_line(self) -> None:
+        """Start a new line, unless one has just started."""
+        if not self.at_line_start:
+            self.write("\n")
+
+    def _neutralize(self, text: str) -> str:
+        after_return, self._after_return = self._after_return, text.endswith("\r")
+        if after_return:
+            text = text.removeprefix("\n")
+        return escape(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def print_line(text: str) -> None:
+    """Write one line to standard output, escaped."""
+    sys.stdout.write(escape_line(text) + "\n")
+
+
+def print_note(text: str) -> None:
+    """Write one line to standard error, escaped."""
+    sys.stderr.write(escape_line(text) + "\n")
+    sys.stderr.flush()

@@ -10,9 +10,12 @@ The file is `$XDG_CONFIG_HOME/mcp-exec/config.toml`, or `~/.config/mcp-exec/conf
     namespace = "agents"
 """
 
+import argparse
+import getpass
 import json
 import os
 import re
+import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -20,13 +23,35 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.options import (
+    CommandError,
+    ExitCode,
+    Subcommands,
+    add_command,
+    add_group,
+    add_output_option,
+    set_completer,
+)
+from mcp_exec_client.cli.output import FORMATS, TableColumn, print_line, print_objects
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _FIELDS: Final = {"gateway": "gateway", "api-key": "api_key", "namespace": "namespace"}
 _MAX_BYTES: Final = 256 * 1024
 _READABLE_BY_OTHERS: Final = 0o077
+_SET: Final = """Adds a profile or changes it. The first profile becomes the current one.
+
+Without --api-key, a new profile's key is read from the terminal, or else from standard input.
+
+example:
+  mcp-exec profile set dev --gateway https://gateway.example.com --namespace agents
+"""
+_COLUMNS: Final = (
+    TableColumn(title="CURRENT", cell=lambda item: "*" if item["current"] else ""),
+    TableColumn(title="NAME", cell=lambda item: item["name"]),
+    TableColumn(title="GATEWAY", cell=lambda item: item["gateway"]),
+    TableColumn(title="NAMESPACE", cell=lambda item: item["namespace"]),
+    TableColumn(title="KEY", cell=lambda item: "yes" if item["hasKey"] else "no"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,3 +163,63 @@ def _quote(text: str | None) -> str:
     if not text or not text.isprintable():
         raise CommandError("a value of a profile must be printable text", ExitCode.USAGE)
     return json.dumps(text, ensure_ascii=False)  # printable text has the same form in TOML
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the commands and their options."""
+    group = add_group(commands, "profile", summary="gateways with their keys, by name")
+    change = add_command(group, "set", summary="add or change a profile", description=_SET)
+    set_completer(change.add_argument("name", metavar="NAME", help="name of the profile"), "profile")
+    change.add_argument("--gateway", metavar="URL", help="address of the gateway")
+    change.add_argument("--api-key", metavar="KEY", help="key of the gateway; others can read it in the process list")
+    change.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
+    change.set_defaults(run=_set)
+    use = add_command(group, "use", summary="choose the current profile", description="Chooses the current profile.")
+    set_completer(use.add_argument("name", metavar="NAME", help="name of the profile"), "profile")
+    use.set_defaults(run=_use)
+    listing = add_command(group, "list", summary="list profiles", description="Lists profiles, without their keys.")
+    add_output_option(listing, *FORMATS)
+    listing.set_defaults(run=_list)
+
+
+def _set(options: argparse.Namespace) -> None:
+    file = _read()
+    is_new = options.name not in file.profiles
+    if is_new and not options.gateway:
+        raise CommandError(f"a new profile {options.name} needs --gateway", ExitCode.USAGE)
+    if options.gateway and not options.gateway.startswith(("http://", "https://")):
+        raise CommandError(f"--gateway {options.gateway} must begin with http:// or https://", ExitCode.USAGE)
+    key = options.api_key or (_ask_key() if is_new else None)
+    changes = Profile(gateway=options.gateway, api_key=key, namespace=options.namespace)
+    file.with_profile(options.name, changes).write()
+    print_line(f"{options.name} is in {file.path}")
+
+
+def _use(options: argparse.Namespace) -> None:
+    _read().with_current(options.name).write()
+    print_line(f"{options.name} is the current profile")
+
+
+def _list(options: argparse.Namespace) -> None:
+    file = _read()
+    items = [
+        {
+            "name": name,
+            "gateway": profile.gateway,
+            "namespace": profile.namespace,
+            "hasKey": profile.api_key is not None,
+            "current": name == file.current,
+        }
+        for name, profile in file.profiles.items()
+    ]
+    empty = "no profiles: `profile set` adds one"
+    print_objects(items, form=options.output, columns=_COLUMNS, empty=empty)
+
+
+def _read() -> ProfileFile:
+    return read_profiles(default_path())
+
+
+def _ask_key() -> str | None:
+    key = getpass.getpass("API key: ") if sys.stdin.isatty() else sys.stdin.readline(1000)
+    return key.strip() or None

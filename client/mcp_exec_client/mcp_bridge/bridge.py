@@ -5,31 +5,80 @@ gateway ends while code runs, following the run at another one.
 """
 
 import asyncio
+import json
+import threading
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
-from typing import Any, Final
+from contextlib import aclosing, suppress
+from typing import Any, BinaryIO, Final
 
 from mcp_exec_client.errors import GatewayError, GatewayUnreachable, McpExecError
-from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint, Reception
-from mcp_exec_client.mcp_bridge.messages import (
+from mcp_exec_client.mcp_bridge.endpoint import (
     CANCELLED,
     INVALID_REQUEST,
     PARSE_ERROR,
     TRY_LATER,
     ClientMessage,
+    McpEndpoint,
     NoMessage,
+    Reception,
     RequestId,
     build_error,
     is_response_to,
 )
 from mcp_exec_client.transport import RETRIED_STATUSES, can_retry
 
+MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+"""More than the largest body that a gateway accepts."""
+_MAX_QUEUED: Final = 16
 _MAX_REQUESTS: Final = 64
 """Requests of the client at the same time."""
-
 Object = dict[str, Any]
 Write = Callable[[Object], Awaitable[None]]
+
+
+class LineTooLong(Exception):
+    """A line of more than MAX_LINE_BYTES. What follows it cannot be read."""
+
+
+async def read_lines(stream: BinaryIO) -> AsyncIterator[bytes]:
+    """Yield lines until the stream ends. Raises LineTooLong.
+
+    A thread reads them: asyncio cannot read the standard input of every platform. It does not outlive the program.
+    """
+    loop, queue = asyncio.get_running_loop(), asyncio.Queue[bytes](_MAX_QUEUED)
+
+    def read() -> None:
+        with suppress(RuntimeError, OSError, ValueError):  # the loop or the stream is closed
+            while True:
+                line = stream.readline(MAX_LINE_BYTES + 1)
+                asyncio.run_coroutine_threadsafe(queue.put(line), loop).result()
+                if not line:
+                    return
+
+    threading.Thread(target=read, daemon=True, name="stdin").start()
+    while line := await queue.get():
+        if len(line) > MAX_LINE_BYTES:
+            raise LineTooLong(f"a message has more than {MAX_LINE_BYTES} bytes")
+        yield line
+
+
+class LineWriter:
+    """Writes messages, each as one line."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._lock = asyncio.Lock()
+
+    async def write(self, message: Any) -> None:
+        """Write a message. A client that reads slowly holds up this message and those after it, not the program."""
+        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
+        async with self._lock:
+            await asyncio.to_thread(self._write, line)
+
+    def _write(self, line: bytes) -> None:
+        self._stream.write(line)
+        self._stream.flush()
 
 
 class StdioBridge:

@@ -1,16 +1,24 @@
 """Requests about one kind of object: paths, the namespace, and results that are checked."""
 
+import asyncio
+import io
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import IO, Any, Final, Self, TypeVar
 from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from mcp_exec_client.errors import NotFound
-from mcp_exec_client.transport import HttpReply, Transport
+from mcp_exec_client.errors import GatewayError, GatewayUnreachable, NotFound, UnexpectedResponse
+from mcp_exec_client.transport import HttpReply, Query, Transport, can_retry, read_bounded
 from mcp_exec_client.types import parse_reply
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
+_PART_BYTES: Final = 256 * 1024
+_MAX_REPLY_BYTES: Final = 8 * 1024 * 1024
+OCTETS: Final = "application/octet-stream"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,3 +50,88 @@ def quote_segment(name: str) -> str:
     if name in ("", ".", ".."):
         raise NotFound(f"nothing has the name {name!r}", kind="not-found", status=404)
     return quote(name, safe="")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upload:
+    """Bytes that can be read several times."""
+
+    open: Callable[[], IO[bytes]]
+    size: int
+    media_type: str = OCTETS
+
+    @classmethod
+    def of(cls, content: bytes | Path, *, media_type: str = OCTETS) -> Self:
+        """Return the upload of bytes or of a file. Raises OSError."""
+        if isinstance(content, Path):
+            return cls(open=lambda: content.open("rb"), size=content.stat().st_size, media_type=media_type)
+        return cls(open=lambda: io.BytesIO(content), size=len(content), media_type=media_type)
+
+    async def read(self) -> AsyncIterator[bytes]:
+        """Yield the bytes in parts. A file's reads do not block the event loop."""
+        with await asyncio.to_thread(self.open) as file:
+            while part := await asyncio.to_thread(file.read, _PART_BYTES):
+                yield part
+
+
+async def send_upload(
+    transport: Transport, method: str, path: str, *, query: Query, upload: Upload, headers: dict[str, str] | None = None
+) -> HttpReply:
+    """Send an upload until there is a response without an error, and return it. The request must be repeatable."""
+    address = f"{method} {transport.url}{path}"
+    sent = {"Content-Type": upload.media_type, "Content-Length": str(upload.size), **(headers or {})}
+    failures, waited = 0, 0.0
+    while True:
+        try:
+            async with transport.open(
+                method, path, query=query, content=upload.read(), headers=sent, read_seconds=transport.timeout_seconds
+            ) as response:
+                content = await read_bounded(response, _MAX_REPLY_BYTES, address)
+                return HttpReply(
+                    status=response.status_code, content=content, address=address, headers=dict(response.headers)
+                )
+        except (GatewayError, GatewayUnreachable) as error:
+            failures += 1
+            delay = _find_delay(transport, error, failures, waited)
+        await transport.sleep(delay)
+        waited += delay
+
+
+@asynccontextmanager
+async def open_download(transport: Transport, path: str, *, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Open a download, again if that is safe, and yield its parts. Raises an error if it ends early."""
+    failures, waited = 0, 0.0
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                response = await stack.enter_async_context(
+                    transport.open(
+                        "GET", path, query=query, headers={"Accept": "*/*"}, read_seconds=transport.timeout_seconds
+                    )
+                )
+                break
+            except (GatewayError, GatewayUnreachable) as error:
+                failures += 1
+                delay = _find_delay(transport, error, failures, waited)
+            await transport.sleep(delay)
+            waited += delay
+        yield response.aiter_raw(_PART_BYTES)
+
+
+def _find_delay(transport: Transport, error: GatewayError | GatewayUnreachable, failures: int, waited: float) -> float:
+    """Return the seconds until the next attempt. Raises the error if there is none."""
+    retry_after = error.retry_after if isinstance(error, GatewayError) else None
+    delay = transport.retries.find_delay(failures, waited=waited, retry_after=retry_after)
+    if delay is None or not can_retry(error):
+        raise error
+    return delay
+
+
+async def read_all(parts: AsyncIterator[bytes], *, limit: int, what: str) -> bytes:
+    """Return all parts. Raises UnexpectedResponse if they have more than `limit` bytes."""
+    content = bytearray()
+    async for part in parts:
+        content += part
+        if len(content) > limit:
+            raise UnexpectedResponse(f"{what} has more than {limit} bytes")
+    return bytes(content)

@@ -1,15 +1,19 @@
-"""Conversations of an application with a model: what they used, what people think of them, and their arms."""
+"""Conversations of an application with a model, and records: what was used, what people think of it, and arms."""
 
+from collections.abc import AsyncGenerator
 from typing import Any, Final
 
-from mcp_exec_api.wire.records import NewUsageReport
+from mcp_exec_api.wire.records import NewUsageReport, RecordList, RecordTable
 from mcp_exec_api.wire.rollouts import Assignment, RolloutReport
+from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.suggestions import suggesting
 
 _CONVERSATIONS: Final = "/v1/conversations"
 _ROLLOUTS: Final = "/v1/rollouts"
+_PAGE: Final = 1000
+_MAX_PAGES: Final = 100_000
 
 
 @suggesting
@@ -66,3 +70,24 @@ class Conversations:
     async def rollout_report(self, rollout: str) -> RolloutReport:
         """Return what each arm of a rollout measured, with 95 % confidence intervals."""
         return await self._channel.fetch(RolloutReport, "GET", f"{_ROLLOUTS}/{quote_segment(rollout)}/report")
+
+
+@suggesting
+class Records:
+    """Records that the caller may read."""
+
+    def __init__(self, channel: RequestChannel) -> None:
+        self._channel = channel
+
+    @streamed
+    async def read(self, table: RecordTable) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield all records of a table by column, oldest first. Times are microseconds since 1970."""
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            query = {"limit": str(_PAGE), "cursor": cursor}
+            page = await self._channel.fetch(RecordList, "GET", f"/v1/records/{table}", query=query)
+            for item in page.items:
+                yield item
+            cursor = page.next
+            if cursor is None:
+                return

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFile, WorkspaceFileList
 from mcp_exec_client.errors import NotFound, Outdated, UnexpectedResponse
-from mcp_exec_client.iteration import streamed
-from mcp_exec_client.state.channel import RequestChannel
+from mcp_exec_client.event_stream import streamed
+from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, read_all, send_upload
 from mcp_exec_client.state.folders import (
     EXCLUDED,
     UNSAFE,
@@ -23,7 +23,6 @@ from mcp_exec_client.state.folders import (
     scan_folder,
 )
 from mcp_exec_client.state.results import MAX_READ_BYTES, SyncResult, write_file
-from mcp_exec_client.state.streams import Upload, open_download, read_all, send_upload
 from mcp_exec_client.state.workspaces import build_condition, workspace_path
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import parse_reply

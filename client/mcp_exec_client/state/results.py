@@ -18,7 +18,6 @@ MAX_READ_BYTES: Final = 64 * 1024 * 1024
 """Most bytes that are read into memory, unless the caller allows more."""
 _UNSAFE: Final = re.compile(r"[^\w.@+= -]+")
 _MAX_NAME: Final = 120
-
 Content = bytes
 """Bytes, of which the field `bytes` hides the name."""
 Opener = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
-from mcp_exec_api.skills.skill import content_digest
+from mcp_exec_api.skill import content_digest
 from mcp_exec_tools.stored_json import to_stored_json
 
 CLAIMED: Final = "claimed:"

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import Field
 
-from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceName
+from mcp_exec_api.files import WorkspaceMode, WorkspaceName
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.workspaces import MAX_FILES, Count, Digest
 

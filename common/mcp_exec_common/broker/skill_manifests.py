@@ -13,7 +13,7 @@ from mcp_exec_api.constants import (
     MANAGED_BY,
 )
 from mcp_exec_api.meta import micro_time
-from mcp_exec_api.skills.skill import SkillSpec, object_name
+from mcp_exec_api.skill import SkillSpec, object_name
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from mcp_exec_api.skills.skill import ReviewDecision, SkillState, content_digest
+from mcp_exec_api.skill import ReviewDecision, SkillState, content_digest
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.kube.objects import Object
 

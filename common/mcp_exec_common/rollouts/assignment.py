@@ -9,8 +9,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec, RolloutArm, RolloutStage
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec, RolloutArm, RolloutStage
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 
 _BITS: Final = 53
 """Bits of the digest that are used: a float represents them exactly."""

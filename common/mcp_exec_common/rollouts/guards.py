@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from mcp_exec_api.rollouts.guard import GuardAction, GuardMetric, RolloutGuard, UnknownAction
-from mcp_exec_api.rollouts.status import GuardResult, GuardState
+from mcp_exec_api.rollout_status import GuardAction, GuardMetric, GuardResult, GuardState, RolloutGuard, UnknownAction
 from mcp_exec_common.rollouts.intervals import Interval
 
 ArmIntervals = Mapping[GuardMetric, Interval]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from mcp_exec_api.execution_rollout import COMPLETED, ExecutionRolloutSpec, RolloutStage
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
-from mcp_exec_api.rollouts.rollout import COMPLETED, ExecutionRolloutSpec, RolloutStage
-from mcp_exec_api.rollouts.status import ArmMeasures, ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.rollout_status import ArmMeasures, ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_common.rollouts.guards import ArmIntervals, GuardDecision, Verdict, decide
 from mcp_exec_common.rollouts.summary import describe_exposure, describe_guards
 

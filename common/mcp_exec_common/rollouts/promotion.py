@@ -1,6 +1,6 @@
 """Where a rollout can be promoted to. Pure."""
 
-from mcp_exec_api.rollouts.rollout import COMPLETED, ExecutionRolloutSpec
+from mcp_exec_api.execution_rollout import COMPLETED, ExecutionRolloutSpec
 
 
 class NoLaterStage(Exception):

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, GuardResult, GuardState, RolloutPhase
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardResult, GuardState, RolloutPhase
 
 _CONTROL_ONLY: Final = frozenset({RolloutPhase.PENDING, RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED})
 

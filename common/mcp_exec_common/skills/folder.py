@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mcp_exec_api.constants import MAX_CODE_BYTES
-from mcp_exec_api.skills.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES
+from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES
 from mcp_exec_common.skills.interface import InvalidSkill
 
 SKILL_FILE: Final = "SKILL.md"

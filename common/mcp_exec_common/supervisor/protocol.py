@@ -13,10 +13,16 @@ from pydantic.alias_generators import to_camel
 
 from mcp_exec_api.approvals import APPROVAL_ID
 from mcp_exec_api.code_execution import ExecutionError, Phase
+from mcp_exec_api.code_findings import MAX_NOTES, Note
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS
-from mcp_exec_api.files.artifact import MAX_ARTIFACT_NAME, MAX_PREVIEW, MAX_TITLE, MEDIA_TYPE
-from mcp_exec_api.files.workspace import MAX_MESSAGE_CHARACTERS, WorkspaceRef
-from mcp_exec_api.notes import MAX_NOTES, Note
+from mcp_exec_api.files import (
+    MAX_ARTIFACT_NAME,
+    MAX_MESSAGE_CHARACTERS,
+    MAX_PREVIEW,
+    MAX_TITLE,
+    MEDIA_TYPE,
+    WorkspaceRef,
+)
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import MAX_LIBRARIES, Library
 

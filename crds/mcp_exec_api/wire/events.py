@@ -8,8 +8,8 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, JsonValue
 
 from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, SkillUse, Start
+from mcp_exec_api.code_findings import Note
 from mcp_exec_api.meta import MicroTime, Model
-from mcp_exec_api.notes import Note
 from mcp_exec_api.reasons.execution import Reason
 
 

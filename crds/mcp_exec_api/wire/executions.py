@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Validati
 from mcp_exec_api.approvals import Approval, ApprovalChoice, PendingApproval
 from mcp_exec_api.code_execution import CodeExecutionSpec, CodeExecutionStatus, Phase, Start, UseCase
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_api.files.artifact import Artifact
-from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceRef, WorkspaceStatus
+from mcp_exec_api.files import Artifact, WorkspaceMode, WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.reasons.execution import Reason
 

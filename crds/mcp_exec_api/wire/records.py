@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from mcp_exec_api.code_execution import UseCase
+from mcp_exec_api.execution_rollout import RolloutUnit
 from mcp_exec_api.meta import Model
-from mcp_exec_api.rollouts.rollout import RolloutUnit
 
 RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
 """Tables of the records."""

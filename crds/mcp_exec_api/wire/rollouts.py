@@ -4,9 +4,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from mcp_exec_api.execution_rollout import ArmMode, RolloutArm, RolloutUnit
 from mcp_exec_api.meta import Condition, MicroTime, Model
-from mcp_exec_api.rollouts.rollout import ArmMode, RolloutArm, RolloutUnit
-from mcp_exec_api.rollouts.status import ArmMeasures, GuardResult, RolloutPhase
+from mcp_exec_api.rollout_status import ArmMeasures, GuardResult, RolloutPhase
 
 MAX_MEASURED_ARMS: Final = 64
 """Arms of an answer: a rollout has at most 8, and all its outcomes name one of them."""

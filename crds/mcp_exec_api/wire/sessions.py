@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 from mcp_exec_api.code_findings import Finding
 from mcp_exec_api.constants import MAX_CODE_BYTES
 from mcp_exec_api.meta import MicroTime, Model, ToolPattern
-from mcp_exec_api.skills.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag
+from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag
 
 
 class NewSkill(Model):

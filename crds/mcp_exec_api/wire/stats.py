@@ -7,7 +7,7 @@ from pydantic import Field
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.sandbox_pool import Library
-from mcp_exec_tools.patterns import name_matches
+from mcp_exec_tools.names import name_matches
 
 
 class KeyLimits(Model):

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from mcp_exec_api.files.workspace import WorkspaceName
+from mcp_exec_api.files import WorkspaceName
 from mcp_exec_api.meta import MicroTime, Model
 
 MAX_FILES: Final = 50_000

@@ -7,10 +7,11 @@ client that has received it finds the same outcome in every later response.
 import asyncio
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Self
 
 from mcp_exec_api.constants import EXECUTIONS, MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.execution_state import is_finished
@@ -36,11 +37,75 @@ from mcp_exec_common.supervisor.protocol import (
 )
 from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.events.position import StreamPosition
-from mcp_exec_gateway.executions.access import may_see_execution
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
+from mcp_exec_gateway.executions.service import may_see_execution
 from mcp_exec_gateway.http.limits import MemoryBudget
+from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_tools.stored_json import write_long_integers
+
+_ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,3})")
+_RUNNING, _RESULT_SENT, _ENDED = 0, 1, 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamPosition:
+    """What the client has received."""
+
+    seq: int = 0
+    """Sequence number of the last event."""
+    stdout: int = 0
+    """Characters of standard output."""
+    stderr: int = 0
+    """Characters of standard error."""
+    stage: int = _RUNNING
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse an event's id. Raises HttpProblem if it is malformed."""
+        match = _ID.fullmatch(text)
+        if match is None:
+            raise invalid_field("lastEventId", "not the id of an event of this stream")
+        seq, stdout, stderr, stage = map(int, match.groups())
+        return cls(seq=seq, stdout=stdout, stderr=stderr, stage=stage)
+
+    def __str__(self) -> str:
+        return f"{self.seq}.{self.stdout}.{self.stderr}.{self.stage}"
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the result was sent."""
+        return self.stage >= _RESULT_SENT
+
+    @property
+    def artifacts(self) -> int:
+        """Number of artifacts that were sent, all of them from the status."""
+        return max(0, self.stage - _ENDED)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the whole stream was sent."""
+        return self.stage == _ENDED
+
+    def skip(self) -> Self:
+        """Return the position after an event of the sandbox that is not sent."""
+        return replace(self, seq=self.seq + 1)
+
+    def advance(self, event_type: str, text: str = "") -> Self:
+        """Return the position after one more event, with its text if it has one."""
+        position = replace(self, seq=self.seq + 1)
+        match event_type:
+            case "artifact":
+                return replace(position, stage=max(self.stage, _ENDED) + 1)
+            case "stdout":
+                return replace(position, stdout=self.stdout + len(text))
+            case "stderr":
+                return replace(position, stderr=self.stderr + len(text))
+            case "result":
+                return replace(position, stage=_RESULT_SENT)
+            case "end":
+                return replace(position, stage=_ENDED)
+        return position
+
 
 log = logging.getLogger(__name__)
 

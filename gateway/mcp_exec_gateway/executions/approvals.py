@@ -17,7 +17,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.callers import Caller, may_see
-from mcp_exec_gateway.executions.access import check_access
+from mcp_exec_gateway.executions.service import check_access
 from mcp_exec_gateway.http.problems import HttpProblem, not_found, unavailable
 
 log = logging.getLogger(__name__)

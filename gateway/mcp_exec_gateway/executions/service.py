@@ -4,39 +4,77 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
+from starlette.types import Receive
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.wire.executions import ExecutionMetadata, NewExecution
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.executions.access import check_access
-from mcp_exec_gateway.executions.code_check import check_code
-from mcp_exec_gateway.executions.index import ExecutionIndex, Predicate
-from mcp_exec_gateway.executions.limits.reads import ReadLimiter
-from mcp_exec_gateway.executions.limits.spec import fit_spec
+from mcp_exec_gateway.auth.callers import Caller, may_see
+from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, Predicate, ShuttingDown
+from mcp_exec_gateway.executions.limits import ReadLimiter, fit_spec
+from mcp_exec_gateway.executions.lists import ExecutionFilter, decode_position, encode_position
 from mcp_exec_gateway.executions.naming import is_object_name
-from mcp_exec_gateway.executions.submission import Submission, Submitter
+from mcp_exec_gateway.executions.submission import Submission, Submitter, check_code
 from mcp_exec_gateway.executions.views import build_summary
-from mcp_exec_gateway.executions.wait import wait_for_end
 from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.limits import RequestSlots, Reservation
-from mcp_exec_gateway.http.problems import invalid_field, not_found, unavailable
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found, unavailable
 from mcp_exec_gateway.http.query_params import CreateQuery, ListQuery
-from mcp_exec_gateway.http.request_body import ClientDisconnected
-from mcp_exec_gateway.listing.execution_filter import ExecutionFilter
-from mcp_exec_gateway.listing.page_token import decode_position, encode_position
+from mcp_exec_gateway.http.request_body import ClientDisconnected, wait_for_disconnect
 from mcp_exec_gateway.metrics import Metrics
-from mcp_exec_gateway.pools.cache import PoolCache
-from mcp_exec_gateway.sessions.service import SessionService, find_owner
+from mcp_exec_gateway.pools import PoolCache
+from mcp_exec_gateway.sessions import SessionService, find_owner
+
+
+def may_see_execution(execution: Object, *, caller: Caller, attestor: Attestor) -> bool:
+    """Return whether a caller may see an execution, by the proof of who created it."""
+    if not caller.limits.sees_own_only:
+        return True
+    user = (execution.get("spec") or {}).get("user")
+    return may_see(caller, creator=attestor.read_caller(execution), user=user)
+
+
+def check_access(execution: Object, *, caller: Caller, attestor: Attestor) -> Object:
+    """Return the execution if the caller may see it. Raises HttpProblem, the 404 of one that does not exist."""
+    if may_see_execution(execution, caller=caller, attestor=attestor):
+        return execution
+    raise not_found(execution["metadata"]["namespace"], execution["metadata"]["name"])
+
+
+async def wait_for_end(
+    future: asyncio.Future[Object | None], *, name: str, receive: Receive, seconds: float
+) -> Object | None:
+    """Return the execution of the future, or None if it has to be read: after a time-out, or if memory is short.
+
+    Raises ClientDisconnected if the client disconnects first, and HttpProblem if the execution is deleted.
+    """
+    disconnect = asyncio.create_task(wait_for_disconnect(receive))
+    either: set[asyncio.Future[Any]] = {future, disconnect}
+    try:
+        done, _ = await asyncio.wait(either, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        disconnect.cancel()
+    try:
+        if future in done:
+            return future.result()
+    except ExecutionDeleted:
+        raise HttpProblem("deleted", 410, f"execution {name} was deleted before it ended", execution=name) from None
+    except ShuttingDown:
+        return None
+    if disconnect in done:
+        raise ClientDisconnected
+    return None
+
 
 _MAX_NAMES: Final = 5
 """Names tried if other replicas have taken them."""

@@ -1,5 +1,6 @@
 """Creates each execution once, also if the API server's response is lost or the client retries."""
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, spec_digest
+from mcp_exec_api.code_findings import CodeCheckMode
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
@@ -19,13 +21,14 @@ from mcp_exec_api.constants import (
 from mcp_exec_api.meta import FieldError, micro_time, now
 from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.code_check import rules as code_rules
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionIndex
-from mcp_exec_gateway.executions.limits.stored import measure_spec
+from mcp_exec_gateway.executions.limits import measure_spec
 from mcp_exec_gateway.executions.naming import (
     ANNOTATION_DIGEST,
     ANNOTATION_IDEMPOTENCY,
@@ -35,7 +38,8 @@ from mcp_exec_gateway.executions.naming import (
     digest_idempotency_key,
 )
 from mcp_exec_gateway.http.problems import HttpProblem, too_many, translate_refusal, unavailable
-from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.metrics import Metrics
+from mcp_exec_gateway.pools import PoolCache
 
 _MAX_ATTEMPTS: Final = 5
 
@@ -232,3 +236,19 @@ def _key_reused(name: str) -> HttpProblem:
     detail = f"the Idempotency-Key belongs to execution {name}, which was created with another body"
     errors = [FieldError(field="Idempotency-Key", message="already used with another body")]
     return HttpProblem("key-reused", 422, detail, errors=errors, execution=name)
+
+
+async def check_code(spec: CodeExecutionSpec, *, namespace: str, pools: PoolCache, metrics: Metrics) -> None:
+    """Raise HttpProblem, a 422 with all findings, if the pool's mode is Strict. The operator checks again."""
+    pool = pools.find(namespace, spec.pool_ref.name)
+    if pool is None or pool.code_check.mode is not CodeCheckMode.STRICT:
+        return
+    # in a thread, because long code takes longer than other requests should wait
+    findings = await asyncio.to_thread(code_rules.check_code, spec.code, pool.code_check)
+    if not findings:
+        return
+    for finding in findings:
+        metrics.code_findings.labels(finding.rule).inc()
+    errors = [FieldError(field="code", message=str(finding)) for finding in findings]
+    detail = f"pool {spec.pool_ref.name} rejects the code: {'; '.join(error.message for error in errors)}"
+    raise HttpProblem("code-refused", 422, detail, errors=errors)

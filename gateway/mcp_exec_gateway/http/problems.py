@@ -7,8 +7,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from mcp_exec_api.field_hints import describe, format_path
-from mcp_exec_api.meta import MAX_FIELD_ERRORS, FieldError
+from mcp_exec_api.meta import MAX_FIELD_ERRORS, FieldError, describe, format_path
 from mcp_exec_common.kube.errors import ApiError
 
 MEDIA_TYPE: Final = "application/problem+json"

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from mcp_exec_api.code_execution import Phase, UseCase
-from mcp_exec_api.skills.skill import SkillState
+from mcp_exec_api.skill import SkillState
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_tools.search.index import DEFAULT_LIMIT, MAX_LIMIT, MAX_QUERY, DetailLevel
 

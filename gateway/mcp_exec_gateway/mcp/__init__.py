@@ -4,14 +4,15 @@ The protocol's methods, types and revisions are those of the `mcp` SDK's low-lev
 gateway's own, so that callers, rights, rates, body limits, memory and slots are the same code as for REST, and so that
 every request of both revisions is served without state: any replica serves any request.
 
-- `route`: the FastAPI route; authenticates, reads the body and starts an exchange.
-- `options`: the parameters of the URL and the headers: mode, namespace, pool and what else the application decides.
-- `request`: one request with its caller, which the SDK passes to the tools as `ctx.request`.
-- `server`: builds the SDK's server of a mode from a `Toolset`; maps problems to protocol errors.
+- `route`: the FastAPI route; authenticates, checks Origin and Host, reads the body and starts an exchange.
+- `request`: one request with its caller and the parameters of URL and headers: mode, namespace, pool and what else the
+  application decides. The SDK passes it to the tools as `ctx.request`.
+- `server`: builds the SDK's server of a mode from a `Toolset`; maps problems to protocol errors. A new mode is a new
+  toolset in `build_servers`.
 - `budget`: how many tokens a result may have.
-- `toolset`: what a mode offers: lists tools, calls one. A new mode is a new toolset in `server.build_servers`.
 - `forms`: asks the client's user for the approval of a call.
+- `cancellation`: cancels a request by a notification that another replica received.
 - `transport`: messages, revisions, responses as JSON or as a stream of server-sent events.
 - `code_mode`: the toolset of `mode=code`: `run_code`, `search_tools`, `describe_tools`, and the prompt.
-- `direct_mode`: the toolsets of `mode=direct` and `mode=hybrid`.
+- `direct`: the toolsets of `mode=direct` and `mode=hybrid`; `list_changes`: the streams that say when these change.
 """

@@ -16,11 +16,10 @@ from mcp_types import RequestId
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_gateway.executions.abandoned_runs import Departure
 from mcp_exec_gateway.mcp.request import McpRequest, Sender, choose_departure
 from mcp_exec_gateway.mcp.sdk import as_request_id
-from mcp_exec_gateway.mcp.transport.messages import RpcMessage
-from mcp_exec_gateway.mcp.transport.session import Session
-from mcp_exec_gateway.retries.service import Departure
+from mcp_exec_gateway.mcp.transport.messages import RpcMessage, Session
 
 _DIGEST_CHARACTERS: Final = 40
 _GAVE_UP: Final = re.compile(r"\btimed?[ -]?out\b", re.IGNORECASE)

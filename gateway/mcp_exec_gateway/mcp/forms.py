@@ -1,15 +1,20 @@
 """Forms by which a client asks its user to approve a tool call (elicitation), and what they return."""
 
 import json
+import logging
 from contextlib import suppress
 from typing import Any, Final
 
 from mcp_types import ElicitRequest, ElicitRequestFormParams
 
-from mcp_exec_api.approvals import ApprovalChoice
+from mcp_exec_api.approvals import ApprovalChoice, ApprovalState
 from mcp_exec_api.wire.executions import NewDecision
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_gateway.executions.approvals import decide_approval, list_approvals
 from mcp_exec_gateway.http.json import replace_surrogates
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.mcp.request import Sender
+from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken
 
 _MAX_ARGUMENTS: Final = 16 * 1024
 """Maximum length of the shown arguments. What the broker shows is shorter."""
@@ -88,3 +93,42 @@ def read_decision(answer: Any, *, digest: str) -> NewDecision | None:
         arguments_digest=digest or None,
         comment=comment[:_MAX_COMMENT] if isinstance(comment, str) and comment else None,
     )
+
+
+log = logging.getLogger(__name__)
+
+
+def list_pending(sender: Sender, execution: Object) -> list[Object]:
+    """Return the approvals of an execution that wait for a decision."""
+    approvals = list_approvals(execution, attestor=sender.dependencies.attestor)
+    return [approval for approval in approvals if approval["state"] == ApprovalState.PENDING]
+
+
+def build_approval_form(execution: str, approval: Object) -> ElicitRequest:
+    """Return the form for one approval of an execution."""
+    question = f"The code of {execution} wants to call {approval['tool']}"
+    return build_form(question, approval, note=f"\nWithout a decision it is denied at {approval['expiresAt']}.")
+
+
+async def decide(sender: Sender, token: ApprovalToken, answer: Any) -> None:
+    """Record the decision of a filled form. Raises HttpProblem if the caller may not decide."""
+    decision = read_decision(answer, digest=token.digest)
+    if decision is None:
+        return
+    caller = await sender.authorize("approve")
+    sender.trace_execution(token.execution)
+    dependencies = sender.dependencies
+    try:
+        await decide_approval(
+            dependencies.kube,
+            token.execution,
+            approval_id=token.approval,
+            decision=decision,
+            caller=caller,
+            attestor=dependencies.attestor,
+        )
+    except HttpProblem as problem:
+        if problem.status not in (404, 409):
+            raise
+        # somebody else was faster, or the time is over: the run shows what became of the call
+        log.info("a decision came too late: %s", problem.detail)

@@ -1,23 +1,107 @@
 """One request to the endpoint, as the tools see it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Final, Literal
 
 from fastapi.security import HTTPAuthorizationCredentials
 from mcp.server.context import ServerRequestContext
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from mcp_exec_api.meta import FieldError, ToolPattern, field_errors
 from mcp_exec_gateway.auth.callers import Caller, Verb
 from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.executions.limits.spec import narrow_tools
+from mcp_exec_gateway.executions.abandoned_runs import Departure
+from mcp_exec_gateway.executions.limits import narrow_tools
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.limits import Reservation
-from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.mcp.options import McpOptions
-from mcp_exec_gateway.mcp.transport.exchange import Exchange
-from mcp_exec_gateway.mcp.transport.session import Session
-from mcp_exec_gateway.pools.libraries import describe_pool
-from mcp_exec_gateway.retries.service import Departure
+from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field
+from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS, TokenBudget
+from mcp_exec_gateway.mcp.transport.messages import Session
+from mcp_exec_gateway.mcp.transport.response import Exchange
+from mcp_exec_gateway.pools import describe_pool
+
+Mode = Literal["code", "direct", "hybrid"]
+HEADER_PREFIX: Final = "mcp-exec-"
+_MAX_PATTERNS: Final = 256
+
+
+class McpOptions(BaseModel):
+    """Parameters of one request to the endpoint."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=False)
+
+    mode: Mode = "code"
+    """Tools that the endpoint offers: `code` has `run_code`, `search_tools` and `describe_tools`; `direct` has the
+    tools of all servers; `hybrid` has those of `code`, and of the others those that ToolServers mark as cheap."""
+    namespace: Annotated[str | None, Field(min_length=1, max_length=63)] = None
+    """Namespace of executions and tools; by default the caller's own."""
+    pool: Annotated[str, Field(min_length=1, max_length=63)] = "default"
+    """Pool of executions."""
+    tools: Annotated[tuple[ToolPattern, ...] | None, Field(max_length=_MAX_PATTERNS)] = None
+    """Tools that code may call and that searches show, as patterns with commas between them; by default all that the
+    caller may use."""
+    user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
+    """User on whose behalf the code runs."""
+    conversation: Annotated[str | None, Field(min_length=1, max_length=63)] = None
+    """Conversation that the executions are part of."""
+    use_case: Annotated[Literal["filtering", "workflow", "polling", "other"] | None, Field(alias="useCase")] = None
+    """What the executions are for."""
+    max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS, alias="maxTokens")] = DEFAULT_TOKENS
+    """Tokens of one result, as the gateway estimates them: of what is longer, head and tail."""
+    on_disconnect: Annotated[Literal["cancel", "continue"] | None, Field(alias="onDisconnect")] = None
+    """What happens to a running execution if the client disconnects. By default it continues in the revisions with
+    sessions, in which clients reconnect and cancel with a notification. In revision 2026-07-28 it is cancelled if the
+    client does not call again."""
+
+    @property
+    def budget(self) -> TokenBudget:
+        """How large a result may be."""
+        return TokenBudget(tokens=self.max_tokens)
+
+
+_HEADERS: Final = {
+    HEADER_PREFIX + "".join(f"-{character.lower()}" if character.isupper() else character for character in name): name
+    for name in (field.alias or key for key, field in McpOptions.model_fields.items())
+}
+"""Parameter of each header."""
+
+
+def read_options(request: Request) -> McpOptions:
+    """Return the parameters of a request. Raises HttpProblem, a 422, if one is unknown, invalid or given twice."""
+    given: dict[str, Any] = {}
+    for name, value in _list_parameters(request):
+        if given.setdefault(name, value) != value:
+            raise invalid_field(name, "the URL and a header give different values; send one of them")
+    if "tools" in given:
+        given["tools"] = [pattern.strip() for pattern in given["tools"].split(",")]
+    try:
+        return McpOptions.model_validate(given)
+    except ValidationError as error:
+        raise invalid(*map(_explain, field_errors(error))) from None
+
+
+def read_namespace(request: Request) -> str | None:
+    """Return the namespace that a request names in a header; that of the query is read with the caller."""
+    return request.headers.get(HEADER_PREFIX + "namespace")
+
+
+def _list_parameters(request: Request) -> Iterator[tuple[str, str]]:
+    yield from request.query_params.items()
+    for header, value in request.headers.items():
+        if header.startswith(HEADER_PREFIX):
+            if header not in _HEADERS:
+                raise invalid_field(header, f"unknown header; allowed are {', '.join(_HEADERS)}")
+            yield _HEADERS[header], value
+
+
+def _explain(error: FieldError) -> FieldError:
+    if error.field.partition(".")[0] in _HEADERS.values():
+        return error
+    return FieldError(
+        field=error.field, message=f"{error.message}; the endpoint's parameters are {', '.join(_HEADERS.values())}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

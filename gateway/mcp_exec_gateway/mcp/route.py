@@ -12,13 +12,25 @@ from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import Dependencies, Injected
 from mcp_exec_gateway.http.limits import Reservation
+from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import read_body
 from mcp_exec_gateway.mcp import serving
-from mcp_exec_gateway.mcp.options import read_namespace, read_options
-from mcp_exec_gateway.mcp.origin import check_origin
-from mcp_exec_gateway.mcp.request import Sender
-from mcp_exec_gateway.mcp.transport.messages import InvalidMessage, RpcMessage, parse_message
-from mcp_exec_gateway.mcp.transport.session import Session
+from mcp_exec_gateway.mcp.request import Sender, read_namespace, read_options
+from mcp_exec_gateway.mcp.transport.messages import InvalidMessage, RpcMessage, Session, parse_message
+from mcp_exec_gateway.settings import Settings
+
+
+def check_origin(request: Request, settings: Settings) -> None:
+    """Raise HttpProblem, a 403, for an origin that is not allowed, or a 421 for a host, if hosts are restricted."""
+    origin = request.headers.get("origin")
+    if origin is not None and origin not in settings.allowed_origins:
+        allowed = ", ".join(settings.allowed_origins) or "none"
+        raise HttpProblem("forbidden", 403, f"the origin {origin[:100]!r} is not allowed; allowed are: {allowed}")
+    host = request.headers.get("host", "")
+    if settings.allowed_hosts and host not in settings.allowed_hosts:
+        allowed = ", ".join(settings.allowed_hosts)
+        raise HttpProblem("misdirected", 421, f"the host {host[:100]!r} is not served; served are: {allowed}")
+
 
 router = APIRouter(include_in_schema=False)
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from mcp import MCPError
 from mcp.server.caching import CacheHint
@@ -29,12 +29,32 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
-from mcp_exec_gateway.mcp.direct_mode.changes import ToolChanges
-from mcp_exec_gateway.mcp.direct_mode.tools import DirectTools, HybridTools
-from mcp_exec_gateway.mcp.options import Mode
-from mcp_exec_gateway.mcp.request import Context, get_request
-from mcp_exec_gateway.mcp.toolset import Toolset
+from mcp_exec_gateway.mcp.direct import DirectTools, HybridTools
+from mcp_exec_gateway.mcp.list_changes import ToolChanges
+from mcp_exec_gateway.mcp.request import Context, McpRequest, Mode, get_request
 from mcp_exec_gateway.mcp.transport.messages import CHANGES_METHOD
+
+
+class Toolset(Protocol):
+    """Tools and prompts of one mode. Its methods may raise HttpProblem and ApiError, which become protocol errors."""
+
+    instructions: str
+    """How to use the tools, for the model of the client."""
+
+    async def list_tools(self, request: McpRequest, cursor: str | None) -> ListToolsResult:
+        """Return one page of tools, in an order that does not change."""
+
+    async def call_tool(
+        self, request: McpRequest, params: CallToolRequestParams
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool. Errors that the model can correct are results; all others are raised."""
+
+    async def list_prompts(self, request: McpRequest) -> ListPromptsResult:
+        """Return the prompts."""
+
+    async def get_prompt(self, request: McpRequest, params: GetPromptRequestParams) -> GetPromptResult:
+        """Return one prompt."""
+
 
 log = logging.getLogger(__name__)
 

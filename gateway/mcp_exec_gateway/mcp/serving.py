@@ -10,9 +10,8 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.cancellation import cancel_request
-from mcp_exec_gateway.mcp.code_mode.approvals import decide
-from mcp_exec_gateway.mcp.options import Mode
-from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.forms import decide
+from mcp_exec_gateway.mcp.request import McpRequest, Mode, Sender
 from mcp_exec_gateway.mcp.sdk import (
     Connection,
     ServerMessageMetadata,
@@ -21,20 +20,21 @@ from mcp_exec_gateway.mcp.sdk import (
     serve_one,
 )
 from mcp_exec_gateway.mcp.server import McpServer
-from mcp_exec_gateway.mcp.transport.exchange import Exchange
 from mcp_exec_gateway.mcp.transport.messages import (
     CHANGES_METHOD,
+    SESSION_HEADER,
     Envelope,
     InvalidMessage,
     RpcMessage,
+    Session,
     check_modern_version,
+    find_version,
     format_error,
     is_modern,
     offers_form_elicitation,
     read_modern_envelope,
 )
-from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere, McpResponse
-from mcp_exec_gateway.mcp.transport.session import SESSION_HEADER, Session, find_version
+from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere, Exchange, McpResponse
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 
 log = logging.getLogger(__name__)

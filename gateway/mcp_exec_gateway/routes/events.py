@@ -7,8 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_gateway.dependencies import GetCaller, Injected
-from mcp_exec_gateway.events.follower import EventFollower
-from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.events.follower import EventFollower, StreamPosition
 from mcp_exec_gateway.events.response import StreamingEventResponse, choose_encoding
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.query_params import EventsQuery, LastEventId

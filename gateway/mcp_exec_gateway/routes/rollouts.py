@@ -13,7 +13,7 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery, RolloutsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
-from mcp_exec_gateway.rollouts.views import build_assignment_view, build_rollout_view
+from mcp_exec_gateway.rollouts import build_assignment_view, build_rollout_view
 
 router = build_router(prefix="/v1/rollouts", tag="rollouts")
 

@@ -7,7 +7,7 @@ from fastapi import Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response
 
-from mcp_exec_api.skills.skill import ReviewDecision
+from mcp_exec_api.skill import ReviewDecision
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill, Skill, SkillList
 from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
@@ -16,7 +16,7 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi.operations import TAR, accepts, build_router, describe_bytes, problems
-from mcp_exec_gateway.skills.views import build_view
+from mcp_exec_gateway.skills.cache import build_view
 
 router = build_router(prefix="/v1/skills", tag="skills")
 

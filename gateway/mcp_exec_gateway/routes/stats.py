@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from mcp_exec_api.wire.stats import GatewayLimits, NamespaceStats, OwnSessions
 from mcp_exec_gateway.dependencies import Injected, ListCaller
-from mcp_exec_gateway.executions.stats import build_stats
+from mcp_exec_gateway.executions.views import build_stats
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery

@@ -45,7 +45,7 @@ from mcp_exec_gateway.openapi.operations import (
     describe_bytes,
     problems,
 )
-from mcp_exec_gateway.sessions.service import find_owner
+from mcp_exec_gateway.sessions import find_owner
 
 router = build_router(prefix="/v1/workspaces", tag="workspaces")
 

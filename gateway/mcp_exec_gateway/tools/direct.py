@@ -3,8 +3,9 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from mcp_exec_common.broker.client import BrokerError
@@ -14,12 +15,11 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer
 from mcp_exec_common.util.json_weight import weigh_json
 from mcp_exec_gateway.auth.callers import Caller, check_user
-from mcp_exec_gateway.executions.limits.spec import check_tools
+from mcp_exec_gateway.executions.limits import check_tools
 from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import unavailable
-from mcp_exec_gateway.pools.cache import CachedPool, PoolCache
-from mcp_exec_gateway.pools.choice import check_pool, find_pool
-from mcp_exec_gateway.tools.exported import ExportedTool, ToolRights
+from mcp_exec_gateway.pools import CachedPool, PoolCache, check_pool, find_pool
+from mcp_exec_gateway.tools.catalogs import ExportedTool, ToolRights
 
 log = logging.getLogger(__name__)
 
@@ -161,3 +161,43 @@ async def _run(work: Callable[[], Result], *, size: int) -> Result:
 
 def _build_error(reason: str, message: str) -> Object:
     return {"type": "error", "kind": "ToolProtocolError", "reason": reason, "message": message}
+
+
+class CallCancelled(Exception):
+    """The caller cancelled the call."""
+
+
+@dataclass(kw_only=True, eq=False)
+class RunningCalls:
+    """Tasks of calls by a key of caller, session and request. Only this replica knows them."""
+
+    _tasks: "dict[str, asyncio.Task[object]]" = field(default_factory=dict)
+    _cancelled: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def hold(self, key: str | None) -> Iterator[None]:
+        """Let `cancel` end what the current task does inside the context. Raises CallCancelled if it did."""
+        task = asyncio.current_task()
+        if key is None or task is None or key in self._tasks:
+            yield
+            return
+        self._tasks[key] = task
+        try:
+            yield
+        except asyncio.CancelledError:
+            if key not in self._cancelled or task.uncancel():
+                raise
+            raise CallCancelled from None
+        finally:
+            del self._tasks[key]
+            self._cancelled.discard(key)
+
+    def cancel(self, key: str) -> bool:
+        """Cancel a call, and return whether there is one."""
+        task = self._tasks.get(key)
+        if task is None:
+            return False
+        if key not in self._cancelled:
+            self._cancelled.add(key)
+            task.cancel()
+        return True

@@ -26,23 +26,22 @@ from mcp_exec_operator.executions.binding import (
     run_deadline_seconds,
     strip_spec,
 )
-from mcp_exec_operator.executions.files.grants import FilesIssuer
-from mcp_exec_operator.executions.files.turns import WorkspaceTurns
+from mcp_exec_operator.executions.files import FilesIssuer, WorkspaceTurns
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.session_turns import SessionTurns
 from mcp_exec_operator.executions.spec_cache import SpecCache, SpecHold
 from mcp_exec_operator.executions.status import build_bound_status, build_pending_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools.grants import GrantIssuer
+from mcp_exec_operator.executions.tools import GrantIssuer
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
+from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
 from mcp_exec_operator.sessions.record import SessionRecord
-from mcp_exec_operator.sessions.status_writer import SessionGone
+from mcp_exec_operator.sessions.status import SessionGone
 from mcp_exec_operator.skills.resolver import SkillResolver, SkillsRefused
 
 _MAX_TIMEOUTS: Final = 20

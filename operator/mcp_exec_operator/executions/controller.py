@@ -20,8 +20,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.files.grants import FilesIssuer
-from mcp_exec_operator.executions.files.turns import WorkspaceTurns
+from mcp_exec_operator.executions.files import FilesIssuer, WorkspaceTurns
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -29,6 +28,8 @@ from mcp_exec_operator.executions.outcome import (
     StatusTooLarge,
     Superseded,
     build_failure,
+    find_saving,
+    with_tokens,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.run import ExecutionRun
@@ -43,19 +44,14 @@ from mcp_exec_operator.executions.status import (
     read_waited_seconds,
 )
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tokens import find_saving, with_tokens
-from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
-from mcp_exec_operator.executions.tools.grants import GrantIssuer
-from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.callers import CallerProofs
-from mcp_exec_operator.kube.execution_row import ExecutionRow
-from mcp_exec_operator.kube.staleness import DeletedUids, is_older
+from mcp_exec_operator.executions.tools import ApprovalWaits, GrantIssuer, ToolCallTracker
+from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi
+from mcp_exec_operator.kube.observations import CallerProofs, DeletedUids, is_older
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.skills.component import SkillComponent
-from mcp_exec_operator.skills.drafts import SavedBy, SavedSkills
+from mcp_exec_operator.skills.authoring import SavedBy, SavedSkills
+from mcp_exec_operator.skills.controller import SkillComponent
 from mcp_exec_operator.ttl import TTLController
 
 log = logging.getLogger(__name__)

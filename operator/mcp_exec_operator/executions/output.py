@@ -1,4 +1,4 @@
-"""Output of a run, collected from its events. Events come from inside a sandbox, so everything is bounded here."""
+"""Output and files of a run, collected from its events. They come from a sandbox, so everything is bounded here."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,15 +9,25 @@ from typing import Final
 from pydantic import JsonValue
 
 from mcp_exec_api.code_execution import ExecutionError, Output, Phase
+from mcp_exec_api.code_findings import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.notes import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
+from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceStatus
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.protocol import ArtifactEvent, EndEvent, Event, ResultEvent, StatusEvent, TextEvent
-from mcp_exec_operator.executions.files.report import ArtifactCollector, find_failure
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
+from mcp_exec_common.supervisor.protocol import (
+    ArtifactEvent,
+    EndedWorkspace,
+    EndEvent,
+    Event,
+    ResultEvent,
+    StatusEvent,
+    TextEvent,
+)
 from mcp_exec_tools.stored_json import write_long_integers
 from mcp_exec_tools.text import shorten, shorten_line
 
+_MAX_PREVIEWS: Final = 32 * 1024
+"""Characters of all previews of an execution."""
 _MARKER_CHARACTERS: Final = 256
 """Characters that a stream may have beyond its limit, for the cut marker of the supervisor."""
 _END_REASONS: Final = {
@@ -27,6 +37,51 @@ _END_REASONS: Final = {
 _MAX_TYPE: Final = 256
 _MAX_MESSAGE: Final = 8 * 1024
 _MAX_TRACEBACK: Final = 32 * 1024
+
+
+@dataclass(kw_only=True)
+class ArtifactCollector:
+    """Artifacts of one run, in their order."""
+
+    _artifacts: dict[str, Object] = field(default_factory=dict)
+    """By id."""
+    _left: int = _MAX_PREVIEWS
+
+    def add(self, event: ArtifactEvent) -> None:
+        """Take in an event. One too many changes nothing."""
+        if event.id in self._artifacts or len(self._artifacts) >= MAX_ARTIFACTS:
+            return
+        preview = shorten(event.preview, self._left)
+        self._left -= len(preview)
+        artifact = Artifact(
+            id=event.id,
+            name=event.name,
+            media_type=event.media_type,
+            bytes=event.bytes,
+            sha256=event.sha256,
+            title=event.title,
+            preview=preview,
+        )
+        self._artifacts[event.id] = drop_empty_fields(artifact.to_api())
+
+    def build(self) -> list[Object]:
+        """Return the artifacts for the status."""
+        return list(self._artifacts.values())
+
+
+def build_workspace(ended: EndedWorkspace | None) -> Object | None:
+    """Return what the run read and saved for the status; None if the sandbox reported nothing."""
+    if ended is None:
+        return None
+    status = WorkspaceStatus(**{**dict(ended), "reason": find_failure(ended)})
+    return drop_empty_fields(status.to_api())
+
+
+def find_failure(ended: EndedWorkspace | None) -> Reason:
+    """Return why the workspace was not saved: a reason that a sandbox may give for that."""
+    if ended is None or ended.reason is Reason.NONE:
+        return Reason.NONE
+    return ended.reason if ReasonTrait.FILES in ended.reason.traits else Reason.WORKSPACE_UNAVAILABLE
 
 
 @dataclass(kw_only=True)

@@ -13,17 +13,16 @@ from pydantic import ValidationError
 from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at, read_phase
-from mcp_exec_api.files.workspace import WorkspaceMode, WorkspaceRef
+from mcp_exec_api.files import WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
 from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.binding import Binding
-from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.executions.outcome import ExecutionOutcome, estimate_part
 from mcp_exec_operator.executions.status import measure_stored_bytes
-from mcp_exec_operator.executions.tokens import estimate_part
-from mcp_exec_operator.kube.staleness import is_older
+from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)

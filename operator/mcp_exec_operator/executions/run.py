@@ -28,25 +28,22 @@ from mcp_exec_common.supervisor.protocol import (
     ToolResultEvent,
 )
 from mcp_exec_operator.executions.binding import Binding, build_job, longest_run_seconds, run_deadline_seconds
-from mcp_exec_operator.executions.files.grants import FilesIssuer
-from mcp_exec_operator.executions.files.report import build_workspace
+from mcp_exec_operator.executions.files import FilesIssuer
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionOutcome,
     build_cancellation,
     build_failure,
 )
-from mcp_exec_operator.executions.output import OutputCollector
+from mcp_exec_operator.executions.output import OutputCollector, build_workspace
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.spec_cache import SpecCache
-from mcp_exec_operator.executions.tools.grants import GrantIssuer
-from mcp_exec_operator.executions.tools.tracker import ToolCallTracker
+from mcp_exec_operator.executions.tools import GrantIssuer, ToolCallTracker
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
-from mcp_exec_operator.pods.usage import build_usage
-from mcp_exec_operator.skills.drafts import SavedSkills
+from mcp_exec_operator.pods.status import PodProblem, build_usage, is_over, is_terminating, loss_of
+from mcp_exec_operator.skills.authoring import SavedSkills
 from mcp_exec_operator.skills.resolver import SkillResolver, SkillsRefused
 
 log = logging.getLogger(__name__)

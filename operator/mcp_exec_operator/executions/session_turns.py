@@ -17,7 +17,7 @@ from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionOutcom
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import build_pending_status
 from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
+from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.sessions.claims import SessionClaims, SessionRequest, SessionTurn, SessionUnusable
 from mcp_exec_operator.sessions.record import SessionRecord

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, format_duration
+from mcp_exec_api.code_findings import Note, NoteKind, add_note
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
-from mcp_exec_api.notes import Note, NoteKind, add_note
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.executions.outcome import ExecutionOutcome

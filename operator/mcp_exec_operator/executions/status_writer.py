@@ -16,9 +16,7 @@ from mcp_exec_operator.executions.outcome import ExecutionGone, StatusTooLarge
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import measure_stored_bytes
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.event_budget import EventBudget
-from mcp_exec_operator.kube.events import build_event
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import EventBudget, WritePriority, build_event
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,10 @@
-"""Requests of the operator to the API server. Every write is counted in a metric."""
+"""Requests of the operator to the API server, and executions as its lists show them. A metric counts all writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
+from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import (
     API_VERSION,
     EXECUTIONS,
@@ -17,7 +18,8 @@ from mcp_exec_api.constants import (
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.kube.execution_row import ExecutionRow
+from mcp_exec_common.kube.pages import TableRow
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_operator.metrics import Metrics
 
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
@@ -25,6 +27,57 @@ POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NA
 NETWORKING_GROUP: Final = "networking.k8s.io/v1"
 _PAGE_SIZE: Final = 100
 """Objects per page of a list. Parsing a page blocks the event loop, and with it all executions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionRow:
+    """One execution in a list. It has neither code nor context nor output, which a namespace may have gigabytes of."""
+
+    key: ObjectKey
+    uid: str
+    version: str
+    """Resource version."""
+    created: str
+    """Creation time in whole seconds."""
+    phase: Phase | None
+    """None if a newer version of the operator wrote one that is unknown here."""
+    finished_at: str | None
+    ttl_seconds: float | None
+    """Seconds after its end at which it is due for deletion; None if the CRD in the cluster is an older one."""
+    stored_bytes: int | None
+    """Bytes of the object, at most; None if an older version of the operator wrote its end."""
+    metadata: Object
+    """Metadata of the object."""
+
+    @classmethod
+    def from_table(cls, row: TableRow) -> Self:
+        """Return the row of the API server's table."""
+        meta, cells = row.metadata, row.cells
+        try:
+            phase = Phase(cells.get("Phase") or Phase.PENDING)
+        except ValueError:
+            phase = None
+        return cls(
+            key=(meta["namespace"], meta["name"]),
+            uid=meta["uid"],
+            version=str(meta["resourceVersion"]),
+            created=str(meta["creationTimestamp"]),
+            phase=phase,
+            finished_at=cells.get("Finished"),
+            ttl_seconds=cells.get("TTL"),
+            stored_bytes=cells.get("Bytes"),
+            metadata=meta,
+        )
+
+    @property
+    def is_expirable(self) -> bool:
+        """Whether it has ended and the row shows when it is due for deletion."""
+        return (
+            self.phase is not None
+            and self.phase.finished
+            and self.finished_at is not None
+            and self.ttl_seconds is not None
+        )
 
 
 async def get_or_none(kube: KubeClient, path: str) -> Object | None:

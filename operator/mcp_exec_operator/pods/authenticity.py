@@ -1,21 +1,31 @@
-"""Which pods an operator has created. Labels prove nothing: whoever may create pods may set them.
+"""Which pods an operator has created, and which of them somebody has altered since. No I/O.
 
-A running operator knows the uids of the pods that it created. What an earlier operator created is recognized by its
-seal, an annotation that only the release's key can make and that is worthless on another pod, and on the same pod after
-a change of what confines it.
+Labels prove nothing: whoever may create pods may set them. A running operator knows the uids of the pods that it
+created. It recognizes those of an earlier operator by their seal. This annotation can be made only with the release's
+key. It is worthless on another pod, and on the same pod after a change of what confines it.
 """
 
 import hmac
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final
 
 from mcp_exec_api.constants import ANNOTATION_OWNER_SEAL, ANNOTATION_SEAL, LABEL_OWNER, LABEL_STATE
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import owner_seal, pod_seal, supervisor_token, token_digest
-from mcp_exec_operator.pods.integrity import digest_confinement
+from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations
 from mcp_exec_operator.pods.manifest import SAFE_TO_EVICT, PoolIdentity, owners_of_pod
 
+log = logging.getLogger(__name__)
+
 _DIGEST_VARIABLE: Final = "MCP_EXEC_TOKEN_SHA256"
+_REPORT_SECONDS: Final = 600.0
+"""How long the pool's condition names an altered pod, which itself is deleted at once."""
+_MAX_PODS: Final = 16
+"""Altered pods that a pool names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +95,42 @@ def _container(pod: Object) -> Object:
     containers = (pod.get("spec") or {}).get("containers") or [{}]
     found: Object = containers[0]
     return found
+
+
+@dataclass(kw_only=True, eq=False)
+class Alterations:
+    """What was changed in pods of one pool."""
+
+    pool: str
+    clock: Callable[[], float] = monotonic
+    _found: dict[str, tuple[tuple[str, ...], float]] = field(default_factory=dict)
+    """By the name of the pod, the changed fields and when they were found."""
+
+    def inspect(self, pod: Pod, item: Object) -> bool:
+        """Return whether a pod is as it was when it was verified or first seen. Costs a few comparisons."""
+        if pod.state is PodState.TERMINATING:
+            return True
+        parts, before = ChangeableParts.of(item), pod.parts
+        changed = find_alterations(before, parts) if before is not None else ()
+        if changed:
+            self.note(pod, changed)
+            return False
+        pod.parts = parts  # which frees the older object
+        return True
+
+    def note(self, pod: Pod, changed: tuple[str, ...]) -> None:
+        """Record that a pod was altered. It is never used again."""
+        pod.verified = False
+        fields = {"pool": self.pool, "pod": pod.name}
+        log.warning("pod %s is deleted, because somebody changed %s", pod.name, ", ".join(changed), extra=fields)
+        if len(self._found) < _MAX_PODS or pod.name in self._found:
+            self._found[pod.name] = changed, self.clock()
+
+    def expire(self, now: float) -> float | None:
+        """Drop what was reported for long enough. Return the time at which the next report ends, or None."""
+        self._found = {name: each for name, each in self._found.items() if each[1] + _REPORT_SECONDS > now}
+        return min((at + _REPORT_SECONDS for _, at in self._found.values()), default=None)
+
+    def describe(self) -> str:
+        """Return the altered pods and their fields, or an empty text."""
+        return "; ".join(f"{name}: {', '.join(changed)}" for name, (changed, _) in sorted(self._found.items()))

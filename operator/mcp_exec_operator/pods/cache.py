@@ -6,17 +6,28 @@ the cache lags. A taken pod is never taken again, unless its taker releases it u
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.indexes import NEVER, NOW, OwnedPods, Schedule
 from mcp_exec_operator.pods.integrity import ChangeableParts
-from mcp_exec_operator.pods.owned import OwnedPods
-from mcp_exec_operator.pods.status import address_of, age_of, is_over, is_terminating, is_unready, node_of
+from mcp_exec_operator.pods.status import (
+    PodProblem,
+    address_of,
+    age_of,
+    is_over,
+    is_terminating,
+    is_unready,
+    node_of,
+    starting_problem,
+)
 
 EXPECTATION_SECONDS: Final = 300.0
 """Seconds after which a requested pod that was never seen is not counted any more."""
@@ -41,6 +52,8 @@ class PodState(StrEnum):
 
 IDLE: Final = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED)
 """States of pods that exist and serve no execution."""
+LOOKED_AFTER: Final = frozenset({*IDLE, PodState.BUSY})
+"""States of pods about which something may have to be done."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -76,8 +89,6 @@ class Pod:
     """Whether an operator created it and it is as requested. Only then it is probed and used."""
     parts: ChangeableParts | None = None
     """What must stay as it was when the pod was verified, or first seen."""
-    guarded_by: str = ""
-    """Uid of the base NetworkPolicy that is known to outlive it."""
     sealed: bool = False
     """Whether the next operator can recognize it, or is about to be able to."""
     gone: bool = False
@@ -107,8 +118,10 @@ class Pod:
     """Message of its newest warning Event, if Events were read."""
     read_events_at: float = 0.0
     """Time from which its Events may be read; infinite while and after they are."""
+    held: bool = False
+    """Whether a reason that is not its own, such as full nodes, delays it."""
     held_at: float = 0.0
-    """Time at which a reason that is not its own, such as full nodes, was last seen to delay it."""
+    """Time at which such a reason was last seen."""
     overtaken_at: float = 0.0
     """Time at which a much younger pod on its node became ready before it."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
@@ -126,6 +139,13 @@ class Pod:
         """Return the seconds in which it could have become ready: since its creation, or since nothing delayed it."""
         since = now - self.since if self.address else self.age(now, moment)
         return min(since, now - self.held_at) if self.held_at else since
+
+    @property
+    def problem(self) -> PodProblem | None:
+        """Why it does not become ready, or None if nothing is known."""
+        if self.newest is not None and (problem := starting_problem(self.newest)) is not None:
+            return problem
+        return PodProblem(reason=Reason.POD_FAILED, message=self.warning) if self.warning else None
 
     @property
     def lost(self) -> bool:
@@ -161,7 +181,7 @@ class PodCounts:
 
 @dataclass(kw_only=True)
 class PodCache:
-    """All pods of a pool. Every operation is O(1), except those over all pods."""
+    """All pods of a pool. Every operation on one pod visits no other and is O(log n)."""
 
     is_trusted_node: Callable[[str | None], bool] = lambda node: True
     """Whether pods on a node may be taken."""
@@ -172,13 +192,30 @@ class PodCache:
     _owned: OwnedPods = field(default_factory=OwnedPods)
     _left: list[Pod] = field(default_factory=list)
     """Pods of owners that an earlier operator left and that are to be cleaned."""
-    _ended: dict[str, Pod] = field(default_factory=dict)
-    """Pods whose container has ended."""
+    _by_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
+    _problems: dict[str, PodProblem] = field(default_factory=dict)
+    """Why starting pods do not become ready, the first that was seen first."""
+    _schedule: Schedule = field(default_factory=Schedule)
+    """When each pod has to be looked at again."""
+    _counts: PodCounts | None = field(default_factory=PodCounts)
+    """None after a change."""
 
     @property
     def counts(self) -> PodCounts:
         """Number of pods in each state."""
-        return PodCounts(**{state.name.lower(): len(pods) for state, pods in self._by_state.items()})
+        if self._counts is None:
+            self._counts = PodCounts(**{state.name.lower(): len(pods) for state, pods in self._by_state.items()})
+        return self._counts
+
+    @property
+    def first_problem(self) -> PodProblem | None:
+        """Why a starting pod does not become ready: the problem that was seen first, or None if none is known."""
+        return next(iter(self._problems.values()), None)
+
+    @property
+    def next_at(self) -> float | None:
+        """When the next pod has to be looked at, or None if no time is known."""
+        return self._schedule.next_at
 
     def get(self, name: str) -> Pod | None:
         """Return the pod of that name, or None."""
@@ -188,10 +225,32 @@ class PodCache:
         """Return the pods in these states, or all pods; within a state, the longest in it first."""
         return [pod for state in states or PodState for pod in self._by_state[state].values()]
 
-    def all_failed(self) -> list[Pod]:
-        """Return the pods that ended before they were used."""
-        idle = (PodState.STARTING, PodState.WARM, PodState.NOT_READY)
-        return [pod for pod in self._ended.values() if pod.state in idle]
+    def first(self, state: PodState, count: int) -> list[Pod]:
+        """Return so many pods in this state, the longest in it first."""
+        return list(islice(self._by_state[state].values(), count))
+
+    def each(self, state: PodState) -> Iterator[Pod]:
+        """Yield the pods in this state, the longest in it first. No pod may change meanwhile."""
+        return iter(self._by_state[state].values())
+
+    def touch(self, *pods: Pod) -> None:
+        """Make pods due at once, because something about them has changed."""
+        for pod in pods:
+            if self._pods.get(pod.name) is pod:
+                self._schedule.set(pod.name, NOW if pod.state in LOOKED_AFTER else NEVER)
+
+    def look_again(self, pod: Pod, at: float) -> None:
+        """Make a pod due at a time, unless it changes earlier."""
+        self._schedule.set(pod.name, at)
+
+    def pop_due(self, now: float) -> list[Pod]:
+        """Return the pods that have changed since the last call or whose time has come, once each."""
+        return [self._pods[name] for name in self._schedule.pop_due(now)]
+
+    def note_warning(self, pod: Pod, warning: str) -> None:
+        """Store the newest warning Event about a pod."""
+        pod.warning = warning
+        self._note_change(pod)
 
     def add_expectation(self, name: str, *, template: str, now: float) -> Pod:
         """Count a pod that is about to be requested."""
@@ -213,6 +272,7 @@ class PodCache:
             if pod.state is PodState.CREATING:
                 pod.uid, pod.existing_since = uid, now
                 self._move(pod, PodState.STARTING)
+            self.touch(pod)
 
     def mark_uncertain(self, name: str, *, now: float) -> None:
         """Record that the answer to a request was lost. A list that is a little younger shows whether it exists."""
@@ -224,9 +284,12 @@ class PodCache:
         """Drop a pod that does not exist."""
         pod = self._pods.pop(name, None)
         if pod is not None:
-            self._ended.pop(name, None)
             del self._by_state[pod.state][name]
             self._owned.remove(name, pod.owner)
+            self._set_node(pod, None)
+            self._problems.pop(name, None)
+            self._schedule.set(name, NEVER)
+            self._counts = None
             pod.gone = True
             pod.wakeup.set()
 
@@ -242,11 +305,10 @@ class PodCache:
             pod = Pod(name=meta["name"], state=PodState.STARTING, since=now, existing_since=now, owned_since=now)
             self._add(pod)
         pod.uid, pod.newest = meta["uid"], item
-        if is_over(item):
-            self._ended[pod.name] = pod
         pod.template = labels.get(LABEL_TEMPLATE, pod.template)
         pod.labelled_busy = labels.get(LABEL_STATE) == "busy"
-        pod.address, pod.node = address_of(item) or pod.address, node_of(item) or pod.node
+        pod.address = address_of(item) or pod.address
+        self._set_node(pod, node_of(item) or pod.node)
         if pod.state is PodState.CREATING:
             pod.existing_since = now
             self._move(pod, PodState.STARTING)
@@ -255,14 +317,15 @@ class PodCache:
             if pod.state in IDLE and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
         self._update_readiness(pod, now)
+        self._note_change(pod)
         return pod
 
     def recheck_node(self, node: str, *, now: float) -> None:
         """Check the readiness of all pods on a node after the node changed."""
-        for pod in self._pods.values():
-            if pod.node == node:
-                self._update_readiness(pod, now)
-                pod.wakeup.set()
+        for pod in self._by_node.get(node, {}).values():
+            self._update_readiness(pod, now)
+            self._note_change(pod)
+            pod.wakeup.set()
 
     def mark_ready(self, name: str, *, now: float) -> Pod | None:
         """Make a starting pod warm after its supervisor reported that it is idle. Return it if it is warm."""
@@ -399,6 +462,8 @@ class PodCache:
     def _add(self, pod: Pod) -> None:
         self._pods[pod.name] = pod
         self._by_state[pod.state][pod.name] = pod
+        self._counts = None
+        self._note_change(pod)
 
     def _move(self, pod: Pod, state: PodState) -> None:
         del self._by_state[pod.state][pod.name]
@@ -407,3 +472,26 @@ class PodCache:
         pod.state = state
         if state is PodState.OWNED:
             self._owned.add(pod.name, pod.owner)
+        self._counts = None
+        self._note_change(pod)
+
+    def _set_node(self, pod: Pod, node: str | None) -> None:
+        if node == pod.node:
+            return
+        if pod.node is not None:
+            pods = self._by_node[pod.node]
+            del pods[pod.name]
+            if not pods:
+                del self._by_node[pod.node]
+        if node is not None:
+            self._by_node.setdefault(node, {})[pod.name] = pod
+            pod.node = node
+
+    def _note_change(self, pod: Pod) -> None:
+        """Update what is known of one pod after a change."""
+        problem = pod.problem if pod.state is PodState.STARTING else None
+        if problem is not None:
+            self._problems[pod.name] = problem
+        else:
+            self._problems.pop(pod.name, None)
+        self.touch(pod)

@@ -1,4 +1,4 @@
-"""State of a pod from its object: why it is not ready yet, and why it ended. Pure functions."""
+"""State of a pod from its object: why it is not ready yet, why it ended, what it may have used. Pure functions."""
 
 import json
 from dataclasses import dataclass
@@ -6,9 +6,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from mcp_exec_api.code_execution import Usage
+from mcp_exec_api.constants import SANDBOX_CONTAINER
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.protocol import EndEvent
 
 IMAGE_PULL_REASONS: Final = frozenset(
     {
@@ -28,6 +32,12 @@ _MAX_TERMINATION_CHARACTERS: Final = 4096
 """The kubelet keeps as much of a container's last output."""
 NORMAL_WAITING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Waiting reasons of a container that is starting normally."""
+_MAX_MEMORY_BYTES: Final = 2**40
+"""Memory of a pod of which no limit is known."""
+_MAX_CPUS: Final = 64.0
+"""Cores of a pod of which no limit is known."""
+_CPU_SLACK_SECONDS: Final = 1.0
+"""Time in addition to a sandbox's life, because CPU limits hold on average and clocks have steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,3 +238,37 @@ def _end(pod: Object) -> str:
 def _exit(code: int) -> str:
     # since Kubernetes 1.28 a container is killed as a whole; containerd may omit the reason (containerd#8180)
     return f"exit code {code}" + (": killed, as the kernel does if memory is exhausted" if code == _SIGKILLED else "")
+
+
+def build_usage(end: EndEvent | None, *, pod: Object | None, sandbox_seconds: float, code_bytes: int) -> Usage:
+    """Return what an execution used. `end` is the last event of its run, `pod` the newest object of its pod."""
+    memory_limit, cpus = read_pod_limits(pod)
+    cpu = None if end is None else end.cpu_seconds
+    memory = None if end is None else end.peak_memory_bytes
+    return Usage(
+        cpu_seconds=None if cpu is None else round(min(cpu, (sandbox_seconds + _CPU_SLACK_SECONDS) * cpus), 6),
+        peak_memory_bytes=None if memory is None else min(memory, memory_limit),
+        sandbox_seconds=round(max(sandbox_seconds, 0.0), 3),
+        code_bytes=code_bytes,
+    )
+
+
+def read_pod_limits(pod: Object | None) -> tuple[int, float]:
+    """Return memory in bytes and CPU in cores that the pod's container may use."""
+    containers = ((pod or {}).get("spec") or {}).get("containers") or []
+    limits = next(
+        (
+            (each.get("resources") or {}).get("limits") or {}
+            for each in containers
+            if each.get("name") == SANDBOX_CONTAINER
+        ),
+        {},
+    )
+    return int(_read(limits, "memory", _MAX_MEMORY_BYTES)), _read(limits, "cpu", _MAX_CPUS)
+
+
+def _read(limits: dict[str, Any], name: str, default: float) -> float:
+    try:
+        return float(parse_quantity(str(limits[name])))
+    except (KeyError, ValueError):
+        return default

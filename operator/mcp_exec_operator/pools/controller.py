@@ -19,22 +19,19 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
+from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
-from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod, has_owners
-from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of, starting_problem
-from mcp_exec_operator.pools.inspector import PodInspector
-from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
-from mcp_exec_operator.pools.library_reader import LibraryReader
+from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod
+from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of
+from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer, PodInspector
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.readiness import OnWarm, ReadinessProber
-from mcp_exec_operator.pools.recycler import Recycler
-from mcp_exec_operator.pools.status_writer import PoolStatusWriter
-from mcp_exec_operator.scaling.stragglers import is_stuck
+from mcp_exec_operator.pools.probes import LibraryReader, OnWarm, ReadinessProber, Recycler
+from mcp_exec_operator.pools.reviews import PodAction, PodReview
+from mcp_exec_operator.pools.status import PoolStatusWriter
 
 log = logging.getLogger(__name__)
 
@@ -48,16 +45,10 @@ _GATHER_SECONDS: Final = 0.01
 """How long events are gathered before a reconcile: a reconcile costs more with each pod."""
 _RECHECK_SECONDS: Final = 2.0
 """Interval of reconciles while pods start or are kept for owners."""
-_READ_EVENTS_SECONDS: Final = 10.0
-"""How long a pod may be starting before its Events are read for a reason."""
 _FORCE_DELETE_SECONDS: Final = 120.0
 """How long after its deletion a pod may exist, on a node that may be lost, before it is deleted by force."""
-_IMAGE_FAILURE_SECONDS: Final = 10.0
-"""Interval in which a failed image pull counts against the pool again: the pod is kept, not replaced."""
 _NO_FAULT: Final = frozenset({Reason.POOL_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
 """Reasons that are not the fault of the pool's template: there is no room, or no answer."""
-_GUARDED: Final = (*IDLE, PodState.BUSY)
-"""States of pods that a later operator should recognize and that need the base NetworkPolicy."""
 _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
 
 
@@ -66,13 +57,10 @@ class PoolControllerConfig:
     """Options shared by all pool controllers."""
 
     release_namespace: str
-    pod_start_timeout_seconds: float
     isolation: Callable[[], IsolationAddresses] = lambda: NO_ADDRESSES
     """Returns the addresses by which a new sandbox verifies its isolation."""
     broker: bool = False
     """Whether there is a broker that sandboxes may reach."""
-    seal_after_seconds: float = 5.0
-    """Age at which a pod is sealed, so that a later operator can recognize it."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -124,7 +112,6 @@ class PoolController:
             supervisors=self.supervisors,
             tasks=self.tasks,
             metrics=self.metrics,
-            timeout_seconds=self.config.pod_start_timeout_seconds,
             retire=self.retire,
             fail=lambda pod, problem: self._fail(pod, problem, monotonic()),
             on_warm=self.on_warm,
@@ -219,12 +206,16 @@ class PoolController:
         await self.network_policy.ensure(now)
         if pool.spec is None:  # deleted or changed meanwhile
             return await self.status_writer.write(monotonic())
-        self._confirm_uncertain()
-        self._delete_failed(now)
-        next_times = [self._reconcile_pods(now), self.library_reader.read_missing(now), pool.alterations.expire(now)]
-        guard_after = self._guard_pods(now)
+        reviews = pool.review(now)
+        for review in reviews:
+            self._settle(review, now)
+        next_at = self._reconcile_pods(now)
+        for review in [*reviews, *pool.review(now)]:  # the first ones may have changed pods
+            if review.is_valid:
+                self._tend(review)
+        self.prober.recover_left()
+        next_times = [next_at, self.library_reader.read_missing(now), pool.alterations.expire(now), pool.pods.next_at]
         status_after = await self.status_writer.write(monotonic())
-        next_times += [now + guard_after] if guard_after is not None else []
         return self._next_reconcile_after(now, status_after, next_times)
 
     def _reconcile_pods(self, now: float) -> float | None:
@@ -237,7 +228,6 @@ class PoolController:
         for pod in plan.delete:
             self.retire(pod)
         pool.update_lacking(now)
-        self.prober.probe_starting()
         for _ in range(plan.create):
             self._start_creation(now)
         times = [at for at in (plan.next_at, pool.unserved.until) if at is not None]
@@ -258,31 +248,35 @@ class PoolController:
             delays.append(_RECHECK_SECONDS)
         return max(min(delays), 0.01) if delays else None
 
-    def _delete_failed(self, now: float) -> None:
-        for pod in self.pool.pods_to_end(now):
-            self.retire(pod)
-        for pod in self.pool.pods.all_failed():
-            self._fail(pod, starting_problem(pod.newest) if pod.newest is not None else None, now)
-        for pod in self.pool.pods.all(PodState.STARTING):
-            self._check_starting(pod, now)
+    def _settle(self, review: PodReview, now: float) -> None:
+        """Confirm or end a pod as its review says, before missing pods are counted."""
+        pod = review.pod
+        for action in review.actions:
+            if action is PodAction.CONFIRM and pod.requested is not None and pod.newest is not None:
+                self._confirm(pod.name, pod.requested, pod.newest)
+            elif action is PodAction.COUNT_FAILURE and review.problem is not None:
+                self._record_failure(review.problem)
+            elif action is PodAction.FAIL:
+                self._fail(pod, review.problem, now)
+            elif action is PodAction.REPLACE:
+                self._replace_stuck(pod, review.seconds)
+            elif action is PodAction.END:
+                self.retire(pod)
 
-    def _check_starting(self, pod: Pod, now: float) -> None:
-        problem = starting_problem(pod.newest) if pod.newest is not None else None
-        if problem is not None and problem.held:
-            pod.held_at = now
-            if problem.reason is Reason.IMAGE_PULL_FAILED and now >= pod.next_failure_at:
-                pod.next_failure_at = now + _IMAGE_FAILURE_SECONDS
-                self._record_failure(problem)
-            return
-        seconds = pod.starting_for(now, utc_now())
-        if is_stuck(pod, now):
-            self._replace_stuck(pod, seconds)
-        elif seconds > self.config.pod_start_timeout_seconds:
-            message = pod.warning or f"pod {pod.name} was not ready after {seconds:.0f} s"
-            self._fail(pod, problem or PodProblem(reason=Reason.POD_FAILED, message=message), now)
-        elif seconds > _READ_EVENTS_SECONDS and not pod.address and now >= pod.read_events_at:
-            pod.read_events_at = math.inf
-            self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
+    def _tend(self, review: PodReview) -> None:
+        """Do what a review says about a pod that stays."""
+        pod = review.pod
+        for action in review.actions:
+            if action is PodAction.PROBE:
+                self.prober.probe(pod)
+            elif action is PodAction.READ_LIBRARIES:
+                self.library_reader.note(pod)
+            elif action is PodAction.READ_EVENTS:
+                pod.read_events_at = math.inf
+                self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
+            elif action is PodAction.GUARD and pod.newest is not None and pod.name not in self._guarding:
+                self._guarding.add(pod.name)
+                self.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
 
     def _replace_stuck(self, pod: Pod, seconds: float) -> None:
         """Replace a stuck pod. This is no failure of the pool: another pod became ready."""
@@ -312,11 +306,13 @@ class PoolController:
 
     async def _read_events(self, pod: Pod) -> None:
         try:
-            pod.warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
+            warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
         except ApiError as error:
             pod.read_events_at = monotonic() + _RECHECK_SECONDS
+            self.pool.pods.touch(pod)
             log.warning("reading the Events of pod %s failed: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
+            self.pool.pods.note_warning(pod, warning)
             self.pool.wakeup.set()
 
     def _start_creation(self, now: float) -> None:
@@ -369,37 +365,8 @@ class PoolController:
             pod.verified = False
             self.retire(pod)
 
-    def _confirm_uncertain(self) -> None:
-        """Confirm created pods of which only a watch or a list has reported the uid, because the answer was lost."""
-        for pod in self.pool.pods.all(PodState.STARTING):
-            if pod.uncertain and pod.requested is not None and pod.newest is not None:
-                self._confirm(pod.name, pod.requested, pod.newest)
-
-    def _guard_pods(self, now: float) -> float | None:
-        """Seal pods and renew their owners. Return the seconds until the next pod has to be sealed, or None.
-
-        Most pods of a busy pool are used earlier, so that sealing costs no write per execution.
-        """
-        pool, next_after = self.pool, None
-        for pod in pool.pods.all(*_GUARDED):
-            if not pod.verified or pod.newest is None or pod.lost or pod.name in self._guarding:
-                continue
-            unsealed = not pod.sealed and pod.state is not PodState.BUSY
-            wait = self.config.seal_after_seconds - (now - pod.existing_since) if unsealed else 0.0
-            if unsealed and wait > 0:
-                next_after = min(wait, next_after if next_after is not None else wait)
-            elif unsealed or (pool.isolated and not self._is_guarded(pod)):
-                self._guarding.add(pod.name)
-                self.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
-        return next_after
-
-    def _is_guarded(self, pod: Pod) -> bool:
-        """Return whether Kubernetes keeps the base NetworkPolicy until the pod is gone."""
-        if pod.guarded_by != self.pool.policy_uid and pod.newest is not None:
-            pod.guarded_by = self.pool.policy_uid if has_owners(pod.newest, self.pool.identity) else ""
-        return pod.guarded_by == self.pool.policy_uid
-
     async def _guard(self, pod: Pod, item: Object) -> None:
+        """Seal a pod, so that a later operator recognizes it, and make its owners those of the pool."""
         try:
             async with self._guard_slots:
                 await self.write_priority.wait_until_idle()
@@ -415,6 +382,7 @@ class PoolController:
             await asyncio.sleep(_RECHECK_SECONDS)
         finally:
             self._guarding.discard(pod.name)
+            self.pool.pods.touch(pod)
             self.pool.wakeup.set()
 
     def _handle_refusal(self, name: str, error: ApiError) -> None:

@@ -1,6 +1,7 @@
 """A SandboxPool in memory: its spec, its pods, the executions that wait for them, and what to do next. No I/O."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -14,28 +15,25 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.pods.alterations import Alterations
+from mcp_exec_operator.pods.authenticity import Alterations
 from mcp_exec_operator.pods.cache import IDLE, Pod, PodCache, PodCounts, PodState
 from mcp_exec_operator.pods.manifest import PoolIdentity, PoolTemplate
-from mcp_exec_operator.pods.network_policy import pool_of_policy
+from mcp_exec_operator.pods.network_policy import NamespacePolicies, Opening, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.openings import NamespacePolicies, Opening
-from mcp_exec_operator.pods.scan import PeriodicScan
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.health import PoolHealth
+from mcp_exec_operator.pools.health import PoolHealth, SessionPods, explain_shortage
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
 from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, find_spare_pods, max_idle_pods
-from mcp_exec_operator.pools.shortage import SessionPods, explain_shortage, first_starting_problem
+from mcp_exec_operator.pools.reviews import PodReview, PodReviews, PodTimes, ReviewRules
 from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.autoscaler import Autoscaler
-from mcp_exec_operator.scaling.demand import Demand
-from mcp_exec_operator.scaling.plan import PodPlan, PoolState, plan_pods
-from mcp_exec_operator.scaling.returns import Unserved, UseTime, find_unserved
-from mcp_exec_operator.scaling.rollout import OutdatedPod, outdated_pods
-from mcp_exec_operator.scaling.stragglers import late_pods, overtaken_pods, should_run
+from mcp_exec_operator.scaling.demand import SHORT_WAIT_SECONDS, Demand, Unserved, UseTime, find_unserved
+from mcp_exec_operator.scaling.plan import PodPlan, PoolState, overtaken_pods, plan_pods
 
 _MAX_STRANGERS: Final = 16
 """Pods of others that are remembered, to report them."""
+_SHARES_SECONDS: Final = 1.0
+"""How long counted shares of owners are used."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -51,12 +49,14 @@ class Pool:
     """Libraries of all pools of the namespace."""
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
+    times: PodTimes = field(default_factory=PodTimes)
     clock: Callable[[], float] = monotonic
     find_session_pods: Callable[[], SessionPods] = SessionPods
     """Returns the pods that are kept for sessions."""
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     pods: PodCache = field(init=False)
+    reviews: PodReviews = field(init=False)
     queue: WaitQueue = field(default_factory=WaitQueue)
     health: PoolHealth = field(default_factory=PoolHealth)
     libraries: PoolLibraries = field(init=False)
@@ -103,15 +103,16 @@ class Pool:
     use_time: UseTime = field(default_factory=UseTime)
     _refills_now: bool = False
     """Whether missing pods are created without delay, because a pod has ended."""
-    _outdated: PeriodicScan[OutdatedPod] = field(default_factory=PeriodicScan)
-    _late: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
-    _shares: PeriodicScan[OwnerShares] = field(default_factory=PeriodicScan)
-    _over: PeriodicScan[Pod] = field(default_factory=PeriodicScan)
+    _taken: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
+    """Pods by name that executions have taken within a short wait, the latest last."""
+    _shares: tuple[float, OwnerShares] | None = None
+    """The shares that were counted last, and when."""
     _openings: tuple[tuple[int, int, str], list[Opening]] | None = None
     """What `find_openings` found last, and for what."""
 
     def __post_init__(self) -> None:
         self.pods = PodCache(is_trusted_node=self.nodes.is_trusted)
+        self.reviews = PodReviews(pods=self.pods)
         self.libraries = PoolLibraries(pool=self.name, namespace=self.namespace_libraries)
         self.alterations = Alterations(pool=self.name, clock=self.clock)
 
@@ -265,8 +266,6 @@ class Pool:
     def recheck_node(self, node: str) -> None:
         """Check the pods on a node after the node changed."""
         self.pods.recheck_node(node, now=self.clock())
-        self._outdated.expire()
-        self._over.expire()
         self.wakeup.set()
 
     def note_stranger(self, item: Object) -> bool:
@@ -302,16 +301,12 @@ class Pool:
                 counts=self.counts,
                 waiting=len(self.queue),
                 max_pods=self.spec.max_pods if self.spec is not None else None,
-                starting=self.starting_problem(),
+                starting=self.pods.first_problem,
                 refusal=self.refusal,
                 failure=self.failure,
             )
         )
         return self.find_session_pods().explain(problem)
-
-    def starting_problem(self) -> PodProblem | None:
-        """Return why its pods do not become ready, or None if nothing is known."""
-        return first_starting_problem(self.pods.all(PodState.STARTING))
 
     def find_openings(self) -> list[Opening]:
         """Return the NetworkPolicies of others that open its sandboxes."""
@@ -328,14 +323,14 @@ class Pool:
         `max_create` may be created now.
         """
         assert self.spec is not None  # noqa: S101 - a pool without a spec is not planned
+        self._update_reviews(now)
         self._update_unserved(now)
         unserved, counts, refill = self.unserved.number, self.counts, self.autoscaler.refill
         decision = self.autoscaler.decide(self.spec, waiting=unserved, counts=counts, now=now)
-        outdated = self._find_outdated(now)
+        outdated = self.reviews.list_outdated()
         plan = plan_pods(
             PoolState(
                 pods=self.pods,
-                template_hash=self.template_hash,
                 desired=decision.desired,
                 starting_allowance=decision.expected,
                 max_pods=self.spec.max_pods,
@@ -343,7 +338,8 @@ class Pool:
                 unserved=unserved,
                 cold_starts=unserved if self.spec.on_empty is OnEmpty.COLD_START else 0,
                 outdated=outdated,
-                late=self.late_pods(now),
+                stale=self.reviews.list_stale(),
+                late=self.reviews.list_late(),
                 blocked=self._blocking_message() if outdated or counts.owned else "",
                 may_create=self.isolated,
                 max_create=max_create,
@@ -367,27 +363,15 @@ class Pool:
         """Return the seconds after which time alone may change how many pods should be warm, or None."""
         return self.autoscaler.reconsider_after(self.spec) if self.spec is not None else None
 
-    def pods_to_end(self, now: float) -> list[Pod]:
-        """Return the idle owned pods that must not be kept any longer."""
-        rules = self.reuse
-        ended = self._over.get(
-            now,
-            lambda: [
-                pod
-                for pod in self.pods.all(PodState.OWNED)
-                if not self.pods.is_usable(pod) or rules.reason_to_end_idle(pod, now=now)
-            ],
-        )
-        return [pod for pod in ended if pod.state is PodState.OWNED]
+    def review(self, now: float) -> list[PodReview]:
+        """Review the pods that have changed or whose time has come. Return what is to be done, each once."""
+        self._update_reviews(now)
+        return self.reviews.pop_open()
 
     def late_pods(self, now: float) -> list[Pod]:
         """Return the pods that take much longer to start than others."""
-        usual = self.demand.usual_startup_seconds
-        found = self._late.get(
-            now,
-            lambda: late_pods(self.pods.all(PodState.STARTING), usual_startup=usual, now=now, moment=utc_now()),
-        )
-        return [pod for pod in found if should_run(pod)]
+        self._update_reviews(now)
+        return self.reviews.list_late()
 
     def update_lacking(self, now: float) -> None:
         """Record since when pods are lacking."""
@@ -413,49 +397,50 @@ class Pool:
         self.refusal = self.failure = None
         self.changed_fields = ()
         self.create_backoff.succeed()
-        self._outdated.expire()
-        self._over.expire()
         if self.spec is None:
             self.plan = PodPlan()
         else:
             self.autoscaler.configure(self.spec)
         self.wakeup.set()
 
+    def _update_reviews(self, now: float) -> None:
+        rules = ReviewRules(
+            identity=self.identity,
+            isolated=self.isolated,
+            reuse=self.reuse,
+            max_idle_age=self.spec.max_idle_age_seconds if self.spec is not None else None,
+            times=self.times,
+            usual_startup=self.demand.usual_startup_seconds,
+        )
+        self.reviews.update(rules, now=now)
+
     def _update_unserved(self, now: float) -> None:
         """Count the waiting executions that need a new pod, because none of their owner comes back soon."""
+        while self._taken and now - next(iter(self._taken.values())).taken_at >= SHORT_WAIT_SECONDS:
+            self._taken.popitem(last=False)
         limits = self.reuse.limits
         if limits is None or not self.queue:
             self.unserved = Unserved(number=len(self.queue))
             return
-        busy = [pod for pod in self.pods.all(PodState.BUSY) if pod.uses < limits.max_uses]
+        busy = [
+            pod
+            for pod in self._taken.values()
+            if pod.state is PodState.BUSY and not pod.gone and pod.uses < limits.max_uses
+        ]
         self.unserved = find_unserved(self.queue.count_by_owner(), busy, use_time=self.use_time, now=now)
-
-    def _find_outdated(self, now: float) -> list[OutdatedPod]:
-        max_age = self.spec.max_idle_age_seconds if self.spec is not None else None
-        found = self._outdated.get(
-            now,
-            lambda: outdated_pods(
-                self.pods.all(PodState.WARM),
-                template_hash=self.template_hash,
-                max_age=max_age,
-                nodes=self.nodes,
-                now=now,
-                moment=utc_now(),
-            ),
-        )
-        return [each for each in found if each.pod.state is PodState.WARM]
 
     def _mark_overtaken(self, ready: Pod) -> None:
         late = self.late_pods(ready.ready_at)
         usual, at = self.demand.usual_startup_seconds, ready.ready_at
         for pod in overtaken_pods(late, by=ready, usual_startup=usual, now=at, moment=utc_now()) if late else ():
             pod.overtaken_at = at
+            self.pods.touch(pod)
 
     def _blocking_message(self) -> str:
         """Return why no further pod becomes warm although the pool may have more, or an empty string."""
         if self.over_quota and self.refusal is not None:
             return self.refusal.message
-        problem = self.starting_problem()
+        problem = self.pods.first_problem
         return problem.message if problem is not None and problem.reason is Reason.UNSCHEDULABLE else ""
 
     def _serve_queue(self) -> None:
@@ -480,6 +465,9 @@ class Pool:
 
     def _mark_taken(self, pod: Pod, owner: str) -> None:
         pod.taken_by, pod.taken_at = owner, self.clock()
+        if owner:
+            self._taken[pod.name] = pod
+            self._taken.move_to_end(pod.name)
 
     def _may_keep(self, pod: Pod) -> bool:
         """Return whether the owner waits for the pod or may have one more idle pod."""
@@ -497,12 +485,16 @@ class Pool:
         first = self.queue.peek()
         if first.priority.rank < own.priority.rank and first.owner != pod.owner:
             return True
-        pods, waiters = self.pods, self.queue.waiters()
-        shares = self._shares.get(
-            now, lambda: [OwnerShares.count(pods.all(PodState.BUSY, PodState.OWNED), waiters, places=places)]
-        )[0]
+        shares = self._count_shares(now, places=places)
         # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
         if not shares.exceeds(own.caller, pod.owner):
             return False
         shares.give_up(own.caller, pod.owner)
         return True
+
+    def _count_shares(self, now: float, *, places: int) -> OwnerShares:
+        """Return the shares of owners, at most a second old: this visits all used pods, but only of a full pool."""
+        if self._shares is None or now - self._shares[0] >= _SHARES_SECONDS:
+            pods, waiters = self.pods.all(PodState.BUSY, PodState.OWNED), self.queue.waiters()
+            self._shares = now, OwnerShares.count(pods, waiters, places=places)
+        return self._shares[1]

@@ -10,19 +10,18 @@ from time import monotonic
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.kube.staleness import DeletedUids
+from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
 from mcp_exec_operator.pods.manifest import pool_of
-from mcp_exec_operator.pods.network_policy import pool_of_policy
+from mcp_exec_operator.pods.network_policy import NamespacePolicies, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.openings import NamespacePolicies
 from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.pools.controller import PoolController
-from mcp_exec_operator.pools.health import PoolHealth
+from mcp_exec_operator.pools.health import PoolHealth, SessionPods
 from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.shortage import SessionPods
+from mcp_exec_operator.pools.reviews import PodTimes
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +36,7 @@ class PoolRegistry:
     nodes: NodeCache = field(default_factory=NodeCache)
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
+    times: PodTimes = field(default_factory=PodTimes)
     policies: defaultdict[str, NamespacePolicies] = field(default_factory=lambda: defaultdict(NamespacePolicies))
     """NetworkPolicies of others, by served namespace."""
     libraries: defaultdict[str, NamespaceLibraries] = field(default_factory=lambda: defaultdict(NamespaceLibraries))
@@ -67,6 +67,7 @@ class PoolRegistry:
                 namespace_libraries=self.libraries[key[0]],
                 find_session_pods=lambda: self.find_session_pods(key),
                 template_prefixes=self.template_prefixes,
+                times=self.times,
             )
             self._controllers[pool] = self.make_controller(pool)
         return pool

@@ -76,7 +76,7 @@ def find_spare_pods(pods: PodCache, *, short: int, max_pods: int, now: float) ->
     is_tight = counts.owned > 1 and counts.total >= max_pods and not on_the_way
     if not short and not is_tight:
         return []
-    owned = sorted(pods.all(PodState.OWNED), key=lambda pod: pod.idle_since)[: short or 1]
+    owned = pods.first(PodState.OWNED, short or 1)
     return owned if short else [pod for pod in owned if now - pod.idle_since >= _SPARE_IDLE_SECONDS]
 
 

@@ -2,27 +2,32 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Final
+from typing import Final, Self
 
+from mcp_exec_api.constants import ROLLOUTS
 from mcp_exec_api.meta import now
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance, refuse
 from mcp_exec_common.util.backoff import Backoff
+from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.rollouts.api import RolloutApi
-from mcp_exec_operator.rollouts.events import build_events
-from mcp_exec_operator.rollouts.measures import NO_RECORDS, MeasuresCache, RolloutIdentity
-from mcp_exec_operator.rollouts.metrics import RolloutMetrics
-from mcp_exec_operator.rollouts.pool_measures import add_pool_measures
-from mcp_exec_operator.rollouts.record import RolloutRecord, build_status
+from mcp_exec_operator.rollouts.measures import (
+    NO_RECORDS,
+    MeasuresCache,
+    MeasuresReader,
+    RolloutIdentity,
+    add_pool_measures,
+)
+from mcp_exec_operator.rollouts.record import RolloutApi, RolloutMetrics, RolloutRecord, build_events, build_status
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +37,8 @@ _GATHER_SECONDS: Final = 0.05
 """How long events are gathered before a step: each own write brings one."""
 _MAX_CONCURRENT: Final = 8
 """Rollouts whose measures are read at a time."""
+_SYNC_SECONDS: Final = 3.0
+"""Longest wait at the start for the first lists, which a cluster without the definition never answers."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -175,3 +182,66 @@ def _join_needs(steps: list[tuple[RolloutRecord, RolloutProgress | None]]) -> di
             key = (record.key[0], pool)
             needs[key] = max(needs.get(key, 0), count)
     return needs
+
+
+@dataclass(kw_only=True, eq=False)
+class RolloutComponent:
+    """All parts of the operator that drive rollouts."""
+
+    kube: KubeClient
+    namespaces: tuple[str, ...]
+    controller: RolloutController
+    _reflectors: list[Reflector] = field(default_factory=list)
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        kube: KubeClient,
+        namespaces: tuple[str, ...],
+        pools: PoolRegistry,
+        metrics: Metrics,
+        reader: MeasuresReader | None = None,
+    ) -> Self:
+        """Build all parts; nothing runs yet. Without a reader no guard has samples."""
+        return cls(
+            kube=kube,
+            namespaces=namespaces,
+            controller=RolloutController(
+                api=RolloutApi(kube=kube, metrics=metrics),
+                pools=pools,
+                measures=MeasuresCache(reader=reader),
+                metrics=RolloutMetrics.create(metrics.registry),
+            ),
+        )
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator[None]:
+        """Watch rollouts while the context lasts."""
+        async with AsyncExitStack() as stack:
+            for namespace in self.namespaces:
+                reflector = Reflector(
+                    kube=self.kube,
+                    path=custom_resource_path(ROLLOUTS, namespace=namespace),
+                    on_change=self.controller.observe,
+                    transform=_strip_rollout,
+                )
+                self._reflectors.append(reflector)
+                await stack.enter_async_context(reflector.run_in_background())
+            try:
+                yield
+            finally:
+                self._reflectors.clear()
+
+    async def prepare(self) -> None:
+        """Raise the pools as the stages need it, before pools delete pods that are too many."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_SYNC_SECONDS):
+                for reflector in self._reflectors:
+                    await reflector.synced.wait()
+        self.controller.raise_pools()
+
+
+def _strip_rollout(rollout: Object) -> Object:
+    """Return what a deletion missed by the watch has to name."""
+    return {"metadata": {name: rollout["metadata"].get(name, "") for name in ("namespace", "name", "uid")}}

@@ -1,11 +1,22 @@
-"""Which pods of a pool to create and which idle ones to delete. Pure: no clock, no I/O."""
+"""Which pods of a pool to create and which idle ones to delete. Pure: no clock, no I/O.
+
+Pods that take much longer to start than others get a backup pod, which shows whether they are stuck. A pod can be stuck
+forever on a healthy node, for example if its container runtime died while it created the pod's sandbox and the kubelet
+cannot clean up. Or every pod is slow at the moment, and another one would be no faster. So a late pod is deleted only
+after a much younger pod has become ready on the same node: a backup request, as in Dean and Barroso, "The Tail at
+Scale" (2013). Times are seconds of the monotonic clock.
+"""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice
 from typing import Final
 
 from mcp_exec_operator.pods.cache import Pod, PodCache, PodCounts, PodState
+from mcp_exec_operator.pods.status import starting_problem
+from mcp_exec_operator.scaling.demand import STARTUP_GUESS_SECONDS
 from mcp_exec_operator.scaling.rollout import OutdatedPod, RolloutStep, plan_rollout
 
 MAX_STARTING: Final = 10
@@ -13,6 +24,12 @@ MAX_STARTING: Final = 10
 starts must not flood the scheduler with pods that no node has room for."""
 REFILL_DELAY_SECONDS: Final = 0.15
 """Delay before missing pods are created, unless a pod ended or an execution waits: bindings come first."""
+MIN_LATE_SECONDS: Final = 10.0
+"""No pod is late earlier."""
+_LATE_FACTOR: Final = 3.0
+"""A pod is late after this many times the median startup time."""
+OVERTAKEN_SECONDS: Final = 3.0
+"""How long an overtaken pod still has: the cause of the delay may have just ended."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +38,6 @@ class PoolState:
 
     pods: PodCache
     """Read only."""
-    template_hash: str
     desired: int
     """Pods that should be warm or starting."""
     starting_allowance: int = 0
@@ -35,6 +51,8 @@ class PoolState:
     cold_starts: int = 0
     """Waiting executions for which a pod is created."""
     outdated: Sequence[OutdatedPod] = ()
+    stale: Sequence[Pod] = ()
+    """Starting pods of another template."""
     late: Sequence[Pod] = ()
     """Pods that should have started by now."""
     blocked: str = ""
@@ -129,16 +147,15 @@ def excess_pods(*, warm: int, waiting: int, counts: PodCounts) -> int:
 
 
 def _pods_to_delete(state: PoolState, rollout: RolloutStep) -> list[Pod]:
-    # pods furthest from being warm first
-    starting = sorted(state.pods.all(PodState.STARTING), key=lambda pod: bool(pod.address))
-    stale = [pod for pod in starting if pod.template != state.template_hash]
     warm = state.desired + rollout.surge + _backup_pods(state)
     excess = excess_pods(warm=warm, waiting=state.waiting, counts=state.pods.counts)
     if not excess:
-        return [*stale, *rollout.delete]
-    old = [each.pod for each in state.outdated]
-    current = [pod for pod in state.pods.all(PodState.WARM) if pod not in old]
-    return [*stale, *[pod for pod in starting if pod not in stale], *old, *current][:excess]
+        return [*state.stale, *rollout.delete]
+    # pods furthest from being warm first
+    starting = sorted(state.pods.each(PodState.STARTING), key=lambda pod: bool(pod.address))
+    first = dict.fromkeys([*state.stale, *starting, *[each.pod for each in state.outdated]])
+    current = (pod for pod in state.pods.each(PodState.WARM) if pod not in first)
+    return list(islice(chain(first, current), excess))
 
 
 def _plan_rollout(state: PoolState, counts: PodCounts, *, deleted: Sequence[Pod] = ()) -> RolloutStep:
@@ -179,3 +196,30 @@ def _counts_after(counts: PodCounts, deleted: Sequence[Pod]) -> PodCounts:
         busy=counts.busy,
         terminating=counts.terminating + len(deleted),
     )
+
+
+def late_after(usual_startup: float | None) -> float:
+    """Return the seconds after which a starting pod is late, from the median startup time if it is known."""
+    return max(MIN_LATE_SECONDS, _LATE_FACTOR * (STARTUP_GUESS_SECONDS if usual_startup is None else usual_startup))
+
+
+def overtaken_pods(
+    late: Iterable[Pod], *, by: Pod, usual_startup: float | None, now: float, moment: datetime
+) -> list[Pod]:
+    """Return the late pods that the ready pod `by` proves stuck: of the same node and template, created much later."""
+    age = by.age(now, moment) + late_after(usual_startup)
+    alike = (pod for pod in late if pod.node == by.node and pod.template == by.template)
+    return [pod for pod in alike if not pod.overtaken_at and pod.age(now, moment) >= age]
+
+
+def is_stuck(pod: Pod, now: float) -> bool:
+    """Return whether a pod was overtaken and still does not run after a grace period."""
+    return bool(pod.overtaken_at) and now >= pod.overtaken_at + OVERTAKEN_SECONDS and should_run(pod)
+
+
+def should_run(pod: Pod) -> bool:
+    """Return whether a starting pod has a node, no address, and no problem that is not its own."""
+    if pod.state is not PodState.STARTING or pod.address or not pod.node or pod.newest is None:
+        return False
+    problem = starting_problem(pod.newest)
+    return problem is None or not problem.held

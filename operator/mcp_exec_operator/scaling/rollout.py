@@ -7,7 +7,6 @@ The exception: if the pool cannot have one more pod, one old pod is deleted firs
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import IntEnum
 from typing import Final
 
@@ -53,20 +52,22 @@ class RolloutStep:
     """What is replaced and why, for people. Empty if there is nothing to replace."""
 
 
-def outdated_pods(
-    pods: Iterable[Pod], *, template_hash: str, max_age: float | None, nodes: NodeCache, now: float, moment: datetime
-) -> list[OutdatedPod]:
-    """Return the warm pods that should be replaced, the most urgent first. `now` and `moment` are the same moment."""
-    outdated = []
-    for pod in pods:
-        if message := nodes.reason_to_leave(pod.node, tolerations_of(pod.newest)):
-            outdated.append(OutdatedPod(pod=pod, reason=OutdatedReason.NODE, message=message))
-        elif pod.template != template_hash:
-            message = "the pool's template has changed"
-            outdated.append(OutdatedPod(pod=pod, reason=OutdatedReason.TEMPLATE, message=message))
-        elif max_age is not None and pod.age(now, moment) > max_age * share_of_age(pod.name):
-            message = "maxIdleAgeSeconds have passed"
-            outdated.append(OutdatedPod(pod=pod, reason=OutdatedReason.AGE, message=message))
+def find_outdated(
+    pod: Pod, *, template_hash: str, max_age: float | None, nodes: NodeCache, age: float
+) -> OutdatedPod | None:
+    """Return why a warm pod should be replaced, or None. Ages are seconds; without `max_age`, none is too high."""
+    if message := nodes.reason_to_leave(pod.node, tolerations_of(pod.newest)):
+        return OutdatedPod(pod=pod, reason=OutdatedReason.NODE, message=message)
+    if pod.template != template_hash:
+        message = "the pool's template has changed"
+        return OutdatedPod(pod=pod, reason=OutdatedReason.TEMPLATE, message=message)
+    if max_age is not None and age > max_age * share_of_age(pod.name):
+        return OutdatedPod(pod=pod, reason=OutdatedReason.AGE, message="maxIdleAgeSeconds have passed")
+    return None
+
+
+def most_urgent_first(outdated: Iterable[OutdatedPod]) -> list[OutdatedPod]:
+    """Return outdated pods in the order of their reasons."""
     return sorted(outdated, key=lambda each: each.reason)
 
 

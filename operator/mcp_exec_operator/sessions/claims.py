@@ -25,13 +25,10 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.manifest import session_patch
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.queueing.serial import Turn
-from mcp_exec_operator.sessions.expiry import find_excess, find_expiry
-from mcp_exec_operator.sessions.record import MANAGED, SessionRecord
-from mcp_exec_operator.sessions.registry import SessionRegistry
-from mcp_exec_operator.sessions.settling import SessionSettler
-from mcp_exec_operator.sessions.status import build_session_status
-from mcp_exec_operator.sessions.status_writer import SessionGone, SessionStatusWriter
+from mcp_exec_operator.queueing.turns import Turn
+from mcp_exec_operator.sessions.record import MANAGED, SessionRecord, find_excess, find_expiry
+from mcp_exec_operator.sessions.registry import SessionRegistry, SessionSettler
+from mcp_exec_operator.sessions.status import SessionGone, SessionStatusWriter, build_session_status
 
 SessionTurn = Turn[ObjectKey]
 

@@ -9,24 +9,31 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from math import inf
 from time import monotonic
-from typing import Final
+from typing import Final, Self
 
 from mcp_exec_api.meta import now
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.sessions.expiry import find_disposable, find_expiry
-from mcp_exec_operator.sessions.record import SessionRecord
-from mcp_exec_operator.sessions.registry import SessionRegistry
-from mcp_exec_operator.sessions.settling import SessionSettler
-from mcp_exec_operator.sessions.status import build_session_status, find_phase, is_urgent
-from mcp_exec_operator.sessions.status_writer import SessionGone, SessionStatusWriter
+from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.sessions.claims import SessionClaims
+from mcp_exec_operator.sessions.record import SessionRecord, find_disposable, find_expiry
+from mcp_exec_operator.sessions.registry import SessionRegistry, SessionSettler
+from mcp_exec_operator.sessions.status import (
+    SessionGone,
+    SessionStatusWriter,
+    build_session_status,
+    find_phase,
+    is_urgent,
+)
+from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -196,3 +203,51 @@ class SessionController:
         finally:
             record.writing = False
             self.sessions.touch(record.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionComponent:
+    """All parts of the operator that serve sessions."""
+
+    registry: SessionRegistry
+    controller: SessionController
+    claims: SessionClaims
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        settings: Settings,
+        api: OperatorApi,
+        pools: PoolRegistry,
+        supervisors: SupervisorClient,
+        tasks: TaskRegistry,
+        write_priority: WritePriority,
+    ) -> Self:
+        """Build all parts. Nothing runs yet."""
+        registry = SessionRegistry(pools=pools, attestor=Attestor(key=supervisors.key))
+        settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
+        writer = SessionStatusWriter(api=api)
+        return cls(
+            registry=registry,
+            controller=SessionController(
+                api=api,
+                sessions=registry,
+                settler=settler,
+                writer=writer,
+                supervisors=supervisors,
+                tasks=tasks,
+                metrics=api.metrics,
+                max_unused=settings.max_sessions_per_owner,
+                write_priority=write_priority,
+            ),
+            claims=SessionClaims(
+                api=api,
+                sessions=registry,
+                settler=settler,
+                writer=writer,
+                tasks=tasks,
+                max_per_owner=settings.max_sessions_per_owner,
+                max_per_namespace=settings.max_sessions_per_namespace,
+            ),
+        )

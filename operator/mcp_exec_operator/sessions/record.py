@@ -1,7 +1,9 @@
-"""One session in memory."""
+"""One session in memory, and when it ends. Decisions are pure."""
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from math import inf
 from typing import Any, Final, Self
 
@@ -10,12 +12,12 @@ from pydantic import ValidationError
 from mcp_exec_api.constants import LABEL_MANAGED_BY, MANAGED_BY
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.owner import Owner
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.kube.staleness import is_older
+from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.cache import Pod
 
 _KEPT_PHASES: Final = (SessionPhase.READY, SessionPhase.BUSY)
@@ -23,6 +25,8 @@ MANAGED: Final = {LABEL_MANAGED_BY: MANAGED_BY}
 """Labels of sessions that were created for their owners."""
 _IDENTITY: Final = ("name", "poolRef", "user")
 _STATUS_FIELDS: Final = frozenset(str(field.alias) for field in SandboxSessionStatus.model_fields.values())
+KEEP_UNUSED: Final = timedelta(hours=1)
+"""How long the object of a session without a pod is kept, so that the next execution can report its end."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -220,3 +224,50 @@ def _drop_identity(spec: Object) -> Object:
 def _reduce_status(status: Object) -> Object:
     """Return the known fields of a status."""
     return {name: value for name, value in status.items() if name in _STATUS_FIELDS}
+
+
+def find_expiry(
+    spec: SandboxSessionSpec, *, started_at: datetime | None, last_used_at: datetime | None
+) -> tuple[datetime, SessionReason] | None:
+    """Return when a session ends if no execution uses it, and why; None if it has no pod."""
+    if started_at is None:
+        return None
+    idle_at = (last_used_at or started_at) + timedelta(seconds=spec.idle_timeout_seconds)
+    old_at = started_at + timedelta(seconds=spec.max_age_seconds)
+    return (idle_at, SessionReason.IDLE) if idle_at <= old_at else (old_at, SessionReason.TOO_OLD)
+
+
+def find_disposable(
+    unused: Iterable[SessionRecord], *, moment: datetime, max_unused: int
+) -> tuple[list[SessionRecord], datetime | None]:
+    """Return the sessions without a pod to delete, and when the next one is due. No execution uses them.
+
+    Of one owner, the `max_unused` that were used last are kept, so that a caller whose code ends each new session at
+    once leaves no unbounded number of objects. Objects that somebody created with limits of their own stay.
+    """
+    by_owner: dict[Owner, list[SessionRecord]] = defaultdict(list)
+    for record in unused:
+        if record.managed and not record.occupies:
+            by_owner[record.owner].append(record)
+    disposable: list[SessionRecord] = []
+    due: datetime | None = None
+    for records in by_owner.values():
+        records.sort(key=lambda each: each.unused_since, reverse=True)
+        for position, record in enumerate(records):
+            expiry = record.unused_since + KEEP_UNUSED
+            if position >= max_unused or expiry <= moment:
+                disposable.append(record)
+            else:
+                due = min(due or expiry, expiry)
+    return disposable, due
+
+
+def find_excess(records: Iterable[SessionRecord], owner: Owner, *, max_per_owner: int, max_per_namespace: int) -> str:
+    """Return which bound another session of an owner would exceed, or an empty text. Those without a pod are free."""
+    others = [each for each in records if each.key[0] == owner.namespace and each.occupies]
+    own = sum(each.owner == owner for each in others)
+    if own >= max_per_owner:
+        return f"the owner has {own} sessions with a pod; at most {max_per_owner} are allowed"
+    if len(others) >= max_per_namespace:
+        return f"the namespace has {len(others)} sessions with a pod; at most {max_per_namespace} are allowed"
+    return ""

@@ -1,21 +1,33 @@
-"""Builders of the status of a session. Pure functions."""
+"""The status of a session: pure builders, and its writer."""
 
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
 from mcp_exec_api.owner import Owner
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionStatus, SessionPhase, format_memory
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
-from mcp_exec_operator.sessions.expiry import find_expiry
-from mcp_exec_operator.sessions.record import SessionRecord
+from mcp_exec_common.util.backoff import delay_after
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.sessions.record import SessionRecord, find_expiry
 from mcp_exec_tools.text import shorten
+
+log = logging.getLogger(__name__)
 
 _MAX_MESSAGE: Final = 1024
 _MAX_OWNER: Final = 128
 _DURABLE: Final = ("phase", "reason", "podName", "podUid", "resets", "lostReportedTo", "conditions")
 """Fields whose change is written at once; all others are written every few seconds."""
+_FIRST_DELAY: Final = 0.05
+_LAST_DELAY: Final = 5.0
+_MAX_ATTEMPTS: Final = 12
+"""About 30 s."""
 
 
 def find_phase(record: SessionRecord, *, held: bool) -> SessionPhase:
@@ -96,3 +108,50 @@ def _comparable(status: Object, name: str) -> Any:
     if name == "phase" and value in (SessionPhase.READY, SessionPhase.BUSY):
         return "kept"
     return value or None
+
+
+class SessionGone(Exception):
+    """The session was deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionStatusWriter:
+    """Writes status so that no write is made over another writer's."""
+
+    api: OperatorApi
+
+    async def write(self, record: SessionRecord, build: Callable[[], Object], *, what: str) -> None:
+        """Write the status that `build` returns. After a conflict or a lost answer, the object is read and `build`
+        called again.
+
+        Raises SessionGone, and ApiError if the API server refuses the status or does not answer for half a minute.
+        """
+        for failures in range(1, _MAX_ATTEMPTS + 1):
+            if record.gone:
+                raise SessionGone
+            try:
+                written = await self.api.replace_session_status(
+                    *record.key, version=record.version, status=build(), what=what
+                )
+            except ApiError as error:
+                if error.code == 404:
+                    raise SessionGone from error
+                if (error.code not in (0, 409, 429) and error.code < 500) or failures == _MAX_ATTEMPTS:
+                    raise
+                if error.code != 409:
+                    log.warning("the status of a session may not be written: %s", error, extra=record.log_fields)
+            else:
+                record.observe(written)
+                return
+            await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
+            await self._refresh(record)
+
+    async def _refresh(self, record: SessionRecord) -> None:
+        try:
+            body = await self.api.get_session(*record.key)
+        except ApiError as error:
+            log.warning("a session can't be read: %s", error, extra=record.log_fields)
+            return
+        if body is None or body["metadata"]["uid"] != record.uid:
+            raise SessionGone
+        record.observe(body)

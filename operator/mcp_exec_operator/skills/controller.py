@@ -1,32 +1,97 @@
-"""The Skill controller: writes state, interface and use of skills to their status, off the path of executions."""
+"""The Skill controller, which writes skills' status off the path of executions, and all parts that serve skills."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Self
 
-from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode
-from mcp_exec_api.meta import now
+from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
+from mcp_exec_api.constants import SKILLS
+from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
+from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.code_check.rules import check_code
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
+from mcp_exec_common.kube.reflector import ObjectKey, Reflector
+from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
-from mcp_exec_operator.skills.api import SkillApi
-from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
-from mcp_exec_operator.skills.status import Inspection, SkillCounts, build_status
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.skills.authoring import DraftWriter, ShippedSkills
+from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
+from mcp_exec_operator.skills.resolver import CodeCache, SkillResolver
+from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
 
+_MAX_MESSAGE = 1024
 _FLUSH_SECONDS: Final = 5.0
 """Time for which uses are gathered before they are written: at most one write of a skill in this time."""
 _RETRY_SECONDS: Final = 1.0
 _RULES: Final = CodeCheck(mode=CodeCheckMode.WARN)
 """Rules of the static check. Those of a pool apply when an execution uses the skill there."""
 _STATE_FIELDS: Final = ("state", "author", "digest", "reviewedBy", "reviewedAt", "conditions")
+_LAST_FLUSH_SECONDS: Final = 3.0
+"""Longest time in which uses are written at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspection:
+    """What was found in the code of a skill."""
+
+    parameters: Object | None = None
+    findings: tuple[Finding, ...] = ()
+    problem: str = ""
+
+
+@dataclass(kw_only=True)
+class SkillCounts:
+    """Executions that got a skill and are not in its status yet."""
+
+    uses: int = 0
+    successes: int = 0
+    last: datetime | None = None
+
+
+def build_status(
+    status: Object, entry: SkillEntry, *, inspection: Inspection | None, usage: SkillCounts | None, moment: datetime
+) -> Object:
+    """Return the status with the present state, what was found in the code, and the use since the last write."""
+    reading = entry.reading
+    fields: Object = {
+        "state": str(entry.state),
+        "author": reading.author,
+        "digest": status.get("digest") or reading.digest,
+        "reviewedBy": reading.reviewed_by,
+        "reviewedAt": reading.reviewed_at,
+    }
+    problem = entry.problem
+    if inspection is not None:
+        problem = problem or inspection.problem
+        fields["parameters"] = inspection.parameters
+        fields["codeFindings"] = [finding.to_api() for finding in inspection.findings] or None
+    if inspection is not None or entry.problem:
+        fields["conditions"] = _build_conditions(status, problem, moment)
+    if usage is not None and usage.uses:
+        fields["uses"] = int(status.get("uses") or 0) + usage.uses
+        fields["successes"] = int(status.get("successes") or 0) + usage.successes
+        fields["lastUsedAt"] = micro_time(usage.last or moment)
+    return drop_empty_fields({**status, **fields})
+
+
+def _build_conditions(status: Object, problem: str, moment: datetime) -> list[Object]:
+    known = [Condition.model_validate(condition) for condition in status.get("conditions") or ()]
+    valid = Condition(
+        type="Valid",
+        status=ConditionStatus.FALSE if problem else ConditionStatus.TRUE,
+        reason="Invalid" if problem else "Valid",
+        message=shorten(problem, _MAX_MESSAGE),
+        last_transition_time=moment,
+    )
+    return [drop_empty_fields(condition.to_api()) for condition in set_condition(known, valid)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -128,3 +193,65 @@ def _inspect(code: str) -> Inspection:
     except InvalidSkill as error:
         return Inspection(findings=findings, problem=f"spec.code: {error}")
     return Inspection(parameters=interface.parameters, findings=findings)
+
+
+@dataclass(kw_only=True, eq=False)
+class SkillComponent:
+    """All parts of the operator that serve skills."""
+
+    kube: KubeClient
+    namespaces: tuple[str, ...]
+    index: SkillIndex
+    resolver: SkillResolver
+    controller: SkillController
+    drafts: DraftWriter
+    shipped: ShippedSkills
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        kube: KubeClient,
+        namespaces: tuple[str, ...],
+        key: bytes,
+        folders: tuple[SkillFolder, ...],
+        metrics: Metrics,
+    ) -> Self:
+        """Build all parts; nothing runs yet. `folders` are the release's own skills."""
+        api, attestor = SkillApi(kube=kube, metrics=metrics), Attestor(key=key)
+        index = SkillIndex(attestor=attestor, synced={namespace: asyncio.Event() for namespace in namespaces})
+        return cls(
+            kube=kube,
+            namespaces=namespaces,
+            index=index,
+            resolver=SkillResolver(index=index, codes=CodeCache(api=api)),
+            controller=SkillController(api=api, index=index),
+            drafts=DraftWriter(api=api, index=index, attestor=attestor),
+            shipped=ShippedSkills(api=api, index=index, attestor=attestor, folders=folders),
+        )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Watch skills while the context lasts, then write the uses that are not written yet."""
+        async with AsyncExitStack() as stack:
+            for namespace in self.namespaces:
+                reflector = Reflector(
+                    kube=self.kube,
+                    path=custom_resource_path(SKILLS, namespace=namespace),
+                    on_change=self.controller.observe,
+                    transform=_strip_skill,
+                    synced=self.index.synced[namespace],
+                )
+                await stack.enter_async_context(reflector.run_in_background())
+                self.shipped.request(namespace)
+            try:
+                yield
+            finally:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_FLUSH_SECONDS):
+                        await self.controller.flush()
+
+
+def _strip_skill(skill: Object) -> Object:
+    """Return what a deletion missed by the watch has to name."""
+    return {"metadata": {name: skill["metadata"].get(name, "") for name in ("namespace", "name", "uid")}}

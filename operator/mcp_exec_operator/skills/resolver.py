@@ -1,20 +1,38 @@
-"""The skills of an execution: those that its code names, with the code of each, if the execution may use them."""
+"""The skills of an execution: those that its code names, with the code of each, if the execution may use them.
+
+Names are found by a search of the text, not by a parser: a name in a comment counts as well. Each expression begins
+with letters that Python's `re` searches for quickly; what must precede them is checked then.
+"""
 
 import asyncio
+import re
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.skills.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
+from mcp_exec_api.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
 from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
-from mcp_exec_operator.skills.api import SkillApi
-from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
-from mcp_exec_operator.skills.names import find_skills
-from mcp_exec_tools.patterns import is_within
+from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
+from mcp_exec_tools.names import is_within
 from mcp_exec_tools.text import shorten
 
+MAX_NAMES: Final = 256
+"""Names that count in one code; further ones are ignored."""
+_MAX_MATCHES: Final = 2048
+"""Places in one code that are looked at."""
+_WORD: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_NAMED: Final = re.compile(
+    r"skills(?:\.(?P<dotted>[a-z][a-z0-9_]{0,63})(?!\w)"
+    r"|[ \t]{1,20}import[ \t]{0,20}(?P<listed>\([^)]{0,500}\)|[^\n#]{0,500}))"
+)
+_FROM: Final = re.compile(r"(?<![\w.])from[ \t]{1,20}\Z")
+_CALLED: Final = re.compile(r"run_skill\(\s{0,20}[\"']([a-z][a-z0-9_-]{0,63})[\"']")
+_SEARCHES: Final = re.compile(r"search_(?:skills|tools)(?!\w)")
 MAX_CODE_BYTES: Final = 512 * 1024
 """Bytes of the skills of one execution. A supervisor accepts 4 MiB of a job, in which JSON may take 6 bytes for one."""
 _CACHE_BYTES: Final = 16 * 1024 * 1024
@@ -22,6 +40,56 @@ _SYNC_SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 0.05
 _CHECKS: Final = 4
 """How often it is checked whether a skill appears: executions and skills come by different watches."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSkills:
+    """What code says of skills."""
+
+    modules: tuple[str, ...] = ()
+    """Modules below `skills` that the code may import, at most MAX_NAMES."""
+    searches: bool = False
+    """Whether it may search skills, alone or together with tools."""
+
+
+def find_skills(code: str) -> NamedSkills:
+    """Return what code says of skills. Takes linear time; most code costs two searches for a word."""
+    if "skill" not in code and "search_" not in code:
+        return NamedSkills()
+    return _find(code)
+
+
+@lru_cache(maxsize=16)
+def _find(code: str) -> NamedSkills:
+    """Read the code, once for an execution: its spec is checked before it waits and again when it is bound."""
+    found: dict[str, None] = {}
+    for name in _list_modules(code):
+        found[name] = None
+        if len(found) == MAX_NAMES:
+            break
+    searches = any(_begins_word(code, match.start()) for match in _iterate(_SEARCHES, code))
+    return NamedSkills(modules=tuple(found), searches=searches)
+
+
+def _list_modules(code: str) -> Iterator[str]:
+    for match in _iterate(_NAMED, code):
+        start = match.start()
+        if match["dotted"] and _begins_word(code, start) and not code.endswith(".", 0, start):
+            yield match["dotted"]
+        elif match["listed"] and _FROM.search(code, max(0, start - 32), start):
+            yield from _WORD.findall(match["listed"])
+    for match in _iterate(_CALLED, code):
+        if _begins_word(code, match.start()):
+            yield match[1].replace("-", "_")
+
+
+def _iterate(pattern: re.Pattern[str], code: str) -> Iterator[re.Match[str]]:
+    return islice(pattern.finditer(code), _MAX_MATCHES)
+
+
+def _begins_word(code: str, start: int) -> bool:
+    before = code[start - 1 : start]
+    return not (before.isalnum() or before == "_")
 
 
 class SkillsRefused(Exception):

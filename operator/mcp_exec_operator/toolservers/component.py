@@ -1,12 +1,18 @@
 """The parts that serve tools, built and run together: broker discovery, ToolServer controller, wrapper bundles."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final, Self
 
+import aiohttp
+
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, TOOL_SERVERS
+from mcp_exec_common.broker.client import BrokerClient, follow_broker
+from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.broker.replicas import list_replicas
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
@@ -14,15 +20,78 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.toolservers.api import ToolServerApi
-from mcp_exec_operator.toolservers.broker import BrokerDiscovery
-from mcp_exec_operator.toolservers.bundle_refresher import BundleRefresher
-from mcp_exec_operator.toolservers.controller import ToolServerController
+from mcp_exec_operator.toolservers.controller import ToolServerApi, ToolServerController
 from mcp_exec_operator.toolservers.manifests import TOOL_SERVER_NAME, BridgeImage
-from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
+from mcp_exec_operator.toolservers.wrappers import BundleRefresher, WrapperDistributor
 
+_CALLS_PORT: Final = "calls"
+"""Name of the port that sandboxes call."""
 _SYNC_SECONDS: Final = 3.0
 """Longest wait at the start for the broker's Service: executions that are bound already need its address."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerReplica:
+    """One pod of the broker."""
+
+    uid: str
+    url: str
+    """URL that sandboxes call, by IP address since they have no DNS."""
+
+
+@dataclass(kw_only=True, eq=False)
+class BrokerDiscovery:
+    """The broker's addresses as watches report them."""
+
+    namespace: str
+    """The release's namespace."""
+    service: str
+    """Name of the broker's Service."""
+    client: BrokerClient
+    """Client of all ready replicas."""
+    slices: Reflector
+    """EndpointSlices of the Service."""
+
+    @classmethod
+    def create(
+        cls, *, kube: KubeClient, session: aiohttp.ClientSession, key: bytes, namespace: str, service: str
+    ) -> Self:
+        """Create the discovery of the broker behind a Service. `key` signs grants and service tokens."""
+        client, slices = follow_broker(
+            kube=kube, session=session, namespace=namespace, service=service, key=key, sender="operator"
+        )
+        return cls(namespace=namespace, service=service, client=client, slices=slices)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow the slices while the context lasts."""
+        async with self.slices.run_in_background():
+            yield
+
+    async def wait_until_synced(self) -> None:
+        """Wait until the slices were listed once."""
+        await self.slices.synced.wait()
+
+    @property
+    def signer(self) -> GrantSigner:
+        """The signer of grants."""
+        return self.client.signer
+
+    def choose_replica(self, uid: str) -> BrokerReplica | None:
+        """Return the replica for an execution, always the same one of the same replicas; None if there is none.
+
+        A replica that is not ready counts only if none is.
+        """
+        replicas = [
+            replica
+            for replica in list_replicas(self.slices.items.values())
+            if replica.uid and _CALLS_PORT in replica.ports
+        ]
+        candidates = [replica for replica in replicas if replica.ready] or replicas
+        if not candidates:
+            return None
+        chosen = max(candidates, key=lambda replica: hashlib.sha256(f"{replica.uid} {uid}".encode()).digest())
+        return BrokerReplica(uid=chosen.uid, url=f"http://{chosen.host}:{chosen.ports[_CALLS_PORT]}")
 
 
 @dataclass(kw_only=True, eq=False)

@@ -16,15 +16,14 @@ from typing import Any
 from mcp_exec_sandbox import bundle, preimport, sdk
 from mcp_exec_sandbox.import_locks import lock_imports
 from mcp_exec_sandbox.protocol import CONTROL_FD, FORK, STACK_SIGNAL, RunnerLimits
-from mcp_exec_sandbox.runner.channel import Channel
 from mcp_exec_sandbox.runner.job import JobRunner, RunnerJob
-from mcp_exec_sandbox.runner.limits import cpu_count, fork_limiter, resources, seccomp
+from mcp_exec_sandbox.runner.limits import apply_limits, limit_cpu_count, serialize_forks
 from mcp_exec_sandbox.runner.loop import AgentLoop, install_loop
-from mcp_exec_sandbox.runner.streams import StandardStreams
+from mcp_exec_sandbox.runner.seccomp import install_filter
+from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.runner.template import can_fork, serve_forks
-from mcp_exec_sandbox.tools.import_hints import ImportHintFinder
-from mcp_exec_sandbox.tools.libraries.installs import explain_installs
-from mcp_exec_sandbox.tools.warm_up import warm_up_connection
+from mcp_exec_sandbox.tools.libraries import ImportHintFinder, explain_installs
+from mcp_exec_sandbox.tools.tool_session import warm_up_connection
 
 
 def main(limits: RunnerLimits) -> None:
@@ -36,7 +35,7 @@ def main(limits: RunnerLimits) -> None:
     streams = StandardStreams()
     streams.install()
     # Before the modules of the pool, which may read the number when they are imported.
-    cpu_count.limit_cpu_count()
+    limit_cpu_count()
     sys.path.append(str(Path(sdk.__file__).parent))
     preimport.import_sdk()
     # A module of the pool may start threads.
@@ -54,9 +53,9 @@ def main(limits: RunnerLimits) -> None:
     bundle.forget_start()
     sys.meta_path.append(ImportHintFinder())
     explain_installs()
-    resources.apply_limits(limits)
-    fork_limiter.serialize_forks()
-    seccomp.install_filter(os.getppid())
+    apply_limits(limits)
+    serialize_forks()
+    install_filter(os.getppid())
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -11,12 +11,9 @@ from typing import Any
 
 from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, encode
-from mcp_exec_sandbox.runner.channel import Channel
-from mcp_exec_sandbox.runner.ending.interpreter_end import InterpreterEnd
-from mcp_exec_sandbox.runner.interruption import InterruptHandler
-from mcp_exec_sandbox.runner.limits import resources
-from mcp_exec_sandbox.runner.loop import AgentLoop, cancel_tasks, install_loop
-from mcp_exec_sandbox.runner.main_module import create_main_module, link_source, register, renew_main_module
+from mcp_exec_sandbox.runner import limits
+from mcp_exec_sandbox.runner.ending import InterpreterEnd
+from mcp_exec_sandbox.runner.loop import AgentLoop, InterruptHandler, cancel_tasks, install_loop
 from mcp_exec_sandbox.runner.program import (
     RESULT_NAME,
     RETURN_NAME,
@@ -24,7 +21,11 @@ from mcp_exec_sandbox.runner.program import (
     TopLevelReturn,
     assigns,
     compile_program,
+    create_main_module,
     forget_source,
+    link_source,
+    register,
+    renew_main_module,
 )
 from mcp_exec_sandbox.runner.report import (
     describe_error,
@@ -34,11 +35,10 @@ from mcp_exec_sandbox.runner.report import (
     report_end,
     report_success,
 )
-from mcp_exec_sandbox.runner.streams import StandardStreams
-from mcp_exec_sandbox.skills.finder import install_skills
-from mcp_exec_sandbox.skills.store import SkillStore, set_store
+from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
+from mcp_exec_sandbox.skills import SkillStore, install_skills, set_store
 from mcp_exec_sandbox.tools.display.show import ArtifactWriter, set_writer
-from mcp_exec_sandbox.tools.libraries.hints import set_libraries
+from mcp_exec_sandbox.tools.libraries import set_libraries
 from mcp_exec_sandbox.tools.progress import ProgressReporter, set_reporter
 from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession, set_session
 
@@ -160,7 +160,7 @@ class JobRunner:
         asyncio.set_event_loop(self._loop)
         self._streams.install()
         self._interrupts.install()
-        resources.restore_limits()
+        limits.restore_limits()
         forget_source(_name_file(self._jobs - KEPT_SOURCES))
         self._file = _name_file(self._jobs)
         renew_main_module(self._module, job.context)
@@ -252,7 +252,7 @@ class JobRunner:
     def _report_failure(self, error: BaseException) -> dict[str, Any]:
         limit = find_limit(error)
         if limit == "memory":
-            resources.release_reserve()
+            limits.release_reserve()
         return report_end(error=describe_error(error, self._workspace, file=self._file), limit=limit)
 
     def _send_interruption(self, frames: list[FrameType]) -> None:

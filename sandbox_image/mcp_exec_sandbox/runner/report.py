@@ -3,11 +3,12 @@
 Each part is bounded.
 """
 
+import dataclasses
 import errno
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -22,19 +23,71 @@ from mcp_exec_sandbox.protocol import (
     ErrorFields,
     LimitName,
 )
-from mcp_exec_sandbox.runner.limits import resources
-from mcp_exec_sandbox.runner.limits.stacks import explain_recursion
-from mcp_exec_sandbox.runner.result_json import convert_to_json
-from mcp_exec_sandbox.values.walk import escape_surrogates
-from mcp_exec_tools.text import shorten
+from mcp_exec_sandbox.runner import limits
+from mcp_exec_sandbox.runner.limits import explain_recursion
+from mcp_exec_sandbox.values.changes import Changes, ValueChange
+from mcp_exec_sandbox.values.walk import Walk, escape_surrogates
+from mcp_exec_tools.text import measure_json, shorten, shorten_json
 
+_ROOT = "result"
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _HEAD = "Traceback (most recent call last):"
-_OUTER_CALLS, _INNER_CALLS = 20, 200
-"""Calls of a traceback that are kept. To format a million takes longer than the run."""
-
 _AGENT_PREFIX = AGENT_FILE.rstrip(">")
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JsonResult:
+    """A JSON value of at most the requested size, and whether parts were left out."""
+
+    value: Any
+    truncated: bool
+
+
+def convert_to_json(value: object, limit: int, *, notes: Notes) -> JsonResult:
+    """Convert `value`. A value of more than `limit` bytes of JSON becomes a string, cut as in `shorten_json`.
+
+    What the conversion changes is added to `notes`.
+    """
+    if type(value) is str and escape_surrogates(value) is value:
+        text, is_cut = shorten_json(value, limit)
+        if is_cut:
+            notes.add("OutputCut", _describe_cut(value, value, limit, is_head=False), path=_ROOT)
+        return JsonResult(value=text, truncated=is_cut)
+    walk = _ResultWalk(limit)
+    converted = walk.convert(value)
+    plain, is_cut = shorten_json(converted, limit, is_head=walk.full)
+    if is_cut:
+        notes.add("OutputCut", _describe_cut(value, converted, limit, is_head=walk.full), path=_ROOT)
+    walk.changes.write(notes)
+    return JsonResult(value=plain, truncated=is_cut or walk.cut)
+
+
+class _ResultWalk(Walk):
+    """A conversion that gives everything a form, and collects what it changes."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        self.changes = Changes(_ROOT)
+
+    def report(self, change: ValueChange, what: str = "") -> None:
+        self.changes.add(change, self._path, what)
+
+
+def _describe_cut(value: object, converted: Any, limit: int, *, is_head: bool) -> str:
+    """Return a sentence that says how long the result is and what is left of it."""
+    if not is_head:
+        size = f"has {measure_json(converted)} bytes as JSON, more than the {limit} of limits.outputBytes"
+        return f"It {size}: its middle is cut{'' if isinstance(converted, str) else ', so it is a text'}."
+    try:
+        items = f", {len(value)} items in all" if isinstance(value, Sized) else ""
+    except Exception:
+        items = ""
+    return f"It has more than the {limit} bytes of limits.outputBytes{items}: it is a text with the beginning."
+
+
+_OUTER_CALLS, _INNER_CALLS = 20, 200
+"""Calls of a traceback that are kept. To format a million takes longer than the run."""
 
 
 def report_success(value: Any, limit: int, *, notes: Notes) -> dict[str, Any]:
@@ -60,7 +113,7 @@ def report_end(
         "error": error,
         "exitCode": exit_code,
         "limit": limit,
-        "peakMemoryBytes": resources.read_peak_bytes(),
+        "peakMemoryBytes": limits.read_peak_bytes(),
     }
 
 
@@ -108,7 +161,7 @@ def find_limit(error: BaseException) -> LimitName | None:
         return "storage"
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return "memory"
-    if _is_refused_thread(error) and threading.stack_size() > resources.THREAD_STACK_BYTES:
+    if _is_refused_thread(error) and threading.stack_size() > limits.THREAD_STACK_BYTES:
         # The stacks that the code asked for did not fit into memory.
         return "memory"
     return "processes" if _is_refused_process(error) else None

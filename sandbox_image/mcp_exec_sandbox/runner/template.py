@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from mcp_exec_sandbox.protocol import CONTROL_FD, EXITED
-from mcp_exec_sandbox.runner.channel import Channel
-from mcp_exec_sandbox.runner.limits import fork_limiter, resources, seccomp
+from mcp_exec_sandbox.runner import limits, seccomp
 from mcp_exec_sandbox.runner.loop import AgentLoop
+from mcp_exec_sandbox.runner.streams import Channel
 
 _PR_SET_DUMPABLE = 4
 _TASKS = "/proc/self/task"
@@ -47,7 +47,7 @@ def serve_forks(channel: Channel, descriptors: Sequence[int], loop: AgentLoop) -
     """
     set_dumpable(False)
     loop.close()
-    fork_limiter.close_lock()
+    limits.close_lock()
     for target in (1, 2):
         os.dup2(0, target)
     template = os.getpid()
@@ -87,13 +87,13 @@ def _replace_descriptors(descriptors: Sequence[int]) -> None:
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    fork_limiter.open_lock()
+    limits.open_lock()
 
 
 def _reset_memory_priority() -> None:
     """Set what the code of an earlier runner may have set for the template, which gVisor does not refuse."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write(resources.OOM_SCORE)
+        file.write(limits.OOM_SCORE)
 
 
 def _renew_random_state() -> None:

@@ -7,7 +7,7 @@ report = await run_skill("profile-table", rows=rows)
 save_skill("double", "def run(value: int) -> int:\\n    return 2 * value", "Double a number.")
 """
 
-from mcp_exec_sandbox.skills.functions import run_skill, save_skill, search_skills
+from mcp_exec_sandbox.skills import run_skill, save_skill, search_skills
 
 __all__ = ["run_skill", "save_skill", "search_skills"]
 __path__: list[str] = []

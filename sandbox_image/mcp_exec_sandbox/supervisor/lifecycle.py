@@ -10,12 +10,10 @@ from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor import linux
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, Spawn, build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
-from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry, HttpConnection
-from mcp_exec_sandbox.supervisor.http.listener import BACKLOG, bind_port
+from mcp_exec_sandbox.supervisor.http.connection import BACKLOG, ConnectionRegistry, HttpConnection, bind_port
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
 from mcp_exec_sandbox.supervisor.network_check import IsolationGuard
-from mcp_exec_sandbox.supervisor.process_log import log, log_failure
-from mcp_exec_sandbox.supervisor.settings import Settings
+from mcp_exec_sandbox.supervisor.settings import Settings, log, log_failure
 from mcp_exec_sandbox.supervisor.state import SandboxState
 
 START_SECONDS = 60.0
@@ -24,10 +22,8 @@ ISOLATION_SECONDS = 10.0
 SPARE_TASKS = 8
 """Tasks above the configured maximum that the kernel allows, because it counts all tasks of the user: the supervisor
 and the pod's pause process too. This limit stops a fork bomb; the watchdog's lower limit reports it."""
-
 PREIMPORT_FAILED = "PreimportFailed"
 """Reason in the last line of the log, which the pod's status has, so that the operator can report it."""
-
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -1,7 +1,10 @@
 """Settings of a sandbox, read from the variables `MCP_EXEC_*` that the operator sets in the pod's environment."""
 
 import ipaddress
+import json
 import re
+import sys
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +14,23 @@ MIB = 1024 * 1024
 MAX_MODULES = 32
 MAX_MODULE_CHARACTERS = 100
 _MODULE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_VARIABLES = frozenset(
+    {
+        "TOKEN_SHA256",
+        "PORT",
+        "HOST",
+        "MEMORY_BYTES",
+        "MAX_PROCESSES",
+        "STORAGE_BYTES",
+        "WORKSPACE",
+        "TMP",
+        "GRACE_MILLISECONDS",
+        "LOG_OUTPUT",
+        "PREIMPORT",
+        "FORBIDDEN_ADDRESSES",
+        "ANSWERING_ADDRESS",
+    }
+)
 
 
 class SandboxSettingsError(Exception):
@@ -110,25 +130,6 @@ class Settings:
         )
 
 
-_VARIABLES = frozenset(
-    {
-        "TOKEN_SHA256",
-        "PORT",
-        "HOST",
-        "MEMORY_BYTES",
-        "MAX_PROCESSES",
-        "STORAGE_BYTES",
-        "WORKSPACE",
-        "TMP",
-        "GRACE_MILLISECONDS",
-        "LOG_OUTPUT",
-        "PREIMPORT",
-        "FORBIDDEN_ADDRESSES",
-        "ANSWERING_ADDRESS",
-    }
-)
-
-
 def _parse_integer(texts: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
     text = texts.get(name)
     if text is None:
@@ -178,3 +179,15 @@ def _parse_folder(texts: Mapping[str, str], name: str, default: Path) -> Path:
     if not path.is_absolute():
         raise SandboxSettingsError(f"{PREFIX}{name} must be an absolute path")
     return path
+
+
+def log(message: str, **fields: object) -> None:
+    """Write a line."""
+    sys.stdout.write(json.dumps({"message": message, **fields}) + "\n")
+    sys.stdout.flush()
+
+
+def log_failure(message: str, error: BaseException) -> None:
+    """Write a line about an unexpected error: its type and place, without its text, which may quote code's data."""
+    places = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-8:]]
+    log(message, error=type(error).__name__, at=places)

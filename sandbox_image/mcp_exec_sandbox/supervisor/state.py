@@ -9,30 +9,25 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
-from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
-from mcp_exec_sandbox.supervisor.cleaning.held import HeldResources
-from mcp_exec_sandbox.supervisor.cleaning.places import WritablePlaces
-from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
+from mcp_exec_sandbox.supervisor.cleaning import HeldResources, NotCleaned, WritablePlaces
+from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun, RunFiles
+from mcp_exec_sandbox.supervisor.execution.events import EventLog, LogMirror
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
-from mcp_exec_sandbox.supervisor.execution.log_mirror import LogMirror
 from mcp_exec_sandbox.supervisor.execution.outcome import SupervisorDecision
-from mcp_exec_sandbox.supervisor.execution.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
-from mcp_exec_sandbox.supervisor.files.kept import KeptFiles
-from mcp_exec_sandbox.supervisor.resources.memory import CGROUP_ROOT, find_gauge, read_proportional_bytes
+from mcp_exec_sandbox.supervisor.files.request import KeptFiles
 from mcp_exec_sandbox.supervisor.resources.processes import (
+    TaskCounter,
     end_descendants,
     kill_descendants,
     list_descendants,
     reap_children,
     stop_descendants,
 )
-from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
-from mcp_exec_sandbox.supervisor.runners import RunnerFailed, RunnerSet
+from mcp_exec_sandbox.supervisor.resources.usage import CGROUP_ROOT, find_gauge, read_proportional_bytes
+from mcp_exec_sandbox.supervisor.runners import InterpreterEnded, RunnerFailed, RunnerSet, StateConflict, Tenancy
 from mcp_exec_sandbox.supervisor.settings import Settings
-from mcp_exec_sandbox.supervisor.tenancy import InterpreterEnded, StateConflict, Tenancy
 from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER, WrapperStore
 
 REAPED_PER_TURN = 256
@@ -45,7 +40,6 @@ FREE_SECONDS = 1.0
 """Time for the kernel to free the memory of ended processes."""
 SETTLE_SECONDS = 5.0
 """Time between a run's event `end` and the state that follows, at most."""
-
 State = Literal["starting", "idle", "running", "finished", "cleaning", "stopping"]
 
 

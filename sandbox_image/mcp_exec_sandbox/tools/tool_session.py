@@ -1,5 +1,6 @@
 """Tool calls of this execution, with the broker's address, the grant and the allowed patterns. One per process."""
 
+import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
@@ -10,18 +11,27 @@ from urllib.parse import urlsplit
 
 from mcp_exec_sandbox.protocol import TOOL_MESSAGE_CHARACTERS
 from mcp_exec_sandbox.tools.arguments import encode_arguments
-from mcp_exec_sandbox.tools.connection import BrokerLost, BrokerMessage, BrokerRefused
-from mcp_exec_sandbox.tools.connection_pool import BrokerUnreachable, LoopConnectionPools
+from mcp_exec_sandbox.tools.connection import (
+    BrokerConnection,
+    BrokerLost,
+    BrokerMessage,
+    BrokerRefused,
+    BrokerUnreachable,
+    LoopConnectionPools,
+)
 from mcp_exec_sandbox.tools.errors import ToolDenied, ToolError, ToolProtocolError, parse_error
 from mcp_exec_sandbox.tools.results import ResultFiles, build_result
 from mcp_exec_tools.text import shorten
 
 Emit = Callable[[dict[str, Any]], None]
 """Function that sends an event to the supervisor."""
-
 _NO_TOOLS = (
     "this execution may call no tools: its spec.tools is empty. The creator of the execution allows tools by name or "
     'pattern, such as spec.tools: ["github.create_issue", "filesystem.*"]'
+)
+_RESPONSE = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n"
+    b'25\r\n{"type":"result","tool":"","value":0}\r\n0\r\n\r\n'
 )
 
 
@@ -164,3 +174,26 @@ def get_session() -> ToolSession:
     if not _current:
         return ToolSession(broker=None, emit=lambda event: None, workspace=Path.cwd())
     return _current[0]
+
+
+class _NoTransport(asyncio.Transport):
+    """Transport that drops what is written."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Drop the data."""
+
+    def is_closing(self) -> bool:
+        """Return False."""
+        return False
+
+    def abort(self) -> None:
+        """Do nothing."""
+
+
+async def warm_up_connection() -> None:
+    """Send a call without a network and read a canned response."""
+    connection = BrokerConnection(host="192.0.2.1:1", token="-")  # noqa: S106 - is never sent
+    connection.connection_made(_NoTransport())
+    asyncio.get_running_loop().call_soon(connection.data_received, _RESPONSE)
+    await connection.call(b"{}", lambda event: None)
+    connection.connection_lost(None)

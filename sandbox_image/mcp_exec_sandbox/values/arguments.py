@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcp_exec_sandbox.values import changes
-from mcp_exec_sandbox.values.changes import ValueChange, ValueRefused
+from mcp_exec_sandbox.values.changes import UNKNOWN, ValueChange, ValueRefused
 from mcp_exec_sandbox.values.forms import find_form, is_of_imported
-from mcp_exec_sandbox.values.marks import UNKNOWN
 from mcp_exec_sandbox.values.walk import Walk
 from mcp_exec_tools.text import format_path
 

@@ -1,12 +1,39 @@
 """What a conversion to JSON changes, found by the walk through the value and named by its path."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 from mcp_exec_sandbox.notes import NoteKind, Notes
 from mcp_exec_tools.text import format_path
 
+UNKNOWN = object()
+"""Returned for values that have no simpler form."""
+
 _MAX_MESSAGES = 32
+
+
+class Missing:
+    """A library's mark of a value that is not there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Pairs:
+    """An object whose keys may repeat."""
+
+    def __init__(self, items: Iterable[tuple[Any, Any]]) -> None:
+        self.items = items
+
+
+class LabelledRows:
+    """LabelledRows with the same labels, which may repeat."""
+
+    def __init__(self, labels: Sequence[Any], rows: Iterable[Sequence[Any]], *, why: str = "") -> None:
+        self.labels = labels
+        self.rows = rows
+        self.why = why
+        """Why the value is a list of records and no object, if its other values are objects."""
 
 
 class ValueRefused(Exception):

@@ -12,7 +12,7 @@ from collections import UserString
 from collections.abc import Iterable
 from typing import Any
 
-from mcp_exec_sandbox.values.marks import UNKNOWN, Pairs
+from mcp_exec_sandbox.values.changes import UNKNOWN, Pairs
 
 _AS_TEXT = (datetime.timedelta, pathlib.PurePath, complex, UserString)
 _AS_TEXT_IF_IMPORTED = (

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mcp_exec_sandbox.values.marks import UNKNOWN, LabelledRows, Missing
+from mcp_exec_sandbox.values.changes import UNKNOWN, LabelledRows, Missing
 
 _REPEATED = "Its index has repeated labels"
 _LEVELS = "Its index has several levels"

@@ -14,9 +14,8 @@ from itertools import islice
 from typing import Any
 
 from mcp_exec_sandbox.values import changes
-from mcp_exec_sandbox.values.changes import ValueChange
+from mcp_exec_sandbox.values.changes import UNKNOWN, LabelledRows, Missing, Pairs, ValueChange
 from mcp_exec_sandbox.values.forms import find_form
-from mcp_exec_sandbox.values.marks import UNKNOWN, LabelledRows, Missing, Pairs
 from mcp_exec_tools.text import cut_marker, shorten
 
 MAX_DEPTH = 64

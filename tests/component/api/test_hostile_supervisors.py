@@ -18,9 +18,8 @@ from mcp_exec_common.peers.proof import compute_proof
 from mcp_exec_common.supervisor.client import MAX_STREAM_BYTES, SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxNotProven
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
-from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
-from mcp_exec_sandbox.supervisor.http.listener import bind_port
-from mcp_exec_sandbox.supervisor.http.messages import HttpResponse, build_response
+from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry, bind_port
+from mcp_exec_sandbox.supervisor.http.peers import HttpResponse, build_response
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
 
 SECONDS = 0.2

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.component.broker.conftest import SIGNER, World
 
-from mcp_exec_api.files.workspace import WorkspaceMode
+from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_common.broker.files import (
     BLOBS_PATH,
     COMMIT_PATH,

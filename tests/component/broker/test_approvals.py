@@ -18,7 +18,7 @@ from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals, CallArguments
-from mcp_exec_broker.access.waiting_time import WaitingTime
+from mcp_exec_broker.access.quotas import WaitingTime
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import Grant

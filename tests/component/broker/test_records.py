@@ -16,8 +16,8 @@ from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE
 from tests.support.postgres import Postgres, find_programs
 
+from mcp_exec_broker.records.queries import measure_usage
 from mcp_exec_broker.records.store import RecordStore
-from mcp_exec_broker.records.usage_queries import measure_usage
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
 from mcp_exec_common.usage.measured import MeasuredUsage
 

@@ -168,7 +168,7 @@ async def test_rows_at_the_end_of_the_time_are_left_out(records: RecordsClient) 
 async def test_an_answer_has_the_largest_groups_and_says_that_there_are_more(
     records: RecordsClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_exec_broker.records.usage_queries.MAX_USAGE_ROWS", 1)
+    monkeypatch.setattr("mcp_exec_broker.records.queries.MAX_USAGE_ROWS", 1)
     found = await measure(records, "use-case")
     assert (found.is_complete, [row.mode for row in found.tokens]) == (False, ["direct"])
 

@@ -18,7 +18,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
-from mcp_exec_client.retry import NO_RETRIES
+from mcp_exec_client.transport import NO_RETRIES
 
 Command = Callable[..., Coroutine[Any, Any, Ended]]
 ERROR = {"type": "ValueError", "message": "no\x1b[2J", "line": 2, "traceback": "Traceback\n  line 2\nValueError: no\n"}

@@ -17,7 +17,7 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.processes import SECONDS, write_kubeconfig
 from tests.support.until import until
 
-from mcp_exec_client.cli.following import silence
+from mcp_exec_client.cli import follower
 from mcp_exec_client.cli.main import kubectl_main
 
 Command = Callable[..., Coroutine[Any, Any, Ended]]
@@ -37,7 +37,7 @@ async def command(
     """Run commands in the namespace `agents` with short waits for an operator, which is not there."""
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "kubeconfig", api.url)))
     for name, seconds in (("_NOTE_SECONDS", 0.05), ("_CHECK_SECONDS", 0.5), ("_MAX_SECONDS", 1.0)):
-        monkeypatch.setattr(silence, name, seconds)
+        monkeypatch.setattr(follower, name, seconds)
     at_creation(api, SILENT)
     for served in ("team-b", "team-a"):
         api.put(ALL_POOLS, pool(served, "Ready"))
@@ -122,7 +122,7 @@ async def test_what_others_created_there_stays_until_it_is_cancelled(api: FakeAp
 PROGRAM = """
 import socket, sys, threading
 from mcp_exec_client.cli import main
-from mcp_exec_client.cli.following import follower
+from mcp_exec_client.cli import follower
 
 follower._CANCEL_SECONDS = follower._ABANDON_SECONDS = 0.5
 if sys.argv[1] == "no names":

@@ -87,6 +87,23 @@ async def test_what_fails_before_the_endpoint_is_an_error_of_the_protocol(scene:
             await client.list_tools()
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://gateway.invalid"])
+async def test_an_address_without_a_gateway_ends_the_bridge_within_some_ten_seconds(url: str) -> None:
+    parameters = command(url)
+    process = await asyncio.create_subprocess_exec(
+        *(parameters.command, *parameters.args),
+        env={**os.environ, **(parameters.env or {})},
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(25):  # ten, and the start of a program on a busy machine
+        notes = (await process.stderr.read()).decode()
+        assert await process.wait() == 4
+    assert f"mcp-exec: GET {url}/healthz: " in notes
+    assert notes.endswith("; check --gateway\n")
+
+
 async def test_lines_that_are_no_messages_are_answered_and_the_end_of_input_ends_the_bridge(scene: Scene) -> None:
     parameters = command(scene.gateway.url)
     process = await asyncio.create_subprocess_exec(

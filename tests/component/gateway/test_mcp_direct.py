@@ -36,7 +36,7 @@ from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import Agent, ApprovalQuestion, OfflineProvider
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
-from mcp_exec_gateway.mcp.direct_mode import changes
+from mcp_exec_gateway.mcp import list_changes
 
 SLICES = resource_path("endpointslices", namespace="mcp-exec-system", group="discovery.k8s.io/v1")
 DIRECT = "?mode=direct"
@@ -337,7 +337,7 @@ async def test_a_broker_that_is_gone_is_an_error_that_may_pass(made: Installatio
 async def test_a_client_learns_of_each_change_of_the_tools_that_it_may_use(
     made: Installation, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(list_changes, "POLL_SECONDS", 0.02)
     received: asyncio.Queue[str] = asyncio.Queue()
 
     async def note(message: Any) -> None:

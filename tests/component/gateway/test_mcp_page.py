@@ -13,7 +13,7 @@ from tests.support.pages import DOCS
 
 from mcp_exec_client.cli.main import build_parser
 from mcp_exec_gateway.mcp.code_mode.definitions import TOOLS
-from mcp_exec_gateway.mcp.options import HEADER_PREFIX, McpOptions
+from mcp_exec_gateway.mcp.request import HEADER_PREFIX, McpOptions
 
 __all__ = ["scene"]
 PAGE = (DOCS / "agents/mcp.md").read_text()

@@ -11,7 +11,7 @@ from tests.component.gateway.test_mcp_replicas import RUN, Events, Replicas, cla
 from tests.component.gateway.test_mcp_runs import Scene, scene
 from tests.support.until import until
 
-from mcp_exec_gateway.retries.marks import ANNOTATION_UNDELIVERED
+from mcp_exec_gateway.executions.calls import ANNOTATION_UNDELIVERED
 
 __all__ = ["replicas", "scene"]
 CODE = {"code": "work()"}

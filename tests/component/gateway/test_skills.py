@@ -18,7 +18,7 @@ from tests.support.until import until
 
 from mcp_exec_api.constants import LABEL_CALLER, SKILLS
 from mcp_exec_api.meta import now
-from mcp_exec_api.skills.skill import SkillSpec, content_digest
+from mcp_exec_api.skill import SkillSpec, content_digest
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.cli.main import main

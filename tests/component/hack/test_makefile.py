@@ -1,7 +1,9 @@
-"""The Makefile's list of targets."""
+"""The Makefile's list of targets, and the stages of `make test`."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -17,5 +19,42 @@ def test_help_has_a_line_for_every_target() -> None:
 
 
 def test_test_runs_every_kind_of_check() -> None:
-    assert re.search(r"^test: lint types coverage e2e\b", MAKEFILE, re.M)
-    assert re.search(r"^coverage: unit component\b", MAKEFILE, re.M)
+    assert re.search(r"^test: .*\n\t@hack/stages lint types coverage e2e$", MAKEFILE, re.M)
+    assert re.search(r"^coverage: .*\n\t@MEASURED=yes hack/stages unit component\n\tcoverage report", MAKEFILE, re.M)
+
+
+def test_stages_end_with_the_first_that_fails_and_each_prints_its_time(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text("good:\n\t@echo works\nbad:\n\t@exit 3\n")
+    done = subprocess.run(
+        [ROOT / "hack/stages", "good", "bad", "good"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
+        env={"PATH": os.environ["PATH"], "MCP_EXEC_STAGES": str(tmp_path / "stages")},
+    )  # fmt: skip
+    times = (tmp_path / "stages").read_text().splitlines()
+    assert [re.sub("[0-9]+", "N", line) for line in times] == ["stage: good N min N s", "stage: bad N min N s"]
+    assert (done.returncode, done.stdout.splitlines()) == (2, ["works", *times])
+
+
+def test_a_run_lists_the_tests_that_ran_again(tmp_path: Path) -> None:
+    file = tmp_path / "test_flaky.py"
+    file.write_text(
+        "import pathlib\n"
+        "def test_second_time() -> None:\n"
+        "    second = pathlib.Path(__file__).with_suffix('.second')\n"
+        "    assert second.exists() or second.touch()\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.conftest",
+        "--rootdir",
+        str(tmp_path),
+        "--reruns=1",
+        str(file),
+    ]
+    environment = {**os.environ, "MCP_EXEC_RERUNS": str(tmp_path / "reruns")}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout
+    assert (tmp_path / "reruns").read_text() == "test_flaky.py::test_second_time\n"

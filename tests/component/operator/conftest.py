@@ -17,7 +17,7 @@ from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import POD_SELECTOR
 from mcp_exec_operator.kube.leader_election import LeaderElector
-from mcp_exec_operator.kube.namespaces import follow_namespaces
+from mcp_exec_operator.kube.watches import follow_namespaces
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings

@@ -9,8 +9,7 @@ from tests.support.broker import FakeBroker
 from tests.support.world import CEX, World
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions import binding
-from mcp_exec_operator.executions.tools import tracker
+from mcp_exec_operator.executions import binding, tools
 
 Operating = Callable[..., Any]
 __all__ = ["broker", "equipped"]
@@ -19,8 +18,8 @@ __all__ = ["broker", "equipped"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask the broker often."""
-    monkeypatch.setattr(tracker, "_POLL_SECONDS", 0.04)
-    monkeypatch.setattr(tracker, "_MIN_SECONDS", 0.02)
+    monkeypatch.setattr(tools, "_POLL_SECONDS", 0.04)
+    monkeypatch.setattr(tools, "_MIN_SECONDS", 0.02)
 
 
 def say(state: str, waited: float, remaining: float, process: str = "p1") -> Object:

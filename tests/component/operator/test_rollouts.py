@@ -10,9 +10,8 @@ from tests.support.until import until
 from tests.support.world import EVENTS, NAMESPACE, PODS, SBP, World
 
 from mcp_exec_api.constants import LABEL_POOL, ROLLOUTS
-from mcp_exec_api.rollouts.guard import GuardMetric
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ArmMeasures
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.rollouts.intervals import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures

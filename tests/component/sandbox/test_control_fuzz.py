@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.component.sandbox.conftest import SandboxProcess, Spares
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_sandbox.supervisor.execution.run_clock import UNCONFIRMED_SECONDS
+from mcp_exec_sandbox.supervisor.execution.watchdog import UNCONFIRMED_SECONDS
 
 SECONDS = 0.3
 GRACE_MS = 700

@@ -173,7 +173,8 @@ def test_a_session_that_is_recycled_begins_again(session):
 def test_code_that_redefines_its_interpreter_harms_its_own_session_alone(session):
     code = """
 import builtins, json, socket, sys
-from mcp_exec_sandbox.runner import channel, job
+from mcp_exec_sandbox.runner import job
+from mcp_exec_sandbox.runner import streams
 job.JobRunner.run = lambda self, job: self._channel.send({"type": "done", "hasValue": True, "value": "forged"})
 """
     assert session.run(code).phase == "Succeeded"

@@ -6,7 +6,7 @@ import pytest
 from tests.component.sandbox.conftest import SandboxProcess
 from tests.support.broker_calls import FakeBrokerCalls
 
-from mcp_exec_sandbox.supervisor.execution.skills import RequestedSkills
+from mcp_exec_sandbox.supervisor.execution.job_request import RequestedSkills
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
 
 REPORT = '''"""Reports."""

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from mcp_exec_api import __main__ as generate
 from mcp_exec_api.code_execution import CodeExecutionStatus
 from mcp_exec_api.crd_schema import build_definitions, to_structural
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_api.sandbox_session import SandboxSessionStatus
 from mcp_exec_api.tool_server import ToolServerStatus

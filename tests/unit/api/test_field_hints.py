@@ -9,8 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.crd_schema import build_definitions
-from mcp_exec_api.field_hints import PATTERN_WORDS
-from mcp_exec_api.meta import MAX_FIELD_ERRORS, field_errors
+from mcp_exec_api.meta import MAX_FIELD_ERRORS, PATTERN_WORDS, field_errors
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_api.wire.executions import NewExecution
 

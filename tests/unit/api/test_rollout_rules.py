@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tests.e2e.admission.test_rules import ARMS, GUARD, REFUSED, ROLLOUT, ROLLOUT_CHANGES, STAGE
 
 from mcp_exec_api.crd_schema import build_definitions
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 
 CONTRADICTIONS = [(spec, message) for plural, spec, message in REFUSED if plural == "executionrollouts"]
 VERSION = build_definitions()["executionrollouts"]["spec"]["versions"][0]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
-from mcp_exec_tools.patterns import is_within, matches
+from mcp_exec_tools.names import is_within, matches
 from mcp_exec_tools.search.entries import stem
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.wrappers import build_files

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.skills.skill import SkillSpec, content_digest, module_name, split_module
+from mcp_exec_api.skill import SkillSpec, content_digest, module_name, split_module
 
 SPEC: dict[str, Any] = {"name": "report", "version": 1, "description": "Make a report.", "code": "def run(): ..."}
 

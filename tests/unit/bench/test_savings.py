@@ -15,7 +15,7 @@ from mcp_exec_client.agent.toolsets.code_mode import TOOLS
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 RERUN = "run: python bench/tokens.py --write"
 MAX_PROMPT_TOKENS = 1000

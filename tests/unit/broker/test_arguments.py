@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.validation.arguments import ArgumentValidator
-from mcp_exec_broker.validation.parameters import list_parameters
+from mcp_exec_broker.validation.values import ArgumentValidator, list_parameters
 from mcp_exec_tools.catalog import Catalog, Tool
 
 ISSUE = {

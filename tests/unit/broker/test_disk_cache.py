@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_broker.catalog.disk_cache import CatalogCopy, CatalogDiskCache
+from mcp_exec_broker.catalog.entry import CatalogCopy, CatalogDiskCache
 from mcp_exec_broker.upstream.servers import ToolServer
 
 

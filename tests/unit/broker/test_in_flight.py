@@ -7,7 +7,7 @@ import pytest
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.errors import ToolCallError
-from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight, FlightLimits
+from mcp_exec_broker.memory import MIB, BytesInFlight, FlightLimits
 from mcp_exec_common.broker.grants import Grant
 
 

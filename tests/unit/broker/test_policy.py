@@ -10,7 +10,7 @@ from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
 from mcp_exec_broker.access.policy import PolicyDecision, evaluate, is_destructive
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_tools.patterns import matches_any
+from mcp_exec_tools.names import matches_any
 
 Hints = dict[str, bool]
 SERVERS = ("github", "files", "gitlab")

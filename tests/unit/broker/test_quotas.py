@@ -15,8 +15,8 @@ from mcp_exec_broker.access.quotas import (
     ExecutionQuota,
     ExecutionQuotas,
     ExecutionUsage,
+    WaitingTime,
 )
-from mcp_exec_broker.access.waiting_time import WaitingTime
 from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 

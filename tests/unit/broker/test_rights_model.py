@@ -15,8 +15,7 @@ from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
 from mcp_exec_broker.access.policy import evaluate, is_callable
 from mcp_exec_broker.errors import ErrorReason
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.names import snake_case, split_tool
-from mcp_exec_tools.patterns import matches_any, may_use_server
+from mcp_exec_tools.names import matches_any, may_use_server, snake_case, split_tool
 from mcp_exec_tools.search.index import Index
 
 pytestmark = pytest.mark.fuzz

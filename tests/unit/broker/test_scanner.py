@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.tool_server import PersonalDataAction, Scan, SecretAction
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
+from mcp_exec_broker.scanning.detectors import TextIndex
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.text_index import TextIndex
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"

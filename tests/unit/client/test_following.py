@@ -6,9 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.following.follower import Follower, submit
-from mcp_exec_client.cli.options import CommandError, Object
+from mcp_exec_client.cli.follower import Follower, submit
+from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.cli.printer import EventPrinter
 
 
@@ -137,7 +136,7 @@ async def follow_an_approval(
 
     monkeypatch.setattr(backend, "follow", follow)
     monkeypatch.setattr(line.printer, "show_approval", show)
-    monkeypatch.setattr("mcp_exec_client.cli.following.follower._APPEARANCE_DELAYS", (0.0, 0.01))
+    monkeypatch.setattr("mcp_exec_client.cli.follower._APPEARANCE_DELAYS", (0.0, 0.01))
     await line.run(seconds=60)
 
 

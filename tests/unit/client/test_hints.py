@@ -6,8 +6,7 @@ import pytest
 
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_client.cli.doctor.hints import PROBLEMS, hint_for_reason, hint_for_server_reason
-from mcp_exec_client.cli.doctor.report import CheckReport
+from mcp_exec_client.cli.backends.checks import PROBLEMS, CheckReport, hint_for_reason, hint_for_server_reason
 from mcp_exec_gateway.http.problems import TITLES
 
 DOCS = Path(__file__).parents[3] / "docs"

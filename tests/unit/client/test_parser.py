@@ -1,41 +1,14 @@
 """The parser of `mcp-exec`."""
 
-import ast
 from pathlib import Path
 
 import pytest
 
-import mcp_exec_client.cli.main as entry
 from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_client.cli.completion import find_arguments, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
-from mcp_exec_client.cli.exit_codes import CODE_REASONS, REFUSALS, ExitCode, code_of
 from mcp_exec_client.cli.main import build_parser, main
-from mcp_exec_client.cli.parser_tree import find_arguments, find_options, walk
-
-CLI = Path(entry.__file__).parent
-LIGHT = ("*.py", "commands/*.py", "*/command.py")
-"""Modules that are imported with the parser, except these:"""
-AT_RUN_TIME = ("following.py", "printer.py")
-
-
-def test_modules_of_the_parser_import_no_library_before_a_command_runs() -> None:
-    """Libraries take longer to import than most commands run."""
-    heavy = {
-        f"{path.relative_to(CLI)}: {name}"
-        for pattern in LIGHT
-        for path in CLI.glob(pattern)
-        if path.name not in AT_RUN_TIME
-        for name in imports_at_top(path)
-        if name.partition(".")[0] in ("aiohttp", "httpx", "pydantic", "mcp", "anthropic", "kubernetes", "yaml")
-        or (name.startswith("mcp_exec_") and not name.startswith("mcp_exec_client.cli."))
-    }
-    assert heavy == set()
-
-
-def imports_at_top(path: Path) -> list[str]:
-    nodes = ast.parse(path.read_text()).body
-    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    return plain + [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode, code_of
 
 
 @pytest.mark.parametrize("program", ["mcp-exec", KUBECTL])

@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Float, String
 
 from mcp_exec_api.wire.records import RecordTable
 from mcp_exec_broker.records.tables import RECORD_TABLES
-from mcp_exec_client.cli.records.columns import FLAGS, INTEGERS, REALS, TABLES
+from mcp_exec_client.cli.commands.records import FLAGS, INTEGERS, REALS, TABLES
 
 
 def test_an_export_knows_all_tables_of_the_store() -> None:

@@ -9,8 +9,7 @@ from tests.support.scripted_gateway import URL, Chunks, execution, problem, scri
 
 from mcp_exec_client import errors
 from mcp_exec_client.client import AsyncClient
-from mcp_exec_client.retry import NO_RETRIES, RetryPolicy
-from mcp_exec_client.transport import MAX_RESPONSE_BYTES
+from mcp_exec_client.transport import MAX_RESPONSE_BYTES, NO_RETRIES, RetryPolicy
 from mcp_exec_gateway.http.problems import TITLES
 
 LOST = httpx.ReadError("connection reset")

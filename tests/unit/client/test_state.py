@@ -11,9 +11,9 @@ import pytest
 from tests.support.scripted_gateway import CREATED, Chunks, execution, problem, scripted
 
 from mcp_exec_client import errors
-from mcp_exec_client.blocking import state as blocking_state
-from mcp_exec_client.blocking.results import BlockingExecution
-from mcp_exec_client.state import artifacts, results, sessions, skills
+from mcp_exec_client.blocking import client as blocking_state
+from mcp_exec_client.blocking.loop import BlockingExecution
+from mcp_exec_client.state import results, sessions, skills, workspaces
 
 SESSION = {
     "name": "s",
@@ -134,7 +134,7 @@ async def test_artifacts_are_found_by_id_or_name_and_linked() -> None:
     [
         (sessions.Sessions, blocking_state.BlockingSessions),
         (sessions.OpenSession, blocking_state.BlockingSession),
-        (artifacts.Artifacts, blocking_state.BlockingArtifacts),
+        (workspaces.Artifacts, blocking_state.BlockingArtifacts),
         (skills.Skills, blocking_state.BlockingSkills),
     ],
 )

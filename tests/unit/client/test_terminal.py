@@ -5,9 +5,8 @@ import json
 
 import pytest
 
-from mcp_exec_client.cli.output import TableColumn, age, print_data, print_objects
-from mcp_exec_client.cli.progress import ProgressBar, describe_progress
-from mcp_exec_client.cli.terminal import TextWriter, escape, escape_line
+from mcp_exec_client.cli.output import TableColumn, TextWriter, age, escape, escape_line, print_data, print_objects
+from mcp_exec_client.cli.printer import ProgressBar, describe_progress
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\x7f"
 

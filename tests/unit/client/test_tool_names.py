@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_exec_client.cli.doctor.tool_names import check_tool_name
+from mcp_exec_client.cli.backends.checks import check_tool_name
 
 KNOWN = {("github", "create_issue"), ("github", "list_issues"), ("my-docs", "get_page"), ("supabase", "execute_sql")}
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mcp_exec_api.files.workspace import WorkspaceMode
+from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.files import FilesGrant, WorkspaceAccess
 from mcp_exec_common.broker.grants import DirectGrant, Grant, GrantError, GrantSigner

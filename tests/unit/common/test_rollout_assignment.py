@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_common.rollouts.assignment import ArmAssignment, assign_arm, expect_shares
 
 UID = "0b9d6f0e-8a42-4c1e-9d0d-2f3f6a1c7e55"

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_api.rollouts.guard import GuardMetric, RolloutGuard
-from mcp_exec_api.rollouts.status import GuardState
+from mcp_exec_api.rollout_status import GuardMetric, GuardState, RolloutGuard
 from mcp_exec_common.rollouts.guards import ArmIntervals, GuardDecision, Verdict, decide
 from mcp_exec_common.rollouts.intervals import (
     Interval,

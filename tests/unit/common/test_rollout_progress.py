@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_api.rollouts.guard import GuardMetric
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardMetric, RolloutPhase
 from mcp_exec_common.rollouts.assignment import assign_arm
 from mcp_exec_common.rollouts.intervals import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance

@@ -6,7 +6,7 @@ import sys
 import pytest
 from tests.support.shipped_skills import NAMES, read_example, read_folder
 
-from mcp_exec_api.skills.skill import SkillSpec
+from mcp_exec_api.skill import SkillSpec
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.skills.folder import build_archive, read_archive
 from mcp_exec_common.skills.interface import read_interface

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_api.skills.skill import MAX_ARCHIVE_BYTES
+from mcp_exec_api.skill import MAX_ARCHIVE_BYTES
 from mcp_exec_common.skills.folder import SkillFolder, build_archive, read_archive
 from mcp_exec_common.skills.interface import InvalidSkill
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
-from mcp_exec_api.skills.skill import content_digest
+from mcp_exec_api.skill import content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_states import read_skill
 

@@ -9,10 +9,10 @@ import yaml
 
 from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_api.code_execution import Phase, Start
-from mcp_exec_api.rollouts.rollout import ArmMode
-from mcp_exec_api.rollouts.status import RolloutPhase
+from mcp_exec_api.execution_rollout import ArmMode
+from mcp_exec_api.rollout_status import RolloutPhase
 from mcp_exec_api.sandbox_session import SessionPhase
-from mcp_exec_api.skills.skill import SkillState
+from mcp_exec_api.skill import SkillState
 from mcp_exec_operator.pods.cache import PodState
 
 ROOT = Path(__file__).parents[3]

@@ -8,10 +8,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
-from mcp_exec_api.rollouts.guard import GuardMetric
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardMetric, RolloutPhase
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.rollouts.assignment import assign_arm
 from mcp_exec_operator.pools.health import FAULTS

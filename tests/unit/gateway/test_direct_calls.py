@@ -7,8 +7,8 @@ import pytest
 
 from mcp_exec_common.broker.direct_calls import DirectCallClient
 from mcp_exec_gateway.http.limits import MemoryBudget
+from mcp_exec_gateway.tools.catalogs import ExportedTool
 from mcp_exec_gateway.tools.direct import DirectAccess, call_tool
-from mcp_exec_gateway.tools.exported import ExportedTool
 
 MIB = 1024 * 1024
 

@@ -4,8 +4,7 @@ from typing import Any
 
 from starlette.types import Message, Scope
 
-from mcp_exec_gateway.events.follower import EventFrame
-from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.events.follower import EventFrame, StreamPosition
 from mcp_exec_gateway.events.response import NDJSON, StreamingEventResponse
 from mcp_exec_gateway.http.limits import MemoryBudget
 

@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_gateway.auth.callers import Caller
+from mcp_exec_gateway.executions.lists import (
+    ExecutionEntry,
+    ExecutionFilter,
+    ExecutionLists,
+    decode_position,
+    encode_position,
+    read_row,
+)
 from mcp_exec_gateway.http.query_params import ListQuery
-from mcp_exec_gateway.listing.entry import ExecutionEntry, read_row
-from mcp_exec_gateway.listing.execution_filter import ExecutionFilter
-from mcp_exec_gateway.listing.execution_lists import ExecutionLists
-from mcp_exec_gateway.listing.page_token import decode_position, encode_position
 
 
 def entry(name: str, second: int = 0, caller: str = "team-a", **labels: str) -> ExecutionEntry:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from mcp_exec_gateway.tools.exported import MAX_NAME, ExportedTools, ToolRights, ToolSelection
+from mcp_exec_gateway.tools.catalogs import MAX_NAME, ExportedTools, ToolRights, ToolSelection
 from mcp_exec_tools.catalog import Catalog
 
 ALL = ToolRights(allow=())

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.events.follower import StreamPosition
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json, estimate_tokens
 from mcp_exec_gateway.mcp.code_mode.output import build_error, build_result, format_text

@@ -6,16 +6,16 @@ import pytest
 
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.mcp.cancellation import gave_up
-from mcp_exec_gateway.retries.cache import CallCache
-from mcp_exec_gateway.retries.marks import (
+from mcp_exec_gateway.executions.calls import (
     ANNOTATION_CALL,
     ANNOTATION_UNDELIVERED,
+    CallCache,
     CallIdentity,
     Mark,
     create_holder,
     read_holder_since,
 )
+from mcp_exec_gateway.mcp.cancellation import gave_up
 
 DIGEST = "a" * 64
 MARK = str(Mark(digest=DIGEST, milliseconds=1_700_000_000_000))

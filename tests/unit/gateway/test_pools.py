@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.pools.cache import PoolCache
+from mcp_exec_gateway.pools import PoolCache
 
 
 def pools(status: dict[str, Any], **spec: Any) -> PoolCache:

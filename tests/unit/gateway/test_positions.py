@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.events.follower import StreamPosition
 from mcp_exec_gateway.http.problems import HttpProblem
 
 COUNTS = st.integers(0, 10**9 - 1)

@@ -2,8 +2,7 @@
 
 from mcp_exec_api.code_execution import Durations, ToolCalls
 from mcp_exec_common.broker.client import ApprovalWait, ExecutionCalls
-from mcp_exec_operator.executions.tools.approval_waits import ApprovalWaits
-from mcp_exec_operator.executions.tools.tracker import separate_waits
+from mcp_exec_operator.executions.tools import ApprovalWaits, separate_waits
 
 
 def answer(*waits: tuple[str, float, float], complete: bool = True) -> ExecutionCalls:

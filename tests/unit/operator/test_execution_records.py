@@ -13,12 +13,11 @@ from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_broker.records.tables import EXECUTIONS, check_row
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
+from mcp_exec_operator import records as module
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.callers import CallerProofs
+from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.records import recorder as module
-from mcp_exec_operator.records.recorder import ExecutionRecorder
-from mcp_exec_operator.records.row import CodePolicy, build_row
+from mcp_exec_operator.records import CodePolicy, ExecutionRecorder, build_row
 from mcp_exec_operator.stored import StoredBudget, StoredExecution
 from mcp_exec_operator.ttl import TTLController
 

@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.code_execution import ExecutionError, Phase, TokenUsage, Usage
-from mcp_exec_operator.executions.outcome import ExecutionOutcome
-from mcp_exec_operator.executions.tokens import find_saving, with_tokens
+from mcp_exec_operator.executions.outcome import ExecutionOutcome, find_saving, with_tokens
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_tools.tokens import estimate_tokens
+from mcp_exec_tools.text import estimate_tokens
 
 
 def read_tokens(**fields: Any) -> TokenUsage:

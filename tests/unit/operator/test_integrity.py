@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.operator.test_pod_manifest import build
 
-from mcp_exec_operator.pods.alterations import Alterations
+from mcp_exec_operator.pods.authenticity import Alterations
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations, find_changes
 

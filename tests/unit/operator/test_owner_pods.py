@@ -13,6 +13,7 @@ from mcp_exec_api.owner import Owner
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reuse import OwnerShares, max_idle_pods
+from mcp_exec_operator.pools.reviews import PodAction
 from mcp_exec_operator.queueing.wait_queue import Waiter
 
 REUSE = {"scope": "Owner", "maxUses": 10}
@@ -188,7 +189,7 @@ async def test_a_pool_that_stops_to_reuse_ends_its_idle_pods() -> None:
     pod = use(made, ALICE, "p1")
     made.give_back(pod)
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i"}})
-    assert made.pods_to_end(made.clock()) == [pod]
+    assert [each.pod for each in made.review(made.clock()) if PodAction.END in each.actions] == [pod]
 
 
 async def test_a_lost_idle_pod_is_not_taken_and_ends() -> None:
@@ -197,7 +198,7 @@ async def test_a_lost_idle_pod_is_not_taken_and_ends() -> None:
     made.give_back(pod)
     made.pods.observe(item("p1", phase="Failed"), now=0)
     assert made.take(ALICE) is None
-    assert made.pods_to_end(made.clock()) == [pod]
+    assert [each.pod for each in made.review(made.clock()) if PodAction.END in each.actions] == [pod]
 
 
 def watched(**spec: Any) -> tuple[Pool, list[float]]:

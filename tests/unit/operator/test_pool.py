@@ -16,9 +16,9 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
-from mcp_exec_operator.pools.isolation import NetworkPolicyEnforcer
+from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.status_writer import PoolStatusWriter
+from mcp_exec_operator.pools.status import PoolStatusWriter
 from mcp_exec_operator.queueing.wait_queue import Waiter
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, excess_pods, pods_to_create
 

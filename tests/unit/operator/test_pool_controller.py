@@ -17,6 +17,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_operator.pools.reviews import PodTimes
 from mcp_exec_operator.scaling.plan import PodPlan
 
 
@@ -61,7 +62,8 @@ class BusyPool(Pool):
 
 
 async def test_events_that_cannot_be_read_are_not_asked_for_at_each_reconcile() -> None:
-    pool, api, tasks = BusyPool(namespace="agents", name="default"), NoEvents(), TaskRegistry()
+    times, api, tasks = PodTimes(start_timeout=1e9), NoEvents(), TaskRegistry()
+    pool = BusyPool(namespace="agents", name="default", times=times)
     pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 1}}})
     slow = item("slow", template=pool.template_hash)
     slow["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
@@ -109,13 +111,13 @@ async def test_a_pool_that_is_created_again_while_its_policy_is_verified_is_not_
     assert pool.isolated
 
 
-def control(pool: Pool, api: NoEvents, tasks: TaskRegistry) -> PoolController:
+def control(pool: Pool, api: NoEvents, tasks: TaskRegistry, *, supervisors: Any = None) -> PoolController:
     return PoolController(
         pool=pool,
         api=cast(OperatorApi, api),
-        supervisors=cast(SupervisorClient, None),
+        supervisors=cast(SupervisorClient, supervisors),
         authenticator=PodAuthenticator(key=SANDBOX_KEY),
         tasks=tasks,
         metrics=Metrics.create(),
-        config=PoolControllerConfig(release_namespace="system", pod_start_timeout_seconds=1e9),
+        config=PoolControllerConfig(release_namespace="system"),
     )

@@ -13,7 +13,8 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxNotProven, SandboxUse
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.readiness import ReadinessProber
+from mcp_exec_operator.pools.probes import ReadinessProber
+from mcp_exec_operator.pools.reviews import PodAction
 
 
 @dataclass
@@ -40,10 +41,18 @@ class Idle:
 def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> ReadinessProber:
     given: dict[str, Any] = {"retire": lambda pod: None, "fail": lambda pod, problem: None}
     given |= {"recover": lambda pod: None}
-    given |= {"on_warm": lambda namespace, pod: None, "timeout_seconds": 60} | changes
+    given |= {
+        "on_warm": lambda namespace, pod: None,
+    } | changes
     return ReadinessProber(
         pool=made, supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(), **given
     )
+
+
+def probe_starting(found: ReadinessProber) -> None:
+    for review in found.pool.review(0):
+        if PodAction.PROBE in review.actions:
+            found.probe(review.pod)
 
 
 class Stranger:
@@ -59,7 +68,7 @@ class Stranger:
 async def test_a_pod_at_whose_address_is_a_stranger_fails_and_never_becomes_warm() -> None:
     made, tasks, failed = pool(warm={"min": 1}), TaskRegistry(), []
     made.pods.observe(item("pod-1"), now=0).verified = True
-    prober(made, Stranger(), tasks, fail=lambda pod, problem: failed.append((pod.name, problem))).probe_starting()
+    probe_starting(prober(made, Stranger(), tasks, fail=lambda pod, problem: failed.append((pod.name, problem))))
     await tasks.close(grace_seconds=30)
     [(name, problem)] = failed
     assert (name, problem.reason) == ("pod-1", Reason.POD_FAILED)
@@ -71,7 +80,7 @@ async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time(
     made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), TaskRegistry()
     for number in range(2000):
         made.pods.observe(item(f"pod-{number}"), now=0).verified = True
-    prober(made, sandboxes, tasks).probe_starting()
+    probe_starting(prober(made, sandboxes, tasks))
     # the first probe to begin continues after the first step of each probe
     await asyncio.wait_for(sandboxes.begun.wait(), 10)
     assert sandboxes.asked <= 100

@@ -12,7 +12,14 @@ from tests.unit.operator.test_pod_cache import item
 from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.scaling.plan import excess_pods, pods_to_create
-from mcp_exec_operator.scaling.rollout import OutdatedPod, OutdatedReason, outdated_pods, plan_rollout, share_of_age
+from mcp_exec_operator.scaling.rollout import (
+    OutdatedPod,
+    OutdatedReason,
+    find_outdated,
+    most_urgent_first,
+    plan_rollout,
+    share_of_age,
+)
 
 MOMENT = datetime(2026, 11, 21, 20, tzinfo=UTC)
 
@@ -31,9 +38,13 @@ def find(
     *pods: Pod, nodes: NodeCache | None = None, max_age: float | None = None, later: float = 0
 ) -> list[OutdatedPod]:
     moment = MOMENT + timedelta(seconds=later)
-    return outdated_pods(
-        pods, template_hash="new", max_age=max_age, nodes=nodes or NodeCache(), now=1000.0 + later, moment=moment
-    )
+    found = [
+        find_outdated(
+            each, template_hash="new", max_age=max_age, nodes=nodes or NodeCache(), age=each.age(1000.0 + later, moment)
+        )
+        for each in pods
+    ]
+    return most_urgent_first(each for each in found if each is not None)
 
 
 def test_a_pod_is_outdated_by_its_node_its_template_or_its_age_the_most_urgent_first() -> None:

@@ -6,13 +6,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_common.rollouts.progress import RolloutMeasures
-from mcp_exec_operator.rollouts.events import build_events
 from mcp_exec_operator.rollouts.measures import NO_RECORDS, MeasuresCache, RecordsUnreadable, RolloutIdentity
-from mcp_exec_operator.rollouts.metrics import RolloutMetrics
-from mcp_exec_operator.rollouts.record import RolloutRecord
+from mcp_exec_operator.rollouts.record import RolloutMetrics, RolloutRecord, build_events
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = {

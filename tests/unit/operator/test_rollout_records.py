@@ -4,16 +4,14 @@ import math
 
 import pytest
 
+from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import now
-from mcp_exec_api.rollouts.guard import GuardMetric
-from mcp_exec_api.rollouts.rollout import ExecutionRolloutSpec
-from mcp_exec_api.rollouts.status import ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardMetric, RolloutPhase
 from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.records import RecordsError
 from mcp_exec_common.rollouts.intervals import share_interval
 from mcp_exec_common.rollouts.progress import advance
-from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
-from mcp_exec_operator.rollouts.records_reader import RecordsReader
+from mcp_exec_operator.rollouts.measures import RecordsReader, RecordsUnreadable, RolloutIdentity
 
 SPEC = ExecutionRolloutSpec.model_validate(
     {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.queueing.serial import SerialQueue, Turn
+from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 
 

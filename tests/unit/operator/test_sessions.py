@@ -7,12 +7,11 @@ import pytest
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY
 from mcp_exec_api.owner import Owner
-from mcp_exec_api.reasons.session import SessionReason
+from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase, format_memory
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.cache import Pod, PodState
-from mcp_exec_operator.sessions.expiry import KEEP_UNUSED, find_disposable, find_excess, find_expiry
-from mcp_exec_operator.sessions.record import SessionRecord
+from mcp_exec_operator.sessions.record import KEEP_UNUSED, SessionRecord, find_disposable, find_excess, find_expiry
 from mcp_exec_operator.sessions.status import build_session_status, describe_owner, is_urgent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.support.skills import ATTESTOR, make_skill
 
-from mcp_exec_api.skills.skill import content_digest
+from mcp_exec_api.skill import content_digest
 from mcp_exec_operator.skills.index import SkillIndex
 
 

@@ -12,9 +12,8 @@ from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.pods.cache import PodState
 from mcp_exec_operator.pods.status import refusal_of
-from mcp_exec_operator.queueing.throughput import Throughput
-from mcp_exec_operator.queueing.updates import QueueUpdate, first_update_after, next_update_after
-from mcp_exec_operator.queueing.wait_queue import QueueFull
+from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
+from mcp_exec_operator.queueing.wait_queue import QueueFull, Throughput
 
 
 def place(position: int, expected_wait_seconds: float | None = None) -> QueuePlace:

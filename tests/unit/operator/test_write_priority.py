@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from tests.support.clock import Clock
 
-from mcp_exec_operator.kube.write_priority import WritePriority
+from mcp_exec_operator.kube.writes import WritePriority
 
 
 def begin_writes(priority: WritePriority, count: int) -> ExitStack:

@@ -14,8 +14,7 @@ import pytest
 
 from mcp_exec_sandbox import bundle
 from mcp_exec_sandbox.bundle import BundleFinder, build, forget_start, install
-from mcp_exec_sandbox.import_locks import lock_imports
-from mcp_exec_sandbox.precompiled import Precompiled
+from mcp_exec_sandbox.import_locks import Precompiled, lock_imports
 
 COMPILER = importlib.import_module("re._compiler")
 COMPILING = """

@@ -5,9 +5,8 @@ import os
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.cleaning import emptying, places
-from mcp_exec_sandbox.supervisor.cleaning.emptying import Emptying, NotCleaned
-from mcp_exec_sandbox.supervisor.cleaning.places import WritablePlaces
+from mcp_exec_sandbox.supervisor import cleaning
+from mcp_exec_sandbox.supervisor.cleaning import Emptying, NotCleaned, WritablePlaces
 
 LATER, PAST = 1e12, 0.0
 
@@ -22,7 +21,7 @@ def make_tree(folder, *, width, depth):
 
 
 async def test_a_wide_and_deep_tree_is_removed(tmp_path, monkeypatch):
-    monkeypatch.setattr(emptying, "MAX_FOLDERS", 3)
+    monkeypatch.setattr(cleaning, "MAX_FOLDERS", 3)
     make_tree(tmp_path, width=5, depth=3)
     (tmp_path / "link").symlink_to("/")
     os.setxattr(tmp_path, "user.left", b"x")
@@ -32,7 +31,7 @@ async def test_a_wide_and_deep_tree_is_removed(tmp_path, monkeypatch):
 
 
 async def test_emptying_ends_in_time_and_lets_others_run(tmp_path):
-    for number in range(2 * emptying.ENTRIES_PER_TURN):
+    for number in range(2 * cleaning.ENTRIES_PER_TURN):
         (tmp_path / str(number)).touch()
     turns = 0
 
@@ -96,4 +95,4 @@ async def test_a_sandbox_whose_places_were_not_empty_or_have_no_bounds_is_never_
         with pytest.raises(NotCleaned, match=problem):
             await found.clean(seconds=10)
     assert WritablePlaces.find([own], expected=[".mcp-exec"], is_container=False).problem == ""
-    assert places.MOUNTS.exists()
+    assert cleaning.MOUNTS.exists()

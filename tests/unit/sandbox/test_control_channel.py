@@ -20,10 +20,10 @@ from tests.support.fuzz import fuzz_settings
 from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor.execution import code_run
 from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
+from mcp_exec_sandbox.supervisor.execution.events import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.execution.runner_process import CONTROL_BYTES, RunnerProcess
-from mcp_exec_sandbox.supervisor.files.kept import FilesReport
+from mcp_exec_sandbox.supervisor.files.request import FilesReport
 from mcp_exec_sandbox.supervisor.json_object import MAX_DEPTH, is_deeper, parse_object
 
 TIMEOUT, GRACE = 0.05, 0.01

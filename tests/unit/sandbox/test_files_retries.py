@@ -6,12 +6,13 @@ import pytest
 
 from mcp_exec_sandbox.supervisor.files.connection import (
     RETRY_SECONDS,
+    Deadline,
+    OutOfTime,
     TransferBroken,
     TransferFailed,
     TransferRefused,
     repeat,
 )
-from mcp_exec_sandbox.supervisor.files.deadline import Deadline, OutOfTime
 
 
 class Waited(Deadline):

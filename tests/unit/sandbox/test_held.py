@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.cleaning import held
-from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
-from mcp_exec_sandbox.supervisor.cleaning.held import MEMORY_BYTES, HeldResources
+from mcp_exec_sandbox.supervisor import cleaning
+from mcp_exec_sandbox.supervisor.cleaning import MEMORY_BYTES, HeldResources, NotCleaned
 
 DISK_BYTES = 1 << 20
 
@@ -16,7 +15,7 @@ class Kernel:
 
     def __init__(self, monkeypatch, *, memory=(0,), free=(1 << 30,)):
         self.memory, self.free = list(memory), list(free)
-        monkeypatch.setattr(held.os, "statvfs", self.read_disk)
+        monkeypatch.setattr(cleaning.os, "statvfs", self.read_disk)
 
     def read_memory(self):
         return self.memory.pop(0) if len(self.memory) > 1 else self.memory[0]

@@ -6,10 +6,10 @@ import contextlib
 import pytest
 from tests.support.until import until
 
-from mcp_exec_sandbox.supervisor.execution.event_log import EventBatch
+from mcp_exec_sandbox.supervisor.execution.events import EventBatch
 from mcp_exec_sandbox.supervisor.http import connection
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
-from mcp_exec_sandbox.supervisor.http.messages import HttpResponse
+from mcp_exec_sandbox.supervisor.http.peers import HttpResponse
 
 
 class FaultyApi:

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from mcp_exec_common.peers import proof as client
-from mcp_exec_sandbox.supervisor.http import peers, proof
-from mcp_exec_sandbox.supervisor.http.listener import bind_port
+from mcp_exec_sandbox.supervisor.http import peers
+from mcp_exec_sandbox.supervisor.http.connection import bind_port
 
 FOREIGN = [("198.51.100.7", 4000), ("2001:db8::7", 4000, 0, 0), ("::ffff:198.51.100.7", 4000, 0, 0)]
 OWN = [("127.0.0.1", 4000), ("127.0.0.2", 4000), ("127.255.0.9", 4000), ("::ffff:127.0.0.3", 4000, 0, 0)]
@@ -46,9 +46,9 @@ def test_supervisor_and_client_spell_an_address_alike(spelt: str, short: str) ->
 
 def test_supervisor_and_client_compute_the_same_proof() -> None:
     given = {"key": "a" * 64, "nonce": "b" * 64, "address": "10.0.0.5"}
-    assert proof.compute_proof(**given) == client.compute_proof(**given)
+    assert peers.compute_proof(**given) == client.compute_proof(**given)
     for name, other in (("key", "c" * 64), ("nonce", "d" * 64), ("address", "10.0.0.6")):
-        assert proof.compute_proof(**given | {name: other}) != client.compute_proof(**given)
+        assert peers.compute_proof(**given | {name: other}) != client.compute_proof(**given)
 
 
 def test_connections_from_all_own_addresses_have_one_small_share() -> None:

@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
-from mcp_exec_sandbox.supervisor.execution.log_mirror import LogMirror
+from mcp_exec_sandbox.supervisor.execution.events import EventLog, LogMirror
 
 
 @pytest.fixture

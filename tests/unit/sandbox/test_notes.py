@@ -1,7 +1,7 @@
 """Notes of a run: the kinds of the sandbox are those of the API, and their number is bounded."""
 
-from mcp_exec_api.notes import MAX_NOTE_CHARACTERS, Note, NoteKind
-from mcp_exec_api.notes import MAX_NOTES as MAX_OF_API
+from mcp_exec_api.code_findings import MAX_NOTE_CHARACTERS, Note, NoteKind
+from mcp_exec_api.code_findings import MAX_NOTES as MAX_OF_API
 from mcp_exec_sandbox.notes import KINDS, MAX_NOTES, NOTE_CHARACTERS, Notes, parse_notes
 
 

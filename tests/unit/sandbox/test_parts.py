@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from mcp_exec_sandbox.protocol import RunnerLimits
-from mcp_exec_sandbox.runner.limits.seccomp import ARCHITECTURES, assemble_filter
 from mcp_exec_sandbox.runner.report import find_limit
+from mcp_exec_sandbox.runner.seccomp import ARCHITECTURES, assemble_filter
 from mcp_exec_sandbox.supervisor.execution.outcome import (
     InterruptLocation,
     RunnerReport,
@@ -19,11 +19,16 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
 from mcp_exec_sandbox.supervisor.execution.runner_process import build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.json_object import parse_object
-from mcp_exec_sandbox.supervisor.resources.cpu import THREAD_VARIABLES, build_cpu_variables
-from mcp_exec_sandbox.supervisor.resources.memory import CgroupGauge, GvisorGauge, ProcessGauge, find_gauge
-from mcp_exec_sandbox.supervisor.resources.processes import Process, list_descendants
+from mcp_exec_sandbox.supervisor.resources.processes import Process, TaskCounter, list_descendants
 from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
-from mcp_exec_sandbox.supervisor.resources.task_count import TaskCounter
+from mcp_exec_sandbox.supervisor.resources.usage import (
+    THREAD_VARIABLES,
+    CgroupGauge,
+    GvisorGauge,
+    ProcessGauge,
+    build_cpu_variables,
+    find_gauge,
+)
 from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
 
 MIB = 1024 * 1024

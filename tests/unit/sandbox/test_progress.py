@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.execution import progress_events
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
-from mcp_exec_sandbox.supervisor.execution.progress_events import ProgressEvents
+from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents
 from mcp_exec_sandbox.tools.progress import ProgressReporter
 
 
@@ -30,7 +28,7 @@ async def read(log: EventLog) -> list[dict]:
 
 
 async def test_the_supervisor_writes_one_event_an_interval_and_the_newest_at_the_end(monkeypatch):
-    monkeypatch.setattr(progress_events, "INTERVAL_SECONDS", 1000)
+    monkeypatch.setattr("mcp_exec_sandbox.supervisor.execution.events.INTERVAL_SECONDS", 1000)
     log = EventLog()
     events = ProgressEvents(log)
     for number in range(50):
@@ -40,7 +38,7 @@ async def test_the_supervisor_writes_one_event_an_interval_and_the_newest_at_the
 
 
 async def test_the_supervisor_bounds_the_number_of_events_but_keeps_the_newest(monkeypatch):
-    monkeypatch.setattr(progress_events, "MAX_PROGRESS_EVENTS", 1)
+    monkeypatch.setattr("mcp_exec_sandbox.supervisor.execution.events.MAX_PROGRESS_EVENTS", 1)
     log = EventLog()
     events = ProgressEvents(log)
     for number in range(5):

@@ -7,7 +7,7 @@ import pytest
 from tests.support.clock import Clock
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS
-from mcp_exec_sandbox.supervisor.execution.run_clock import MAX_EXTENSION_SECONDS, UNCONFIRMED_SECONDS, RunClock
+from mcp_exec_sandbox.supervisor.execution.watchdog import MAX_EXTENSION_SECONDS, UNCONFIRMED_SECONDS, RunClock
 
 
 class Timed:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.runner.limits.seccomp import (
+from mcp_exec_sandbox.runner.seccomp import (
     ARCHITECTURES,
     CLOSE_RANGE,
     assemble_filter,

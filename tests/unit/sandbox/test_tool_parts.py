@@ -13,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.approvals import APPROVAL_ID
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
-from mcp_exec_sandbox.supervisor.execution.tool_events import MAX_CALL_EVENT_CHARACTERS, ToolCallEvents, parse_written
+from mcp_exec_sandbox.supervisor.execution.events import (
+    MAX_CALL_EVENT_CHARACTERS,
+    EventLog,
+    ToolCallEvents,
+    parse_written,
+)
 from mcp_exec_sandbox.tools import connection as wire
 from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments, find_similar, merge_arguments
 from mcp_exec_sandbox.tools.connection import BrokerConnection, BrokerLost, BrokerRefused

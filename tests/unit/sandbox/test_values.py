@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_sandbox.notes import Notes
-from mcp_exec_sandbox.runner.result_json import JsonResult, convert_to_json
+from mcp_exec_sandbox.runner.report import JsonResult, convert_to_json
 from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments
 from mcp_exec_sandbox.tools.errors import ToolError
-from mcp_exec_sandbox.values.marks import Pairs
+from mcp_exec_sandbox.values.changes import Pairs
 from mcp_exec_tools.text import measure_json
 
 LIMIT = 64 * 1024

@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.wrapper_store import FILES_PER_TURN, NotIdle, WrapperStore
-from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
+from mcp_exec_sandbox.supervisor.wrapper_store import FILES_PER_TURN, NotIdle, WrapperStore, WrapperUpload
 
 
 def bundle(digest, servers=3, tools=20):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import tokenizer
 
-from mcp_exec_tools.tokens import MAX_EXACT_CHARACTERS, METHOD, estimate_tokens
+from mcp_exec_tools.text import MAX_EXACT_CHARACTERS, METHOD, estimate_tokens
 
 RECORDED: dict[str, Any] = json.loads(tokenizer.RECORDED.read_text())
 TEXT_BOUND, KIND_BOUND, CATALOG_BOUND = 0.15, 0.07, 0.06

@@ -60,7 +60,7 @@ class SearchEntry:
         result |= {"description": self.description, "import": line}
         if level == "full":
             # Imported if it is needed, not in every idle sandbox.
-            from mcp_exec_tools.wrappers.signature import format_signature
+            from mcp_exec_tools.wrappers.package import format_signature
 
             result |= {
                 "signature": format_signature(

@@ -10,9 +10,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_tools.source.installers import INSTALL_SENTENCE
-from mcp_exec_tools.source.lines import Block, LineStart, find_blocks, scan
-from mcp_exec_tools.source.magics import ExplainInstall, LineProblem, NotebookLines, list_lines
+from mcp_exec_tools.source.lines import (
+    INSTALL_SENTENCE,
+    Block,
+    ExplainInstall,
+    LineProblem,
+    LineStart,
+    NotebookLines,
+    find_blocks,
+    list_lines,
+    scan,
+)
 from mcp_exec_tools.source.syntax_hints import explain_syntax_error
 
 Parse = Callable[[str], ast.Module]

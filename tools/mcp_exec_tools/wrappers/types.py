@@ -16,17 +16,18 @@ from mcp_exec_tools.schemas.reading import (
     merge_all_of,
     resolve_reference,
 )
-from mcp_exec_tools.wrappers.expressions import (
+from mcp_exec_tools.wrappers.text import (
     ANY,
     NONE,
     Expression,
     Generic,
     Name,
     Union,
+    format_docstring,
     format_expression,
+    format_literal,
     make_union,
 )
-from mcp_exec_tools.wrappers.text import format_docstring, format_literal
 
 BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
 """Built-in names in generated types. A tool may have any of these names."""

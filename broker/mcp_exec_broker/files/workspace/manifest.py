@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 from mcp_exec_api.wire.workspaces import WorkspaceFile, WorkspaceVersion
-from mcp_exec_broker.files.errors import build_invalid
+from mcp_exec_broker.files.requests import build_invalid
 from mcp_exec_tools.workspace_files import MODES, check_path, check_paths, is_digest
 
 EMPTY_DIGEST: Final = hashlib.sha256().hexdigest()

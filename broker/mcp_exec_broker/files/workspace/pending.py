@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_broker.files.errors import FilesRefused, build_too_large
+from mcp_exec_broker.files.requests import FilesRefused, build_too_large
 from mcp_exec_broker.files.workspace.manifest import Location
 from mcp_exec_common.broker.files import FilesReason
 

@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from mcp_exec_api.wire.workspaces import WorkspaceSettings
-from mcp_exec_broker.files.errors import FilesRefused
 from mcp_exec_broker.files.keys import WORKSPACES, OwnerSpace, number_key, split_key
-from mcp_exec_broker.files.limits import StoreLimits
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import Storage, StoredObject
+from mcp_exec_broker.files.usage import StoreLimits
 from mcp_exec_common.broker.files import FilesReason
 
 _MAX_CACHED: Final = 10_000

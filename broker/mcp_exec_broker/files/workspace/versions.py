@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 from cachetools import LRUCache
 
 from mcp_exec_api.wire.workspaces import KEEP_VERSIONS
-from mcp_exec_broker.files.errors import FilesRefused
 from mcp_exec_broker.files.keys import OwnerSpace, number_key, split_key
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import Storage
 from mcp_exec_broker.files.workspace.manifest import Manifest, VersionSummary, decode_manifest, decode_summary
 from mcp_exec_common.broker.files import FilesReason

@@ -12,12 +12,11 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from mcp_exec_api.wire.workspaces import CommitResult, Workspace, WorkspaceSettings, WorkspaceVersion
-from mcp_exec_broker.files.errors import FilesRefused, build_invalid
 from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.limits import StoreLimits
 from mcp_exec_broker.files.metrics import FilesMetrics
+from mcp_exec_broker.files.requests import FilesRefused, build_invalid
 from mcp_exec_broker.files.storage import Storage
-from mcp_exec_broker.files.usage import OwnerUsage
+from mcp_exec_broker.files.usage import OwnerUsage, StoreLimits
 from mcp_exec_broker.files.workspace.commit import (
     Change,
     CommitLimits,
@@ -28,9 +27,8 @@ from mcp_exec_broker.files.workspace.commit import (
     locate,
     merge,
 )
-from mcp_exec_broker.files.workspace.compaction import compact
 from mcp_exec_broker.files.workspace.manifest import Files, Location, Manifest, compute_digest
-from mcp_exec_broker.files.workspace.packs import PackReader, PackWriter
+from mcp_exec_broker.files.workspace.packs import PackReader, PackWriter, compact
 from mcp_exec_broker.files.workspace.pending import PendingUploads
 from mcp_exec_broker.files.workspace.states import WorkspaceState, WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Hold, Versions

@@ -7,7 +7,7 @@ import httpx2
 from anthropic import AnthropicError, APIConnectionError, APIStatusError, AsyncAnthropic
 from anthropic.types import Message, Usage
 
-from mcp_exec_client.agent.errors import ModelError
+from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     Block,

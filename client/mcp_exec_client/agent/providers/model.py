@@ -1,8 +1,11 @@
 """What every provider takes and returns. Content has the form of the Messages API's blocks."""
 
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, Self
+
+from mcp_exec_tools.text import estimate_tokens
 
 MAX_ANSWER_CHARACTERS: Final = 4_000_000
 """Most characters of one answer, more than any model writes."""
@@ -12,6 +15,8 @@ PassText = Callable[[str], Awaitable[None]]
 StopReason = Literal["end", "tool_use", "pause", "max_tokens", "refusal", "context_full"]
 """`pause`: the model continues if the request is sent again with its answer so far."""
 Counted = Literal["provider", "estimate"]
+_MESSAGE: Final = 4
+"""Tokens around each message."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,3 +93,24 @@ class ModelProvider(Protocol):
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, which is not sent. Raises ModelError."""
+
+
+def estimate_input(request: ModelRequest) -> int:
+    """Return the estimated input tokens of a request."""
+    tools = sum(estimate_tokens(json.dumps(tool, ensure_ascii=False)) for tool in request.tools)
+    messages = sum(_MESSAGE + _estimate_content(message["content"]) for message in request.messages)
+    return estimate_tokens(request.system) + tools + messages
+
+
+def estimate_reply(content: list[Block]) -> int:
+    """Return the estimated output tokens of an answer."""
+    return _estimate_content(content)
+
+
+def _estimate_content(content: str | list[Block]) -> int:
+    if isinstance(content, str):
+        return estimate_tokens(content)
+    return sum(
+        estimate_tokens(block["text"] if block.get("type") == "text" else json.dumps(block, ensure_ascii=False))
+        for block in content
+    )

@@ -6,13 +6,19 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from mcp_exec_client.agent.errors import ModelError
-from mcp_exec_client.agent.providers.estimates import estimate_input, estimate_reply
-from mcp_exec_client.agent.providers.model import Block, ModelReply, ModelRequest, PassText, TokenCounts
+from mcp_exec_client.agent.outcomes import ModelError
+from mcp_exec_client.agent.providers.model import (
+    Block,
+    ModelReply,
+    ModelRequest,
+    PassText,
+    TokenCounts,
+    estimate_input,
+    estimate_reply,
+)
 
 OfflineTurn: TypeAlias = str | list[Block] | Callable[[ModelRequest], "str | list[Block]"]
 """One answer: text, content blocks, or a function that returns one of these."""
-
 _GIVEN: Final = re.compile(r"\b([A-Za-z_]\w{0,63})=(\"[^\"]{0,1000}\"|\S{1,1000})")
 _WORD: Final = re.compile(r"[a-z0-9]+")
 _MAX_TASK: Final = 10_000

@@ -10,8 +10,7 @@ from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
-from mcp_exec_client.agent.errors import ModelError
-from mcp_exec_client.agent.providers.estimates import estimate_input, estimate_reply
+from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     Block,
@@ -20,6 +19,8 @@ from mcp_exec_client.agent.providers.model import (
     PassText,
     StopReason,
     TokenCounts,
+    estimate_input,
+    estimate_reply,
 )
 
 _STOPS: Final[dict[str, StopReason]] = {

@@ -1,1 +1,1 @@
-"""Where commands get and send executions: a gateway or an API server."""
+"""What commands use while they run, with its libraries: a gateway, an API server, sources of catalogs, checks."""

@@ -12,10 +12,9 @@ import aiohttp
 
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at
-from mcp_exec_client.cli.backends import cluster_namespaces, cluster_pools, cluster_rollouts, cluster_sessions
+from mcp_exec_client.cli.backends import cluster_resources
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection, is_unobserved
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.options import CommandError, Object
+from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
@@ -154,9 +153,9 @@ class ClusterBackend:
         Without the right to list pools of all namespaces, the sentence does not name those that are served.
         """
         with _translating():
-            if await cluster_namespaces.is_served(self.kube, self.namespace):
+            if await cluster_resources.is_served(self.kube, self.namespace):
                 return None
-            served = ", ".join(await cluster_namespaces.find_served(self.kube))
+            served = ", ".join(await cluster_resources.find_served(self.kube))
         hint = f" (served: {served}); use -n" if served else "; use -n with a namespace of the chart's `namespaces`"
         return f"namespace {self.namespace} is not served by mcp-exec{hint}"
 
@@ -219,35 +218,35 @@ class ClusterBackend:
 
     async def list_sessions(self, *, user: str | None) -> list[Object]:
         """Return the namespace's sessions, of all users or of one, ordered by name."""
-        return await cluster_sessions.list_sessions(self.kube, namespace=self.namespace, user=user)
+        return await cluster_resources.list_sessions(self.kube, namespace=self.namespace, user=user)
 
     async def get_session(self, name: str, *, user: str | None) -> Object:
         """Return a session."""
-        return await cluster_sessions.get_session(self.kube, name, namespace=self.namespace, user=user)
+        return await cluster_resources.get_session(self.kube, name, namespace=self.namespace, user=user)
 
     async def reset_session(self, name: str, *, user: str | None) -> Object:
         """Request that a session starts afresh, and return it."""
-        return await cluster_sessions.reset_session(self.kube, name, namespace=self.namespace, user=user)
+        return await cluster_resources.reset_session(self.kube, name, namespace=self.namespace, user=user)
 
     async def delete_session(self, name: str, *, user: str | None) -> None:
         """End a session and delete it."""
-        await cluster_sessions.delete_session(self.kube, name, namespace=self.namespace, user=user)
+        await cluster_resources.delete_session(self.kube, name, namespace=self.namespace, user=user)
 
     async def list_pools(self) -> list[Object]:
         """Return the namespace's pools, ordered by name."""
-        return await cluster_pools.list_pools(self.kube, namespace=self.namespace)
+        return await cluster_resources.list_pools(self.kube, namespace=self.namespace)
 
     async def list_rollouts(self) -> list[Object]:
         """Return the namespace's rollouts, ordered by name."""
-        return await cluster_rollouts.list_rollouts(self.kube, namespace=self.namespace)
+        return await cluster_resources.list_rollouts(self.kube, namespace=self.namespace)
 
     async def get_rollout(self, name: str) -> Object:
         """Return a rollout."""
-        return await cluster_rollouts.get_rollout(self.kube, name, namespace=self.namespace)
+        return await cluster_resources.get_rollout(self.kube, name, namespace=self.namespace)
 
     async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
         """Promote, pause, resume or abort a rollout, and return it."""
-        return await cluster_rollouts.steer_rollout(self.kube, name, action, namespace=self.namespace, to=to)
+        return await cluster_resources.steer_rollout(self.kube, name, action, namespace=self.namespace, to=to)
 
     def _path(self, name: str | None = None) -> str:
         return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=name)

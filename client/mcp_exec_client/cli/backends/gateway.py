@@ -8,8 +8,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.options import CommandError, Object
+from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, McpExecError, Unavailable
 

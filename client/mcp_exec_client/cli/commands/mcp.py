@@ -5,17 +5,31 @@ go to standard error. docs/agents/mcp.md shows the settings of common clients.
 """
 
 import argparse
+import asyncio
 import sys
-from typing import Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import Connection, resolve_gateway
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.interrupts import run_interruptible
-from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, add_gateway_options
-from mcp_exec_client.cli.terminal import print_note
+from mcp_exec_client.cli.options import (
+    CommandError,
+    ExitCode,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    run_interruptible,
+)
+from mcp_exec_client.cli.output import print_note
+
+if TYPE_CHECKING:
+    from mcp_exec_client.transport import Transport
 
 _ATTEMPTS: Final = 10
 """Attempts of a request. They take up to 42 s: on a busy node, new replicas of the gateway start that slowly."""
+
+_START_ATTEMPTS: Final = 8
+_START_SECONDS: Final = 10.0
+"""Time for the first connection. A wrong address is to be found before a client gives up."""
 
 
 def add_to(commands: Subcommands) -> None:
@@ -49,10 +63,9 @@ def run(options: argparse.Namespace) -> None:
 async def _run_bridge(options: argparse.Namespace, connection: Connection) -> None:
     from mcp_exec_client.configuration import build_transport
     from mcp_exec_client.errors import ClientMisconfigured
-    from mcp_exec_client.mcp_bridge.bridge import StdioBridge
+    from mcp_exec_client.mcp_bridge.bridge import LineTooLong, LineWriter, StdioBridge, read_lines
     from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
-    from mcp_exec_client.mcp_bridge.stdio import LineTooLong, LineWriter, read_lines
-    from mcp_exec_client.retry import RetryPolicy
+    from mcp_exec_client.transport import RetryPolicy
 
     try:
         retries = RetryPolicy(attempts=_ATTEMPTS)
@@ -68,6 +81,7 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
         "conversation": options.conversation,
     }
     async with transport.http:
+        await _check_address(transport)
         bridge = StdioBridge(
             McpEndpoint(transport=transport, query=query),
             LineWriter(sys.stdout.buffer).write,
@@ -77,3 +91,23 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
             await bridge.run(read_lines(sys.stdin.buffer))
         except LineTooLong as error:
             raise CommandError(str(error)) from error
+
+
+async def _check_address(transport: "Transport") -> None:
+    """Return once something accepts connections at the address. Raises CommandError if nothing does in time."""
+    from mcp_exec_client.errors import GatewayUnreachable, McpExecError
+    from mcp_exec_client.transport import RetryPolicy, can_retry
+
+    retries = RetryPolicy(attempts=_START_ATTEMPTS, max_delay_seconds=_START_SECONDS, last_delay_seconds=2.0)
+    first = replace(transport, retries=retries)
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            await first.request("GET", "/healthz", repeatable=False)
+    except TimeoutError:
+        message = f"{transport.url} accepts no connection within {_START_SECONDS:g} s; check --gateway"
+        raise CommandError(message, ExitCode.UNAVAILABLE) from None
+    except GatewayUnreachable as error:
+        if can_retry(error, repeatable=False):  # no connection was made
+            raise CommandError(f"{error}; check --gateway", ExitCode.UNAVAILABLE) from error
+    except McpExecError:
+        return  # something answers: the client receives its errors

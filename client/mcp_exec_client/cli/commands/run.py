@@ -16,29 +16,27 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from mcp_exec_client.cli.backends.backend import Backend, ExecutionDraft
 from mcp_exec_client.cli.connection import open_backend
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.interrupts import run_interruptible
+from mcp_exec_client.cli.follower import Follower, check_end, submit
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
     CommandError,
+    ExitCode,
     Object,
     Subcommands,
     add_command,
     add_connection_options,
     number_between,
     pair,
+    run_interruptible,
     seconds_between,
     set_completer,
 )
-from mcp_exec_client.cli.output import print_data
-from mcp_exec_client.cli.terminal import print_line
-
-if TYPE_CHECKING:
-    from mcp_exec_client.cli.backends.backend import Backend, ExecutionDraft
-    from mcp_exec_client.cli.following.follower import Follower
+from mcp_exec_client.cli.output import print_data, print_line
+from mcp_exec_client.cli.printer import EventPrinter
 
 _MAX_BYTES: Final = 256 * 1024
 """The API's limits of code and of context."""
@@ -136,9 +134,7 @@ def run(options: argparse.Namespace) -> None:
     run_interruptible(_run(options, _build_execution(options)))
 
 
-async def _run(options: argparse.Namespace, draft: "ExecutionDraft") -> None:
-    from mcp_exec_client.cli.following.follower import check_end, submit
-
+async def _run(options: argparse.Namespace, draft: ExecutionDraft) -> None:
     async with open_backend(options) as backend:
         if options.detach:
             await _detach(options, backend, draft)
@@ -150,7 +146,7 @@ async def _run(options: argparse.Namespace, draft: "ExecutionDraft") -> None:
         check_end(name, end)
 
 
-async def _detach(options: argparse.Namespace, backend: "Backend", draft: "ExecutionDraft") -> None:
+async def _detach(options: argparse.Namespace, backend: Backend, draft: ExecutionDraft) -> None:
     execution = await backend.submit(draft)
     if not backend.streams_output:  # a gateway refuses namespaces that are not served
         await _build_follower(options, backend, execution["name"]).confirm()
@@ -164,10 +160,7 @@ def _print_execution(execution: Object, *, form: str) -> None:
         print_line(execution["name"])
 
 
-def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) -> "Follower":
-    from mcp_exec_client.cli.following.follower import Follower
-    from mcp_exec_client.cli.printer import EventPrinter
-
+def _build_follower(options: argparse.Namespace, backend: Backend, name: str) -> Follower:
     streams = options.output == "text"
     printer = EventPrinter(name, program=options.program, with_output=streams, with_result=streams)
     asks = not options.no_ask and sys.stdin.isatty() and sys.stderr.isatty()
@@ -193,9 +186,7 @@ def workspace_reference(text: str) -> Object:
     return {"name": name, "mode": "Read" if mode == "ro" else "Write"}
 
 
-def _build_execution(options: argparse.Namespace) -> "ExecutionDraft":
-    from mcp_exec_client.cli.backends.backend import ExecutionDraft
-
+def _build_execution(options: argparse.Namespace) -> ExecutionDraft:
     spec: Object = {"code": options.code if options.code is not None else _read_code(options.file)}
     fields = {
         "context": _read_context(options),

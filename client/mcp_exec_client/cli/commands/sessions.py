@@ -4,8 +4,7 @@ import argparse
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
-from mcp_exec_client.cli.following.silence import describe_nothing
-from mcp_exec_client.cli.interrupts import run_interruptible
+from mcp_exec_client.cli.follower import describe_nothing
 from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
@@ -14,8 +13,7 @@ from mcp_exec_client.cli.options import (
     add_output_option,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, print_data, print_objects
-from mcp_exec_client.cli.terminal import print_line
+from mcp_exec_client.cli.output import FORMATS, print_line, print_object, print_objects
 from mcp_exec_client.cli.views import SESSIONS
 
 _LIST: Final = """Lists sessions: at a gateway the caller's own, at an API server those of the namespace.
@@ -46,17 +44,13 @@ example:
 def add_to(commands: Subcommands) -> None:
     """Add the commands and their options."""
     group = add_group(commands, "sessions", summary="list, reset and delete sessions")
-    listing = add_command(group, "list", summary="list sessions", description=_LIST)
+    listing = add_command(group, "list", summary="list sessions", description=_LIST, run=_list)
     add_output_option(listing, *FORMATS)
-    listing.set_defaults(run=lambda options: run_interruptible(_list(options)))
-    get = add_command(group, "get", summary="show a session", description=_GET)
+    get = add_command(group, "get", summary="show a session", description=_GET, run=_get)
     set_completer(get.add_argument("name", metavar="NAME", help="name of the session"), "session")
     add_output_option(get, *FORMATS)
-    get.set_defaults(run=lambda options: run_interruptible(_get(options)))
-    reset = add_command(group, "reset", summary="let sessions start afresh", description=_RESET)
-    reset.set_defaults(run=lambda options: run_interruptible(_reset(options)))
-    delete = add_command(group, "delete", summary="end sessions", description=_DELETE)
-    delete.set_defaults(run=lambda options: run_interruptible(_delete(options)))
+    reset = add_command(group, "reset", summary="let sessions start afresh", description=_RESET, run=_reset)
+    delete = add_command(group, "delete", summary="end sessions", description=_DELETE, run=_delete)
     for command in (reset, delete):
         set_completer(command.add_argument("names", metavar="NAME", nargs="+", help="name of a session"), "session")
     for command in (listing, get, reset, delete):
@@ -68,16 +62,13 @@ async def _list(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         items = await backend.list_sessions(user=options.user)
         empty = "" if items else await describe_nothing(backend, "sessions")
-    print_objects(items, form=options.output, columns=SESSIONS, name=lambda item: str(item["name"]), empty=empty)
+    print_objects(items, form=options.output, columns=SESSIONS, empty=empty)
 
 
 async def _get(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         session = await backend.get_session(options.name, user=options.user)
-    if options.output in ("json", "yaml"):
-        print_data(session, form=options.output)
-    else:
-        print_objects([session], form=options.output, columns=SESSIONS, name=lambda item: str(item["name"]))
+    print_object(session, form=options.output, columns=SESSIONS)
 
 
 async def _reset(options: argparse.Namespace) -> None:

@@ -1,14 +1,13 @@
-"""Searches the tools that code may call, and shows one with its schemas."""
+"""What code can use: pools with their libraries, and the tools that it may call."""
 
 import argparse
 import sys
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
+    ExitCode,
     Object,
     Subcommands,
     add_command,
@@ -17,9 +16,8 @@ from mcp_exec_client.cli.options import (
     add_output_option,
     number_between,
 )
-from mcp_exec_client.cli.output import FORMATS, print_data, print_objects
-from mcp_exec_client.cli.terminal import escape, print_line
-from mcp_exec_client.cli.views import TOOLS, tool_name
+from mcp_exec_client.cli.output import FORMATS, escape, print_data, print_line, print_objects
+from mcp_exec_client.cli.views import POOLS, TOOLS, tool_name
 
 _SEARCH: Final = """Searches the tools that the caller may use, best match first. Without a query it lists them.
 
@@ -31,7 +29,15 @@ _SHOW: Final = """Shows one tool: its description, how code imports it, and its 
 example:
   mcp-exec tools show github.create_issue
 """
+_POOLS: Final = """Lists pools with their Python, libraries and pods: at a gateway those that the caller may use.
 
+`mcp-exec run --pool NAME` runs code in a pool. A pool has no Python and no libraries until a pod has become ready.
+
+examples:
+  mcp-exec pools
+  mcp-exec pools -o wide
+  mcp-exec pools -o json
+"""
 _CANDIDATES: Final = 50
 """Best matches of a name among which the tool is."""
 _MAX_TOOLS: Final = 1000
@@ -40,32 +46,28 @@ _MAX_TOOLS: Final = 1000
 def add_to(commands: Subcommands) -> None:
     """Add the commands and their options."""
     group = add_group(commands, "tools", summary="search and show tools")
-    search = add_command(group, "search", summary="search tools", description=_SEARCH)
+    search = add_command(group, "search", summary="search tools", description=_SEARCH, run=_search)
     search.add_argument("query", metavar="QUERY", nargs="*", help="what the tool should do")
     search.add_argument(
         "--limit", metavar="N", type=number_between(1, _MAX_TOOLS), default=20, help="most tools; default: 20"
     )
     add_output_option(search, *FORMATS)
     add_connection_options(search)
-    search.set_defaults(run=run_search)
-    show = add_command(group, "show", summary="show a tool", description=_SHOW)
+    show = add_command(group, "show", summary="show a tool", description=_SHOW, run=_show)
     show.add_argument("tool", metavar="SERVER.TOOL", help="name of the tool")
     add_output_option(show, "text", "json", "yaml", "name")
     add_connection_options(show)
-    show.set_defaults(run=run_show)
+    pools = add_command(
+        commands, "pools", summary="list pools and their libraries", description=_POOLS, run=_list_pools
+    )
+    add_output_option(pools, *FORMATS)
+    add_connection_options(pools)
 
 
-def run_search(options: argparse.Namespace) -> None:
-    """Run `tools search`. Raises CommandError."""
-    run_interruptible(_search(options))
-
-
-def run_show(options: argparse.Namespace) -> None:
-    """Run `tools show`. Raises CommandError."""
-    server, _, name = options.tool.partition(".")
-    if not server or not name:
-        raise CommandError(f"{options.tool!r} must be SERVER.TOOL, such as github.create_issue", ExitCode.USAGE)
-    run_interruptible(_show(options, server, name))
+async def _list_pools(options: argparse.Namespace) -> None:
+    async with open_backend(options) as backend:
+        items = await backend.list_pools()
+    print_objects(items, form=options.output, columns=POOLS)
 
 
 async def _search(options: argparse.Namespace) -> None:
@@ -76,7 +78,10 @@ async def _search(options: argparse.Namespace) -> None:
     print_objects(items, form=options.output, columns=TOOLS, name=tool_name, empty=empty)
 
 
-async def _show(options: argparse.Namespace, server: str, name: str) -> None:
+async def _show(options: argparse.Namespace) -> None:
+    server, _, name = options.tool.partition(".")
+    if not server or not name:
+        raise CommandError(f"{options.tool!r} must be SERVER.TOOL, such as github.create_issue", ExitCode.USAGE)
     async with open_backend(options) as backend:
         tools = await backend.search_tools(f"{server} {name}", limit=_CANDIDATES, schemas=True)
         found = _find(tools, server, name)

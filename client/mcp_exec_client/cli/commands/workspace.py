@@ -1,4 +1,4 @@
-"""Workspaces: files that executions find and leave behind."""
+"""Files: workspaces that executions find and leave behind, and artifacts that they produced."""
 
 import argparse
 import asyncio
@@ -8,20 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import open_client
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.interrupts import run_interruptible
 from mcp_exec_client.cli.options import (
     CommandError,
+    ExitCode,
     Subcommands,
+    add_client_options,
     add_command,
-    add_gateway_options,
     add_group,
     add_output_option,
+    run_interruptible,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_objects
-from mcp_exec_client.cli.terminal import print_line
-from mcp_exec_client.cli.views import FILES, VERSIONS, WORKSPACES
+from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_line, print_objects
+from mcp_exec_client.cli.views import ARTIFACTS, FILES, VERSIONS, WORKSPACES
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from mcp_exec_client.client import AsyncClient
     from mcp_exec_client.state.results import SyncResult
 
-Action = Callable[["AsyncClient", argparse.Namespace], Awaitable[None]]
 
+ClientAction = Callable[["AsyncClient", argparse.Namespace], Awaitable[None]]
 _LIST: Final = """Lists the caller's workspaces, or with NAME the files of one.
 
 examples:
@@ -78,6 +77,18 @@ examples:
   mcp-exec workspace rm sales
   mcp-exec workspace rm sales -f old.csv -f drafts
 """
+_LIST_ARTIFACTS: Final = """Lists the artifacts of an execution, with links that work in a browser for 15 minutes.
+
+examples:
+  mcp-exec artifacts list exec-01k9x3v5t8q2
+  mcp-exec artifacts list exec-01k9x3v5t8q2 -o wide
+"""
+_GET_ARTIFACTS: Final = """Writes artifacts of an execution to a folder: those with these ids or names, or all.
+
+examples:
+  mcp-exec artifacts get exec-01k9x3v5t8q2
+  mcp-exec artifacts get exec-01k9x3v5t8q2 sales.png --to ./figures
+"""
 
 
 def add_to(commands: Subcommands) -> None:
@@ -106,21 +117,21 @@ def add_to(commands: Subcommands) -> None:
     restore.add_argument("version", metavar="N", type=int, help="number of the version")
     rm = _add(group, "rm", _remove, "delete a workspace, or files of it", _RM)
     rm.add_argument("-f", "--file", metavar="PATH", action="append", default=[], help="file or folder; may be repeated")
+    _add_artifacts(commands)
 
 
 def _add(
-    group: Subcommands, name: str, action: Action, summary: str, description: str, *, is_optional: bool = False
+    group: Subcommands, name: str, action: ClientAction, summary: str, description: str, *, is_optional: bool = False
 ) -> argparse.ArgumentParser:
     command = add_command(group, name, summary=summary, description=description)
     command.add_argument("name", metavar="NAME", nargs="?" if is_optional else None, help="name of the workspace")
     command.add_argument("--user", metavar="USER", help="user whose workspaces are meant")
-    add_gateway_options(command)
-    command.add_argument("-n", "--namespace", metavar="NAME", help="namespace; default: the key's own")
+    add_client_options(command)
     command.set_defaults(run=lambda options: run_interruptible(_run(action, options)))
     return command
 
 
-async def _run(action: Action, options: argparse.Namespace) -> None:
+async def _run(action: ClientAction, options: argparse.Namespace) -> None:
     async with open_client(options) as client:
         try:
             await action(client, options)
@@ -162,7 +173,7 @@ async def _get(client: "AsyncClient", options: argparse.Namespace) -> None:
         pulled = await client.files.pull(
             options.name, options.target, version=version, exclude=() if options.all else UNSAFE, user=user
         )
-        _tell(pulled, options)
+        _print_result(pulled, options)
     elif options.target == "-":
         content = await client.files.read(options.name, options.file, version=version, user=user)
         sys.stdout.buffer.write(content)
@@ -185,10 +196,10 @@ async def _sync(client: "AsyncClient", options: argparse.Namespace) -> None:
     if options.output in ("json", "yaml"):
         print_data(result.model_dump(mode="json", by_alias=True), form=options.output)
     else:
-        _tell(result, options)
+        _print_result(result, options)
 
 
-def _tell(result: "SyncResult", options: argparse.Namespace) -> None:
+def _print_result(result: "SyncResult", options: argparse.Namespace) -> None:
     for verb, paths in (("sent", result.uploaded), ("received", result.downloaded), ("deleted", result.deleted)):
         for path in paths:
             print_line(f"{verb} {path}")
@@ -214,3 +225,47 @@ async def _remove(client: "AsyncClient", options: argparse.Namespace) -> None:
     if not options.file:
         await client.workspaces.delete(options.name, user=options.user)
         print_line(f"{options.name} is deleted")
+
+
+def _add_artifacts(commands: Subcommands) -> None:
+    """Add the commands and their options."""
+    group = add_group(commands, "artifacts", summary="list and get what executions produced")
+    listing = add_command(
+        group, "list", summary="list artifacts of an execution", description=_LIST_ARTIFACTS, run=_list_artifacts
+    )
+    add_output_option(listing, *FORMATS)
+    get = add_command(
+        group, "get", summary="write artifacts to a folder", description=_GET_ARTIFACTS, run=_get_artifacts
+    )
+    for command in (listing, get):
+        set_completer(command.add_argument("name", metavar="NAME", help="name of the execution"), "execution")
+        add_client_options(command)
+    get.add_argument("artifacts", metavar="ARTIFACT", nargs="*", help="id or name; default: all")
+    target = get.add_argument("--to", metavar="FOLDER", type=Path, default=Path(), help="folder; default: this one")
+    set_completer(target, "file")
+
+
+async def _list_artifacts(options: argparse.Namespace) -> None:
+    async with open_client(options) as client:
+        found = await client.artifacts.list(options.name)
+    items = [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in found]
+    empty = f"{options.name} has no artifacts"
+    print_objects(items, form=options.output, columns=ARTIFACTS, name=lambda item: str(item["id"]), empty=empty)
+
+
+async def _get_artifacts(options: argparse.Namespace) -> None:
+    async with open_client(options) as client:
+        try:
+            await asyncio.to_thread(options.to.mkdir, parents=True, exist_ok=True)
+            await _save_artifacts(client, options)
+        except OSError as error:
+            raise CommandError(f"{error.filename or ''}: {error.strerror or error}", ExitCode.USAGE) from error
+
+
+async def _save_artifacts(client: "AsyncClient", options: argparse.Namespace) -> None:
+    if options.artifacts:
+        found = [await client.artifacts.get(options.name, artifact) for artifact in options.artifacts]
+    else:
+        found = list(await client.artifacts.list(options.name))
+    for artifact in found:
+        print_line(str(await artifact.save(options.to)))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from mcp_exec_client.cli.exit_codes import ExitCode
-from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.options import CommandError, ExitCode
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",))
 """Where clients keep their servers: most of them, VS Code in a file of its own and in its settings, and Zed."""

@@ -6,12 +6,24 @@ of the pool, which change with its image, are in the description of `run_code`.
 
 from typing import Any, Final
 
-from mcp_types import Tool, ToolAnnotations
+from mcp import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    GetPromptRequestParams,
+    GetPromptResult,
+    Prompt,
+    PromptMessage,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
 from pydantic import TypeAdapter
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import SessionName
-from mcp_exec_tools.search.index import LEVELS, MAX_QUERY
+from mcp_exec_gateway.mcp.request import Sender
+from mcp_exec_tools.prompt import VERSION, system_prompt
+from mcp_exec_tools.search.index import LEVELS, MAX_LIMIT, MAX_QUERY
 
 MAX_FOUND: Final = 50
 """Most tools that a search returns."""
@@ -226,3 +238,24 @@ WRITE_FILE: Final = Tool(
 )
 TOOLS: Final = (DESCRIBE_TOOLS, READ_FILE, RUN_CODE, RUN_SKILL, SAVE_SKILL, SEARCH_TOOLS, WRITE_FILE)
 """All tools, by name."""
+
+
+CODE_MODE: Final = Prompt(
+    name="code-mode",
+    title="Work by code",
+    description=f"How to work with run_code, search_tools and describe_tools (version {VERSION})",
+)
+
+
+async def get_prompt(sender: Sender, params: GetPromptRequestParams) -> GetPromptResult:
+    """Return the prompt. Raises MCPError for another name, and HttpProblem if the tools cannot be read."""
+    if params.name != CODE_MODE.name or params.arguments:
+        raise MCPError(INVALID_PARAMS, f"there is one prompt, {CODE_MODE.name}, without arguments")
+    index = await sender.dependencies.catalogs.get_index(sender.namespace)
+    tools = index.search("", limit=MAX_LIMIT, allow=sender.allowed_tools)
+    servers = sorted({str(tool["server"]) for tool in tools})
+    text = system_prompt(servers, run_tool="run_code", describe_tool="describe_tools", libraries=sender.describe_pool())
+    return GetPromptResult(
+        description=CODE_MODE.description,
+        messages=[PromptMessage(role="user", content=TextContent(text=text))],
+    )

@@ -12,11 +12,11 @@ from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
-from mcp_exec_gateway.mcp.code_mode.artifacts import MAX_IMAGE_BYTES, find_image_type
 from mcp_exec_gateway.mcp.code_mode.definitions import MAX_WRITTEN
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names
+from mcp_exec_gateway.mcp.code_mode.output import MAX_IMAGE_BYTES, find_image_type
 from mcp_exec_gateway.mcp.request import Sender
-from mcp_exec_gateway.sessions.service import find_owner
+from mcp_exec_gateway.sessions import find_owner
 
 _MAX_READ: Final = MAX_IMAGE_BYTES
 """Bytes of a file that are read: of a text the model sees the part that it asks for."""

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_gateway.events.follower import EventFrame
-from mcp_exec_gateway.events.position import StreamPosition
-from mcp_exec_gateway.mcp.transport.exchange import Exchange
+from mcp_exec_gateway.events.follower import EventFrame, StreamPosition
+from mcp_exec_gateway.mcp.transport.response import Exchange
 
 _INTERVAL_SECONDS: Final = 0.05
 """Time between notifications; what is reported between them is merged."""

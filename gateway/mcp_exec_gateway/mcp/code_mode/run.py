@@ -16,21 +16,19 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.events.follower import EventFollower
-from mcp_exec_gateway.events.position import StreamPosition
+from mcp_exec_gateway.events.follower import EventFollower, StreamPosition
+from mcp_exec_gateway.executions.abandoned_runs import Departure
+from mcp_exec_gateway.executions.calls import ANNOTATION_CALL
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
-from mcp_exec_gateway.executions.limits.spec import find_longest_timeout
+from mcp_exec_gateway.executions.limits import find_longest_timeout
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.cancellation import mark_request
-from mcp_exec_gateway.mcp.code_mode.approvals import build_approval_form, list_pending
-from mcp_exec_gateway.mcp.code_mode.artifacts import build_content, list_run_artifacts
-from mcp_exec_gateway.mcp.code_mode.output import build_error, build_result
+from mcp_exec_gateway.mcp.code_mode.output import build_content, build_error, build_result, list_run_artifacts
 from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
+from mcp_exec_gateway.mcp.forms import build_approval_form, list_pending
 from mcp_exec_gateway.mcp.request import McpRequest
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
-from mcp_exec_gateway.retries.marks import ANNOTATION_CALL
-from mcp_exec_gateway.retries.service import Departure
 
 log = logging.getLogger(__name__)
 

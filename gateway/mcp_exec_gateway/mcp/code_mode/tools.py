@@ -14,14 +14,12 @@ from mcp_types import (
     ListToolsResult,
 )
 
-from mcp_exec_gateway.mcp.code_mode import prompts
+from mcp_exec_gateway.mcp.code_mode import definitions
 from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS, list_definitions
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, describe_tools, search_tools
 from mcp_exec_gateway.mcp.code_mode.files import read_file, write_file
 from mcp_exec_gateway.mcp.code_mode.output import build_error
-from mcp_exec_gateway.mcp.code_mode.reading import read_arguments
-from mcp_exec_gateway.mcp.code_mode.run_code import run_code, run_skill
-from mcp_exec_gateway.mcp.code_mode.skills import save_skill
+from mcp_exec_gateway.mcp.code_mode.run_code import read_arguments, run_code, run_skill, save_skill
 from mcp_exec_gateway.mcp.request import McpRequest
 
 _TOOLS: Final = {tool.name: tool for tool in TOOLS}
@@ -66,8 +64,8 @@ class CodeTools:
 
     async def list_prompts(self, request: McpRequest) -> ListPromptsResult:
         """Return the prompts."""
-        return ListPromptsResult(prompts=[prompts.CODE_MODE])
+        return ListPromptsResult(prompts=[definitions.CODE_MODE])
 
     async def get_prompt(self, request: McpRequest, params: GetPromptRequestParams) -> GetPromptResult:
         """Return one prompt."""
-        return await prompts.get_prompt(request.sender, params)
+        return await definitions.get_prompt(request.sender, params)

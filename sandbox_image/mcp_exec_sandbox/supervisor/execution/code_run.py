@@ -8,12 +8,12 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp_exec_sandbox.notes import NoteFields, Notes
 from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
-from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
+from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents, ToolCallEvents, parse_written
+from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest, SkillEvents
 from mcp_exec_sandbox.supervisor.execution.outcome import (
     InterruptLocation,
     Reason,
@@ -24,40 +24,80 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
     explain_decision,
 )
 from mcp_exec_sandbox.supervisor.execution.output import OutputStream
-from mcp_exec_sandbox.supervisor.execution.progress_events import ProgressEvents
-from mcp_exec_sandbox.supervisor.execution.run_clock import RunClock
-from mcp_exec_sandbox.supervisor.execution.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
-from mcp_exec_sandbox.supervisor.execution.skills import SkillEvents
-from mcp_exec_sandbox.supervisor.execution.tool_events import ToolCallEvents, parse_written
-from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
-from mcp_exec_sandbox.supervisor.files.kept import FilesReport
-from mcp_exec_sandbox.supervisor.process_log import log_failure
-from mcp_exec_sandbox.supervisor.resources.cpu import CpuMeter
+from mcp_exec_sandbox.supervisor.execution.watchdog import RunClock, Watchdog
+from mcp_exec_sandbox.supervisor.files.request import FilesReport, KeptFiles, RequestedFiles
 from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, stop_descendants, wait_until_stopped
-from mcp_exec_sandbox.supervisor.settings import MIB
+from mcp_exec_sandbox.supervisor.resources.usage import CpuMeter
+from mcp_exec_sandbox.supervisor.settings import MIB, log_failure
 from mcp_exec_sandbox.supervisor.wrapper_store import DISCARD_SECONDS, WrapperStore
 from mcp_exec_tools.text import shorten_json
 
+if TYPE_CHECKING:
+    from mcp_exec_sandbox.supervisor.files.transfer import FilesTransfer
+
+
 MAX_WRITTEN_BYTES = 128 * MIB
 """More output than this, of both streams together, or more messages, ends the run: it would only use CPU."""
-
 LONG_RUN_SECONDS = 1.0
 """Runs longer than this have the CPU time of all processes read at their end, which takes up to a millisecond."""
-
 KILL_AFTER_SECONDS = 0.1
 """Time between the end and the kill of the stopped code: the teardown of an interpreter takes CPU that the answer
 needs."""
-
 _KEEPING_NOTHING = ("Cancelled", "IsolationLost")
 """Reasons of the supervisor's decisions that make a run keep no artifacts."""
-
 _HARMLESS: frozenset[Reason] = frozenset({"", "UserError", "ExitCode", "WorkspaceUnavailable", "Timeout", "Cancelled"})
 """Reasons that allow a sandbox to be used again."""
-
 _SUPERVISOR_FAILED = SupervisorDecision(
     phase="Failed", reason="RunnerDied", message="the supervisor failed during the run; see the log of the sandbox"
 )
+
+
+class RunFiles:
+    """Transfers of one run. No method raises: what fails is reported."""
+
+    def __init__(self, *, request: RequestedFiles | None, kept: KeptFiles) -> None:
+        self._request = request
+        self._kept = kept
+        self._is_untouched = kept.take_untouched()
+        self._transfer: FilesTransfer | None = None
+
+    @property
+    def has_workspace(self) -> bool:
+        """Whether the run has a workspace, which must be in place before its code starts."""
+        return self._request is not None and self._request.workspace is not None
+
+    async def place(self) -> str:
+        """Put the workspace in place. Return the problem, or an empty text."""
+        return await self._load().place()
+
+    def show(self, message: dict[str, Any]) -> None:
+        """Take in the runner's message about a file that the code shows."""
+        self._load().shown.add(message)
+
+    def has_work(self, *, may_save: bool, keeps_artifacts: bool) -> bool:
+        """Return whether there is anything to save after the run."""
+        saves = self._transfer is not None and self._transfer.writes(may_save)
+        return saves or (keeps_artifacts and self._kept.has_artifacts())
+
+    async def finish(self, *, may_save: bool, keeps_artifacts: bool) -> FilesReport:
+        """Save the workspace and store the artifacts, if the run may. Call it while no code runs."""
+        has_work = self.has_work(may_save=may_save, keeps_artifacts=keeps_artifacts)
+        if not has_work and self._transfer is None:
+            return FilesReport()
+        return await self._load().finish(has_work=has_work, may_save=may_save, keeps_artifacts=keeps_artifacts)
+
+    def cancel(self) -> None:
+        """End the transfer in progress, at its next step."""
+        if self._transfer is not None:
+            self._transfer.cancel()
+
+    def _load(self) -> "FilesTransfer":
+        if self._transfer is None:
+            from mcp_exec_sandbox.supervisor.files.transfer import FilesTransfer
+
+            self._transfer = FilesTransfer(request=self._request, kept=self._kept, is_untouched=self._is_untouched)
+        return self._transfer
 
 
 class CodeRun:

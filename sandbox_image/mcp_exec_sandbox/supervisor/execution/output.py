@@ -4,12 +4,11 @@ import asyncio
 import codecs
 from typing import Literal
 
-from mcp_exec_sandbox.supervisor.execution.event_log import EventLog
+from mcp_exec_sandbox.supervisor.execution.events import EventLog
 from mcp_exec_tools.text import cut_marker
 
 PROMPT_EVENTS = 100
 """Events of a stream that are written at once. Later output is collected, so that single bytes can't fill the log."""
-
 COLLECT_SECONDS = 0.025
 
 

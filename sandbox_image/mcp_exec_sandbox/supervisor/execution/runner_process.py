@@ -25,29 +25,23 @@ from mcp_exec_sandbox.protocol import (
 )
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_sandbox.supervisor.linux import interrupt_main_thread
-from mcp_exec_sandbox.supervisor.resources.cpu import build_cpu_variables
 from mcp_exec_sandbox.supervisor.resources.processes import Process, kill_process, read_process
+from mcp_exec_sandbox.supervisor.resources.usage import build_cpu_variables
 
 PIPE_BYTES = 1024 * 1024
 """Capacity of a pipe, and the most that is read from one in a turn of the event loop."""
-
 CONTROL_BYTES = 64 * 1024
 """Budget of the control channel for a turn of the event loop: a flood takes some milliseconds of it."""
-
 READ_BYTES = 8 * 1024
 LINE_COST_BYTES = 256
 """What a line or a read uses of the budget at least. gVisor may return the bytes of one write only."""
-
 LAST_CONTROL_BYTES = 512 * 1024
 """Bytes of messages that are read after the runner's end: more than a socket's buffer holds."""
-
 LINE_SLACK_BYTES = 256 * 1024
 """Size of the error in a line of the control channel, in addition to the result."""
-
 _STACK = re.compile(rb'  File "%s(?: [0-9]{1,9})?>", line ([0-9]{1,9}) in ' % AGENT_FILE.rstrip(">").encode())
 _MORE_CALLS = b"  ..."
 """What `faulthandler` writes for the rest of a stack of more than a hundred calls."""
-
 _TYPE = b'"type"'
 _MATPLOTLIB_BACKEND = "module://mcp_exec_sandbox.tools.display.matplotlib_backend"
 
@@ -70,7 +64,6 @@ class RunnerListener(Protocol):
 
 Spawn = Callable[[RunnerLimits, Mapping[str, str], int, list[int]], int]
 """Starts an interpreter with an environment, a control channel and stdout and stderr, and returns its pid."""
-
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 

@@ -1,16 +1,19 @@
 """HTTP/1.1 client of the broker's routes for files, for one transfer in a thread: h11 over a blocking socket."""
 
 import contextlib
+import hashlib
 import json
 import socket
+import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import h11
 
-from mcp_exec_sandbox.supervisor.files.deadline import Deadline
 from mcp_exec_sandbox.supervisor.json_object import parse_object
+from mcp_exec_tools.workspace_files import MAX_FRAME_HEAD, parse_frame_head
 
 CONNECT_SECONDS = 3.0
 IDLE_SECONDS = 15.0
@@ -26,9 +29,94 @@ RETRY_SECONDS = (0.2, 1.0, 2.0, 3.0, 4.0, 5.0, 5.0)
 PASSING = frozenset({"Busy", "Unavailable"})
 """Reasons of refusals that another attempt may not meet."""
 _HEADER_BYTES = 16 * 1024
-
-
 T = TypeVar("T")
+
+
+class BlobSink(Protocol):
+    """Receiver of the bytes of one blob."""
+
+    def write(self, data: memoryview) -> None:
+        """Take the next bytes."""
+
+
+class FrameReader:
+    """Reader of blobs from the chunks of a response. Raises TransferFailed if the stream is invalid."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._chunk = b""
+        self._position = 0
+
+    def read_head(self) -> tuple[str, int] | None:
+        """Return digest and size of the next blob, or None at the end."""
+        line = b""
+        while not line.endswith(b"\n") and len(line) < MAX_FRAME_HEAD:
+            if not self._fill():
+                break
+            end = self._chunk.find(b"\n", self._position) + 1 or len(self._chunk)
+            line += self._chunk[self._position : min(end, self._position + MAX_FRAME_HEAD)]
+            self._position = end
+        if not line:
+            return None
+        try:
+            return parse_frame_head(line)
+        except ValueError as error:
+            raise TransferFailed(f"the broker's stream of files is invalid: {error}") from error
+
+    def read_body(self, sink: BlobSink, sha256: str, size: int) -> None:
+        """Write the bytes of the blob to `sink`, and check them."""
+        digest, left = hashlib.sha256(), size
+        while left:
+            if not self._fill():
+                raise TransferFailed("the broker's stream of files is not complete")
+            part = memoryview(self._chunk)[self._position : self._position + left]
+            digest.update(part)
+            sink.write(part)
+            self._position += len(part)
+            left -= len(part)
+        if digest.hexdigest() != sha256:
+            raise TransferFailed("the broker sent a file with other content than announced")
+
+    def _fill(self) -> bool:
+        """Return whether there are unread bytes, after reading the next chunk if needed."""
+        while self._position == len(self._chunk):
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return False
+            self._chunk, self._position = chunk, 0
+        return True
+
+
+class OutOfTime(Exception):
+    """The transfer took too long, or the supervisor has ended it."""
+
+
+class Deadline:
+    """End of a transfer. `cancel` may be called by another thread."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._end = clock() + seconds
+        self._seconds = seconds
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End the transfer at its next step."""
+        self._cancelled.set()
+
+    def check(self) -> float:
+        """Return the seconds that are left. Raises OutOfTime."""
+        left = self._end - self._clock()
+        if self._cancelled.is_set():
+            raise OutOfTime("it was cancelled")
+        if left <= 0:
+            raise OutOfTime(f"it took longer than {self._seconds:g} s")
+        return left
+
+    def wait(self, seconds: float) -> None:
+        """Wait so long, or until the end. Raises OutOfTime at the end."""
+        self._cancelled.wait(min(seconds, self.check()))
+        self.check()
 
 
 class TransferRefused(Exception):

@@ -6,11 +6,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from mcp_exec_sandbox.supervisor.files.connection import FilesConnection, TransferFailed, parse_answer, repeat
-from mcp_exec_sandbox.supervisor.files.deadline import Deadline
-from mcp_exec_sandbox.supervisor.files.frames import FrameReader
-from mcp_exec_sandbox.supervisor.files.paths import FolderCursor, create_file, find_path_problem, open_file, split_path
-from mcp_exec_sandbox.supervisor.files.tree import sign
+from mcp_exec_sandbox.supervisor.files.connection import (
+    Deadline,
+    FilesConnection,
+    FrameReader,
+    TransferFailed,
+    parse_answer,
+    repeat,
+)
+from mcp_exec_sandbox.supervisor.files.tree import (
+    FolderCursor,
+    create_file,
+    find_path_problem,
+    open_file,
+    sign,
+    split_path,
+)
 from mcp_exec_sandbox.supervisor.files.workspace import (
     READ_BYTES,
     RESERVED,

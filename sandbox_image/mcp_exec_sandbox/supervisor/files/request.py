@@ -1,12 +1,20 @@
 """The field `files` of a job: where its files are kept, and what it may keep."""
 
 import ipaddress
+import os
 import re
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
+
+if TYPE_CHECKING:
+    from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder
+    from mcp_exec_sandbox.supervisor.files.workspace import WorkspaceFolder
+
 
 MAX_TOKEN_CHARACTERS = 16_384
 MAX_COUNT = 1 << 53
@@ -97,3 +105,48 @@ def _parse_count(fields: dict[str, object], name: str) -> int:
     if type(value) is int and 0 <= value <= MAX_COUNT:
         return value
     raise InvalidRequest(f"files.{name}: must be an integer from 0 to {MAX_COUNT}")
+
+
+@dataclass(kw_only=True)
+class FilesReport:
+    """What became of the files of a run, for the event `end`."""
+
+    workspace: dict[str, Any] | None = None
+    artifacts: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What was not saved, for people."""
+
+
+@dataclass(kw_only=True)
+class KeptFiles:
+    """What the supervisor knows about the files in the working folder, from one run of a session to the next."""
+
+    root: Path
+    """The working folder."""
+    workspace: "WorkspaceFolder | None" = None
+    artifacts: "ArtifactFolder | None" = None
+
+    def make_artifacts_folder(self) -> None:
+        """Make the folder of artifacts, which code may write to without making it."""
+        (self.root / ARTIFACTS_FOLDER).mkdir(exist_ok=True)
+
+    def has_artifacts(self) -> bool:
+        """Return whether there is anything in the folder of artifacts, or something else in its place."""
+        try:
+            with os.scandir(self.root / ARTIFACTS_FOLDER) as entries:
+                return next(entries, None) is not None
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True
+
+    def take_untouched(self) -> bool:
+        """Return whether no code has run since the workspace was saved. From now on some may have."""
+        if self.workspace is None:
+            return False
+        is_untouched, self.workspace.is_untouched = self.workspace.is_untouched, False
+        return is_untouched
+
+    def forget(self) -> None:
+        """Forget all files: the folder was emptied."""
+        self.workspace = self.artifacts = None

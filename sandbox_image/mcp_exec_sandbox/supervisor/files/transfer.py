@@ -7,15 +7,19 @@ from contextlib import closing
 from typing import TypeVar
 
 from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder, ArtifactUpload, ShownFiles
-from mcp_exec_sandbox.supervisor.files.connection import FilesConnection, TransferFailed, TransferRefused
-from mcp_exec_sandbox.supervisor.files.deadline import Deadline, OutOfTime
-from mcp_exec_sandbox.supervisor.files.kept import FilesReport, KeptFiles
+from mcp_exec_sandbox.supervisor.files.connection import (
+    Deadline,
+    FilesConnection,
+    OutOfTime,
+    TransferFailed,
+    TransferRefused,
+)
 from mcp_exec_sandbox.supervisor.files.placement import place_workspace
-from mcp_exec_sandbox.supervisor.files.request import RequestedFiles
+from mcp_exec_sandbox.supervisor.files.request import FilesReport, KeptFiles, RequestedFiles
 from mcp_exec_sandbox.supervisor.files.saving import save_workspace
 from mcp_exec_sandbox.supervisor.files.tree import TooManyFiles
 from mcp_exec_sandbox.supervisor.files.workspace import WorkspaceFolder
-from mcp_exec_sandbox.supervisor.process_log import log_failure
+from mcp_exec_sandbox.supervisor.settings import log_failure
 
 PLACE_SECONDS = 60.0
 SAVE_SECONDS = 60.0
@@ -24,7 +28,6 @@ _MESSAGE_CHARACTERS = 500
 _REASONS = {"Conflict": "WorkspaceConflict", "TooLarge": "WorkspaceTooLarge"}
 _UNAVAILABLE = "WorkspaceUnavailable"
 _EXPECTED = (TransferRefused, TransferFailed, OutOfTime, TooManyFiles, OSError)
-
 T = TypeVar("T")
 
 

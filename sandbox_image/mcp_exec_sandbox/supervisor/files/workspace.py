@@ -9,9 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER, SERVERS_FOLDER
-from mcp_exec_sandbox.supervisor.files.deadline import Deadline
-from mcp_exec_sandbox.supervisor.files.paths import FolderCursor, NotPlain, open_file, split_path
-from mcp_exec_sandbox.supervisor.files.tree import FolderScan, Signature, scan_folder, sign
+from mcp_exec_sandbox.supervisor.files.connection import Deadline
+from mcp_exec_sandbox.supervisor.files.tree import (
+    FolderCursor,
+    FolderScan,
+    NotPlain,
+    Signature,
+    open_file,
+    scan_folder,
+    sign,
+    split_path,
+)
 from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER
 
 RESERVED = frozenset({SERVERS_FOLDER, HIDDEN_FOLDER, ARTIFACTS_FOLDER})

@@ -4,6 +4,7 @@ A connection has at most one request at a time. A client that disconnects ends i
 """
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import replace
@@ -12,27 +13,52 @@ from typing import Any
 
 import h11
 
-from mcp_exec_sandbox.supervisor.execution.event_log import EventBatch
-from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error
-from mcp_exec_sandbox.supervisor.http.peers import PeerLimits, normalize_address
+from mcp_exec_sandbox.supervisor.execution.events import EventBatch
+from mcp_exec_sandbox.supervisor.http.peers import HttpRequest, HttpResponse, PeerLimits, build_error, normalize_address
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
-from mcp_exec_sandbox.supervisor.process_log import log_failure
+from mcp_exec_sandbox.supervisor.settings import log_failure
 
+BACKLOG = 1024
+"""Connections that may wait to be accepted. A burst of them from the code leaves room for operator and gateway."""
 MAX_HEADER_BYTES = 16 * 1024
 MAX_UNREAD_BYTES = 64 * 1024
 """Bytes that a client may send ahead during a response."""
-
 REQUEST_SECONDS = 10.0
 """Time for a request to arrive after its first byte, and for the first byte of a new connection."""
-
 IDLE_SECONDS = 3660.0
 """Time until the next request on a connection. The operator keeps its connections for an hour."""
-
 WRITE_SECONDS = 60.0
 """Time for a client to read what fills the buffer of a response."""
-
 LINGER_SECONDS = 2.0
 """Time for a client to read the response to a request whose body was not read."""
+
+
+def bind_port(host: str, port: int) -> socket.socket:
+    """Bind a TCP socket that does not listen yet; without a host to all addresses, IPv6 included if there is any.
+
+    It has neither SO_REUSEADDR nor SO_REUSEPORT. With the first, gVisor lets the code bind a single address of the same
+    port and gives it the connections to that address. Raises OSError.
+    """
+    if host:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return _bind(family, (str(address[0]), port))
+    if socket.has_dualstack_ipv6():
+        with contextlib.suppress(OSError):
+            return _bind(socket.AF_INET6, ("::", port))
+    return _bind(socket.AF_INET, ("", port))
+
+
+def _bind(family: int, address: tuple[str, int]) -> socket.socket:
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if family == socket.AF_INET6:
+            # the port of IPv4 too, so that nothing else can bind it there
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 class ConnectionRegistry:

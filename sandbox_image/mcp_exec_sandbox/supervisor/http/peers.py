@@ -1,22 +1,72 @@
-"""Peers of the supervisor's port: their addresses, whether one is in this pod, and how many connections each may have.
-
-Operator and gateway connect from other pods. Only the code connects from an address of this pod.
-"""
+"""Messages of HTTP, and who sends them: limits of peers, and the proof that this is the sandbox."""
 
 import errno
+import hashlib
+import hmac
 import ipaddress
+import json
+import re
 import socket
 from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
+from mcp_exec_sandbox.supervisor.execution.events import EventBatch
+
+_PURPOSE = "mcp-exec proof 1"
 MAX_CONNECTIONS = 64
 MAX_OWN_CONNECTIONS = 16
 """Connections from all addresses of this pod together, so that the code can't use all of them."""
 MAX_PEER_CONNECTIONS = 32
 """Connections from one address of another pod. The many readers of one gateway leave room for the operator."""
-
 OWN = "own"
 """Stands for all addresses of this pod."""
+
+
+def is_nonce(text: str) -> bool:
+    """Return whether a text is a nonce: 32 bytes in hexadecimal digits."""
+    return re.fullmatch(r"[0-9a-f]{64}", text) is not None
+
+
+def compute_proof(*, key: str, nonce: str, address: str) -> str:
+    """Return the proof for a nonce, to a peer at this address."""
+    return hmac.new(key.encode(), f"{_PURPOSE}\n{nonce}\n{address}".encode(), hashlib.sha256).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpRequest:
+    """A request, at first without its body."""
+
+    method: str
+    path: str
+    query: str
+    authorization: str
+    execution: str = ""
+    """Id of the execution that the request means. Empty: the last one."""
+    peer: str = ""
+    """IP address of the client."""
+    body: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpResponse:
+    """A response with a body, or with a stream of NDJSON."""
+
+    status: int
+    body: bytes = b""
+    stream: AsyncIterator[EventBatch] | None = None
+    headers: list[tuple[str, str]] = field(default_factory=list)
+
+
+def build_response(status: int, content: object, *, headers: list[tuple[str, str]] | None = None) -> HttpResponse:
+    """Build a response whose body is `content` as JSON."""
+    return HttpResponse(status=status, body=json.dumps(content).encode(), headers=headers or [])
+
+
+def build_error(status: int, message: str, *, headers: list[tuple[str, str]] | None = None) -> HttpResponse:
+    """Build a response whose body names an error."""
+    return build_response(status, {"error": message}, headers=headers)
 
 
 def normalize_address(address: str) -> str:

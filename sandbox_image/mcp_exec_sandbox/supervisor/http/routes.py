@@ -7,24 +7,27 @@ import sys
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs
 
-from mcp_exec_sandbox.supervisor.cleaning.emptying import NotCleaned
+from mcp_exec_sandbox.supervisor.cleaning import NotCleaned
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
-from mcp_exec_sandbox.supervisor.execution.run_clock import ExtensionRequest
-from mcp_exec_sandbox.supervisor.http.messages import HttpRequest, HttpResponse, build_error, build_response
-from mcp_exec_sandbox.supervisor.http.proof import compute_proof, is_nonce
+from mcp_exec_sandbox.supervisor.execution.watchdog import ExtensionRequest
+from mcp_exec_sandbox.supervisor.http.peers import (
+    HttpRequest,
+    HttpResponse,
+    build_error,
+    build_response,
+    compute_proof,
+    is_nonce,
+)
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
+from mcp_exec_sandbox.supervisor.runners import InterpreterEnded, StateConflict
 from mcp_exec_sandbox.supervisor.state import SandboxNotReady, SandboxState
-from mcp_exec_sandbox.supervisor.tenancy import InterpreterEnded, StateConflict
-from mcp_exec_sandbox.supervisor.wrapper_store import NotIdle
-from mcp_exec_sandbox.supervisor.wrapper_upload import WrapperUpload
+from mcp_exec_sandbox.supervisor.wrapper_store import NotIdle, WrapperUpload
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_WRAPPERS_BYTES = 16 * 1024 * 1024
 """The largest body of `PUT /v1/wrappers`."""
-
 _OPEN_PATHS = frozenset({"/healthz", "/v1/proof"})
 """Paths without a token: health, and the proof that a client demands before it sends its token."""
-
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 

@@ -1,4 +1,4 @@
-"""Processes of the sandbox: list, stop, kill and reap them."""
+"""Processes of the sandbox: list, count, stop, kill and reap them."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,9 @@ import os
 import signal
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+READ_BYTES = 64 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _FIELDS = 22
 """Fields of /proc/PID/stat after the name that are used: state, parent, ..., threads (17), ..., resident pages (21)."""
@@ -14,6 +16,41 @@ _ENDED = (b"Z", b"X")
 _STOPPED = (b"T", b"t")
 _FIRST_DELAY_SECONDS = 0.001
 _LAST_DELAY_SECONDS = 0.02
+CGROUP_FILES = ("pids.current", "pids/pids.current")
+
+
+class ProcFile:
+    """A file whose contents the kernel generates at each read. A missing file reads as empty."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor: int | None = None
+        with contextlib.suppress(OSError):
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read_text(self) -> str:
+        """Return the current contents."""
+        if self._descriptor is None:
+            return ""
+        with contextlib.suppress(OSError):
+            return os.pread(self._descriptor, READ_BYTES, 0).decode("ascii", "replace")
+        return ""
+
+    def read_number(self) -> int | None:
+        """Return the number that is the file's whole contents, or None if it has other contents."""
+        text = self.read_text().strip()
+        return int(text) if text.isdigit() else None
+
+    def read_field(self, name: str) -> int:
+        """Return the number after `name` at the beginning of a line, or 0 if no line begins with `name`."""
+        for line in self.read_text().splitlines():
+            key, _, value = line.partition(" ")
+            if key == name and value.split()[:1] and value.split()[0].isdigit():
+                return int(value.split()[0])
+        return 0
+
+    def __del__(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,3 +241,27 @@ def reap_children() -> Iterator[tuple[int, int]]:
 
 def _list_numbers() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+class TaskCounter:
+    """Counts the tasks of the container without the supervisor's one.
+
+    The container's cgroup gives the number in one cheap read, which matters if a fork bomb leaves the supervisor
+    little CPU time. Only PID 1 can rely on the cgroup being the container's alone; any other process walks /proc.
+    """
+
+    def __init__(self, *, supervisor: int, cgroup_root: Path) -> None:
+        self._supervisor = supervisor
+        self._file: ProcFile | None = None
+        if supervisor == 1:
+            files = [ProcFile(cgroup_root / name) for name in CGROUP_FILES]
+            self._file = next((file for file in files if file.read_number() is not None), None)
+
+    def count(self, *, without: Collection[int] = ()) -> int:
+        """Return the number of processes and threads of the code, its interpreter included.
+
+        `without` are other processes of the sandbox itself, with one thread each.
+        """
+        if self._file is not None and (number := self._file.read_number()) is not None:
+            return number - 1 - len(without)
+        return sum(process.threads for process in list_descendants(self._supervisor) if process.pid not in without)

@@ -11,8 +11,7 @@ from tests.support.files_store import entry_of, parts_of
 from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_broker.files.artifacts import parse_artifact_head
-from mcp_exec_broker.files.byte_source import ByteSource
-from mcp_exec_broker.files.errors import FilesRefused
+from mcp_exec_broker.files.requests import ByteSource, FilesRefused
 from mcp_exec_broker.files.workspace.manifest import index_files, parse_entry
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_tools.workspace_files import MODES, check_path, is_digest

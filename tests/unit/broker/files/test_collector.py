@@ -11,11 +11,11 @@ from tests.support.files_store import OTHER, SPACE, FilesWorld, entry_of, parts_
 
 from mcp_exec_api.wire.workspaces import WorkspaceSettings
 from mcp_exec_broker.files.collector import GRACE_SECONDS
-from mcp_exec_broker.files.errors import FilesRefused
 from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.limits import StoreLimits
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import VolumeStorage
 from mcp_exec_broker.files.store import FilesStore
+from mcp_exec_broker.files.usage import StoreLimits
 from mcp_exec_broker.files.workspace.manifest import index_files
 from mcp_exec_broker.files.workspace.pending import PENDING_SECONDS
 from mcp_exec_common.broker.files import ArtifactAllowance, ArtifactHead, FilesReason

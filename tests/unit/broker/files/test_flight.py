@@ -8,7 +8,7 @@ import pytest
 from mcp_exec_broker.api.files_requests import build_flight
 from mcp_exec_broker.errors import ToolCallError
 from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.memory.in_flight import MIB, BytesInFlight
+from mcp_exec_broker.memory import MIB, BytesInFlight
 
 _S3_UPLOAD = 33 * MIB
 

@@ -5,9 +5,9 @@ from tests.support.files_store import OTHER, SPACE, FilesWorld
 from tests.support.pages import DOCS
 
 from mcp_exec_broker.files.collector import GRACE_SECONDS
-from mcp_exec_broker.files.errors import FilesRefused
 from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_broker.files.metrics import StoredTotals
+from mcp_exec_broker.files.requests import FilesRefused
 
 PREFIX = "mcp_exec_broker_files_"
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.files_store import SPACE, FilesWorld
 
-from mcp_exec_broker.files.errors import FilesRefused
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.workspace.manifest import Location
 from mcp_exec_broker.files.workspace.pending import PENDING_SECONDS, PendingUploads
 from mcp_exec_common.broker.files import FilesReason

@@ -12,7 +12,7 @@ from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_api.wire.workspaces import KEEP_VERSIONS
 from mcp_exec_broker.files.collector import GRACE_SECONDS
-from mcp_exec_broker.files.errors import FilesRefused
+from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.workspace.states import WorkspaceState
 from mcp_exec_common.broker.files import FilesReason
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.support.files_store import SPACE, FilesWorld, parts_of
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_broker.files.errors import FilesRefused
-from mcp_exec_broker.files.workspace.tar_reader import read_tar
-from mcp_exec_broker.files.workspace.tar_writer import write_tar
+from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_broker.files.workspace.tar import read_tar, write_tar
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_tools.workspace_files import check_path
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.support.files_store import SPACE, FilesWorld, entry_of
 
-from mcp_exec_broker.files.errors import FilesRefused
-from mcp_exec_broker.files.limits import MAX_PATHS_BYTES
+from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_broker.files.usage import MAX_PATHS_BYTES
 from mcp_exec_broker.files.workspace import versions as module
 from mcp_exec_broker.files.workspace.commit import CommitLimits, check_limits
 from mcp_exec_broker.files.workspace.manifest import Location, Manifest, VersionFile, decode_manifest, index_files

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.records.rollout_queries import measure_rollout
+from mcp_exec_broker.records.queries import measure_rollout
 from mcp_exec_broker.records.store import RecordStore
 
 ROLLOUT = {"namespace": "agents", "rollout": "code-mode", "rollout_uid": "r-1"}

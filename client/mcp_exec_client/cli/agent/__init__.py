@@ -1,1 +1,0 @@
-"""Commands that give tasks to a model."""

@@ -1,0 +1,174 @@
+"""Shows what models, sandboxes and tools used in the namespace, and what it cost.
+
+A first table has the tokens that applications reported, by mode; a second one the sandboxes, tool calls and their
+estimated tokens. SAVED and LOST compare with the other mode: estimates from recorded sizes, without tool definitions
+and repeated messages. An empty cost means that a price is missing: see `prices` of the chart.
+
+examples:
+  mcp-exec usage
+  mcp-exec usage --by day --since 7d
+  mcp-exec usage --by caller --since 2026-11-01 --until 2026-12-01 -o json
+"""
+
+import argparse
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from mcp_exec_client.cli.connection import open_client
+from mcp_exec_client.cli.options import (
+    CommandError,
+    ExitCode,
+    Object,
+    Subcommands,
+    add_client_options,
+    add_command,
+    add_output_option,
+)
+from mcp_exec_client.cli.output import TableColumn, print_data, print_line, print_note, print_table
+
+_GROUP: Final = TableColumn(title="GROUP", cell=lambda row: row["key"])
+_GROUPINGS: Final = ("use-case", "caller", "tool", "arm", "day", "model")
+_AGO: Final = re.compile(r"([1-9][0-9]{0,4})([hd])")
+_UNITS: Final = {"h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UsageTable:
+    """A table of one part of usage, with a row for each group and part."""
+
+    part: str
+    columns: Sequence[TableColumn]
+
+
+def list_rows(report: Object, table: UsageTable) -> list[Object]:
+    """Return the rows of a table: parts with the key and the estimates of their group."""
+    rows: list[Object] = []
+    for group in report.get("groups") or ():
+        estimates = {each["mode"]: each for each in group.get("estimates") or ()}
+        found = group.get(table.part) or []
+        parts = found if isinstance(found, list) else [found]
+        named = {"key": group["key"] or "-"}
+        rows += [{**part, **named, "estimate": estimates.get(part.get("mode", "code")) or {}} for part in parts]
+    return rows
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1%}"
+
+
+def _money(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}"
+
+
+def _saved(row: Object) -> str | None:
+    return _show_difference(row["estimate"].get("saved"))
+
+
+def _lost(row: Object) -> str | None:
+    return _show_difference(row["estimate"].get("lost"))
+
+
+def _show_difference(value: Any) -> str | None:
+    return None if value is None else f"~{value}"
+
+
+MODELS: Final = UsageTable(
+    part="models",
+    columns=(
+        _GROUP,
+        TableColumn(title="MODE", cell=lambda row: row["mode"]),
+        TableColumn(title="COUNTED", cell=lambda row: row["counted"]),
+        TableColumn(title="TASKS", cell=lambda row: row["tasks"]),
+        TableColumn(title="TOKENS IN", cell=lambda row: row["inputTokens"]),
+        TableColumn(title="OUT", cell=lambda row: row["outputTokens"]),
+        TableColumn(title="CACHED", cell=lambda row: row["cacheReadTokens"] + row["cacheWriteTokens"]),
+        TableColumn(title="PER TASK", cell=lambda row: round(row["tokensPerTask"])),
+        TableColumn(title="SUCCEEDED", cell=lambda row: _share(row.get("successShare"))),
+        TableColumn(title="MEAN MS", cell=lambda row: row.get("meanLatencyMs")),
+        TableColumn(title="COST", cell=lambda row: _money(row.get("cost"))),
+    ),
+)
+SANDBOXES: Final = UsageTable(
+    part="sandboxes",
+    columns=(
+        _GROUP,
+        TableColumn(title="EXECUTIONS", cell=lambda row: row["executions"]),
+        TableColumn(title="FAILED", cell=lambda row: row["failed"]),
+        TableColumn(title="SANDBOX S", cell=lambda row: row["seconds"]),
+        TableColumn(title="CPU S", cell=lambda row: row["cpuSeconds"]),
+        TableColumn(title="COST", cell=lambda row: _money(row.get("cost"))),
+        TableColumn(title="SAVED", cell=_saved),
+        TableColumn(title="LOST", cell=_lost),
+    ),
+)
+CALLS: Final = UsageTable(
+    part="calls",
+    columns=(
+        _GROUP,
+        TableColumn(title="CALLS BY", cell=lambda row: row["mode"]),
+        TableColumn(title="CALLS", cell=lambda row: row["calls"]),
+        TableColumn(title="FAILED", cell=lambda row: row["failed"]),
+        TableColumn(title="TOKENS IN CALLS", cell=lambda row: f"~{row['argumentTokens']}"),
+        TableColumn(title="IN RESULTS", cell=lambda row: f"~{row['resultTokens']}"),
+    ),
+)
+
+
+def add_to(commands: Subcommands) -> None:
+    """Add the command and its options."""
+    command = add_command(commands, "usage", summary="show tokens, money and savings", description=__doc__, run=_run)
+    command.add_argument(
+        "--by", metavar="GROUP", choices=_GROUPINGS, default=_GROUPINGS[0],
+        help="use-case (default), caller, tool, arm, day or model",
+    )  # fmt: skip
+    command.add_argument("--since", metavar="TIME", help="begin: 7d, 12h, or a date or time; default: 30d")
+    command.add_argument("--until", metavar="TIME", help="end, excluded: 1d, 12h, or a date or time; default: now")
+    add_output_option(command, "table", "json", "yaml")
+    add_client_options(command)
+
+
+async def _run(options: argparse.Namespace) -> None:
+    since, until = read_moment("--since", options.since), read_moment("--until", options.until)
+    async with open_client(options) as client:
+        found = await client.usage(by=options.by, since=since, until=until)
+    report = found.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if options.output in ("json", "yaml"):
+        print_data(report, form=options.output)
+        return
+    _print_tables(report)
+
+
+def _print_tables(report: Object) -> None:
+    tables = [each for each in (MODELS, SANDBOXES, CALLS) if list_rows(report, each)]
+    if not tables:
+        print_note("nothing was used in this time")
+    for number, table in enumerate(tables):
+        if number:
+            print_line("")
+        _print_table(report, table)
+    if not report.get("isComplete", True):
+        print_note("there are more groups: these are the largest")
+
+
+def _print_table(report: Object, table: UsageTable) -> None:
+    currency = str(report.get("currency") or "")
+    titles = [each.title.replace("COST", f"COST {currency}") for each in table.columns]
+    print_table(titles, [[each.cell(row) for each in table.columns] for row in list_rows(report, table)])
+
+
+def read_moment(option: str, text: str | None) -> datetime | None:
+    """Return the time that an option names: so long ago, or a date or time of ISO 8601. Raises CommandError."""
+    if text is None:
+        return None
+    if match := _AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(**{_UNITS[match[2]]: int(match[1])})
+    try:
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise CommandError(
+            f"{option}: {text[:50]!r} is no time; allowed: 7d, 12h, 2026-11-01, 2026-11-01T08:00:00Z", ExitCode.USAGE
+        ) from None

@@ -1,1 +1,0 @@
-"""`mcp-exec doctor`: checks of an installation, with hints."""

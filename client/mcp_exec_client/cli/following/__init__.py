@@ -1,1 +1,0 @@
-"""Following executions: events, interrupts, approvals, and waits for an operator."""

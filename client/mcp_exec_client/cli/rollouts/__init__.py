@@ -1,1 +1,0 @@
-"""`mcp-exec rollout`: list, show, promote, pause, resume and abort rollouts."""

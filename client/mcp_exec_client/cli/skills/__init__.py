@@ -1,1 +1,0 @@
-"""`mcp-exec skills`: list, show, save, review, export and run skills."""

@@ -1,0 +1,84 @@
+"""Files that outlive their execution: its workspace, and the artifacts that it produced for people."""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from mcp_exec_api.meta import Model, OpenEnum
+from mcp_exec_api.reasons.execution import Reason
+
+MAX_ARTIFACTS: Final = 50
+MAX_ARTIFACT_NAME: Final = 200
+MAX_TITLE: Final = 200
+MAX_PREVIEW: Final = 2000
+MEDIA_TYPE: Final = r"^[a-z0-9.+-]{1,63}/[a-z0-9.+-]{1,63}$"
+
+
+class Artifact(Model):
+    """One file that the run produced by `show()` or in the folder `artifacts`."""
+
+    id: Annotated[str, Field(min_length=1, max_length=32, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    """Id of the artifact within the execution, for `GET /v1/executions/NAME/artifacts/ID`."""
+    name: Annotated[str, Field(min_length=1, max_length=MAX_ARTIFACT_NAME)]
+    """File name, for example `sales.png`; a path below the folder `artifacts`."""
+    media_type: Annotated[str, Field(max_length=127, pattern=MEDIA_TYPE)] = "application/octet-stream"
+    """Media type that the code gave or the name suggests. Nobody has checked the bytes."""
+    bytes: Annotated[int, Field(ge=0)]
+    """Size in bytes."""
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    """SHA-256 of the bytes, in hexadecimal digits."""
+    title: Annotated[str, Field(max_length=MAX_TITLE)] = ""
+    """Title that the code gave."""
+    preview: Annotated[str, Field(max_length=MAX_PREVIEW)] = ""
+    """Beginning of the content as text, for a model that can't see the bytes."""
+
+
+MAX_NAME_CHARACTERS: Final = 50
+MAX_MESSAGE_CHARACTERS: Final = 1000
+
+WorkspaceName = Annotated[
+    str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+]
+"""Name of a workspace, unique for its owner."""
+
+
+class WorkspaceMode(OpenEnum):
+    """What an execution does with its workspace."""
+
+    WRITE = "Write"
+    """Its changes are saved as a new version. One execution at a time has a workspace so."""
+    READ = "Read"
+    """It has a copy of the newest version, and its changes are dropped."""
+
+
+class WorkspaceRef(Model):
+    """Reference to a workspace of the execution's owner: namespace, caller and user."""
+
+    name: WorkspaceName
+    """Name of the workspace: lower-case letters, digits and `-`, at most 50. The first execution that writes to a
+    workspace creates it."""
+    mode: WorkspaceMode = WorkspaceMode.WRITE
+    """Write: changes are saved after the run, and executions that write to the same workspace run one after the other.
+    Read: the run has a copy, at once, and its changes are dropped."""
+
+
+class WorkspaceStatus(Model):
+    """What a run read from its workspace, and what it saved."""
+
+    base: Annotated[int | None, Field(ge=0)] = None
+    """Version that the run began with; 0 if the workspace was empty."""
+    version: Annotated[int | None, Field(ge=0)] = None
+    """Newest version after the run: `base` if nothing changed. Not set if nothing was saved, because the run only read,
+    did not come to its own end, or could not save."""
+    changed_files: Annotated[int | None, Field(ge=0)] = None
+    """Number of files that the run added, changed or removed."""
+    bytes: Annotated[int | None, Field(ge=0)] = None
+    """Bytes of all files of `version`."""
+    left_out: Annotated[int | None, Field(ge=0)] = None
+    """Number of entries that were not saved, because a workspace has only regular files with plain names. The end of
+    stderr names the first ones."""
+    reason: Reason = Reason.NONE
+    """Why the changes were not saved: WorkspaceConflict, WorkspaceTooLarge or WorkspaceUnavailable. Empty if they
+    were, or if there were none to save."""
+    message: Annotated[str, Field(max_length=MAX_MESSAGE_CHARACTERS)] = ""
+    """Why the changes were not saved, as a sentence for people."""

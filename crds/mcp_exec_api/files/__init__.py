@@ -1,1 +1,0 @@
-"""Files that outlive their execution: its workspace and its artifacts."""

@@ -1,1 +1,0 @@
-"""Rollouts: staged A/B changes of how executions run."""

@@ -1,1 +1,0 @@
-"""Skills: versions of reusable code."""

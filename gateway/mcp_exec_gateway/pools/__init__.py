@@ -1,1 +1,0 @@
-"""Pools of executions: a cache of their specs, and what their pods offer."""

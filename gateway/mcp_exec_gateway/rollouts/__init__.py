@@ -1,1 +1,0 @@
-"""Rollouts: which arm a unit gets, and how far a rollout is."""

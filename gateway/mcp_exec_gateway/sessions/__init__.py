@@ -1,1 +1,0 @@
-"""Sessions of callers: their quota, and the operations on them."""

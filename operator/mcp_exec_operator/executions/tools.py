@@ -1,0 +1,311 @@
+"""Tools of executions: grants, and the tool calls of a running execution with their approvals."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from math import ceil
+from time import time
+from typing import Final
+
+from mcp_exec_api.approvals import Approval, ApprovalState
+from mcp_exec_api.code_execution import Durations, Phase, ToolCalls
+from mcp_exec_api.execution_state import read_phase
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_common.broker.client import ApprovalWait, BrokerClient, BrokerError, ExecutionCalls
+from mcp_exec_common.broker.grants import build_grant
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.supervisor.protocol import JobTools
+from mcp_exec_operator.executions.binding import Binding
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionGone,
+    ExecutionOutcome,
+    StatusTooLarge,
+    Superseded,
+    build_failure,
+)
+from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.status import build_approvals_status
+from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
+from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
+from mcp_exec_tools.text import shorten
+
+log = logging.getLogger(__name__)
+
+_MAX_PROCESSES: Final = 64
+"""Processes of the broker that are known of one execution: one, and one more for each restart."""
+_GRACE_SECONDS: Final = 60
+"""How long a grant outlives the longest run, for its binding and for calls that end with it."""
+_CHECK_SECONDS: Final = 0.1
+_CHECKS: Final = 50
+"""How often it is checked whether the broker has a pod, before an execution with tools fails."""
+_DENY_ALL: Final = PoolTools(allow=[], deny=["*.*"])
+"""Rules of a pool that was deleted."""
+_CLOSE_SECONDS: Final = 2.0
+"""How long the broker may take to return the counts at the end."""
+_POLL_SECONDS: Final = 2.0
+"""Interval of requests to the broker while an approval is pending."""
+_MIN_SECONDS: Final = 0.5
+"""Shortest interval, however often the sandbox sends approval events."""
+_MAX_APPROVALS: Final = 50
+_MAX_ARGUMENTS: Final = 12 * 1024
+"""Characters of the arguments of an approval, which the broker bounds already."""
+_MAX_TOOLS: Final = 64
+
+
+@dataclass(kw_only=True, eq=False)
+class ApprovalWaits:
+    """Waits of one execution. What was measured once stays, also if the broker restarts and has forgotten it."""
+
+    limit_seconds: float
+    """`approvalTimeoutSeconds` of the execution."""
+    recorded_seconds: float = 0.0
+    """Waits that the status has, from an earlier operator."""
+    _newest: dict[str, ApprovalWait] = field(default_factory=dict)
+    """The last measure of each process of the broker."""
+
+    def observe(self, calls: ExecutionCalls) -> None:
+        """Take in a response of the broker."""
+        if calls.tool_calls.complete:  # a process that is not there any more has no call that waits
+            self._newest = {
+                process: wait.model_copy(update={"remaining_seconds": 0.0}) for process, wait in self._newest.items()
+            }
+        for wait in calls.waits:
+            if wait.process in self._newest or len(self._newest) < _MAX_PROCESSES:
+                self._newest[wait.process] = wait
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until the last response."""
+        measured = sum(wait.waited_seconds for wait in self._newest.values())
+        return min(max(measured, self.recorded_seconds), self.limit_seconds)
+
+    @property
+    def extension_seconds(self) -> float:
+        """Seconds that waits may take in all, if each of the calls that wait now waits until it is denied."""
+        remaining = max((wait.remaining_seconds for wait in self._newest.values()), default=0.0)
+        return min(self.seconds + remaining, self.limit_seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantIssuer:
+    """Grants tools to executions that ask for them. Other executions never come here."""
+
+    broker: BrokerDiscovery | None
+    """The broker; None if none is configured."""
+    distributor: WrapperDistributor
+
+    async def check_broker(self) -> None:
+        """Wait a bounded time until the broker has a replica. Raises EndedBeforeRun if no tool can be called."""
+        if self.broker is None:
+            message = "spec.tools: no tool can be called, since this installation has no broker"
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        for _ in range(_CHECKS):
+            if self.broker.choose_replica("") is not None:
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def grant(self, record: ExecutionRecord, binding: Binding, *, run_seconds: float) -> JobTools:
+        """Return the tools of the execution's job. Waits at most two seconds for wrappers.
+
+        Raises EndedBeforeRun if no tool can be called. `run_seconds` is the longest time that the run may take.
+        """
+        broker, replica = self._choose_replica(record.uid)
+        spec, pool = binding.spec, binding.pool.spec
+        wrappers = await self.distributor.ensure(record.namespace, binding.pod)
+        grant = build_grant(
+            spec,
+            uid=record.uid,
+            name=record.name,
+            namespace=record.namespace,
+            pool_tools=pool.tools if pool is not None else _DENY_ALL,
+            caller=record.caller or record.claimed_caller or None,
+            pod_address=binding.pod.address,
+            replica=replica.uid,
+            expires=ceil(time() + run_seconds) + _GRACE_SECONDS,
+        )
+        return JobTools(
+            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
+        )
+
+    def _choose_replica(self, uid: str) -> tuple[BrokerDiscovery, BrokerReplica]:
+        replica = self.broker.choose_replica(uid) if self.broker is not None else None
+        if self.broker is None or replica is None:
+            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
+            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
+            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
+        return self.broker, replica
+
+
+@dataclass(kw_only=True, eq=False)
+class ToolCallTracker:
+    """Tool calls of one execution while it runs. An event of the sandbox only triggers a request to the broker."""
+
+    record: ExecutionRecord
+    broker: BrokerClient
+    writer: ExecutionStatusWriter
+    tasks: TaskRegistry
+    approval_writes: asyncio.Semaphore
+    """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
+    waits: ApprovalWaits = field(default_factory=lambda: ApprovalWaits(limit_seconds=0))
+    """Time in which calls waited for approvals."""
+    extend: Callable[[float], Awaitable[bool]] | None = None
+    """Extends the run's time limit to a number of seconds in all, and returns whether the sandbox has it."""
+    _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
+    """The broker's last response."""
+    _written: list[Object] = field(init=False)
+    """The approvals in the status."""
+    _is_pending: bool = False
+    """Whether an approval is pending, as far as is known."""
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    _watching: asyncio.Task[None] | None = None
+
+    def __post_init__(self) -> None:
+        # an earlier operator may have written them
+        self._written = list(self.record.status.get("approvals") or [])
+
+    def follow(self, extend: Callable[[float], Awaitable[bool]]) -> None:
+        """Extend the run's time limit by the waits of its calls. Go on with what an earlier operator began."""
+        self.extend = extend
+        if self._written:
+            self.watch_approvals()
+
+    def watch_approvals(self) -> None:
+        """Ask the broker for approvals in a task, until none is pending."""
+        self._wakeup.set()
+        if self._watching is None or self._watching.done():
+            self._watching = self.tasks.spawn(self._watch(), name=f"approvals of {self.record.name}")
+
+    def refresh_approvals(self) -> None:
+        """Ask the broker soon if an approval is pending: the call may have ended."""
+        if self._is_pending:
+            self._wakeup.set()
+
+    async def stop(self) -> None:
+        """Stop the task. Nothing is written to the status afterwards."""
+        if self._watching is not None:
+            while not self._watching.done():
+                self._watching.cancel()
+                await asyncio.wait({self._watching}, timeout=1)
+
+    async def abandon(self) -> None:
+        """End the calls of a deleted execution at the broker."""
+        with suppress(BrokerError):
+            await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
+
+    async def close(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
+        """End the calls at the broker, and return the outcome with their counts. Takes at most 2.5 s."""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS + 0.5):
+                final = await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
+        except (BrokerError, TimeoutError) as error:
+            log.warning("the tool calls of an execution are unknown: %s", error, extra=self.record.log_fields)
+            calls = self._newest.tool_calls.model_copy(update={"complete": False})
+            newest = self._newest
+        else:
+            calls, newest = final.tool_calls, final
+            self.waits.observe(final)
+        # at the end no approval is pending, whatever the broker returned last
+        approvals = _merge_approvals(self._written, newest.approvals, has_all=True)
+        return replace(
+            outcome,
+            tool_calls=_count_calls(calls, outcome),
+            approvals=approvals,
+            durations=separate_waits(outcome.durations, self.waits.seconds),
+        )
+
+    async def _watch(self) -> None:
+        while True:
+            self._wakeup.clear()
+            unsettled = await self._update()
+            if not unsettled and not self._wakeup.is_set():
+                return
+            await asyncio.sleep(_MIN_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_POLL_SECONDS - _MIN_SECONDS):
+                    await self._wakeup.wait()
+
+    async def _update(self) -> bool:
+        """Update the time limit, then the status. Return whether to ask again: one is pending, or a request failed."""
+        try:
+            self._newest = await self.broker.get_calls(self.record.uid)
+        except BrokerError as error:
+            log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
+            return True
+        self.waits.observe(self._newest)
+        is_extended = self.extend is None or await self.extend(self.waits.extension_seconds)
+        approvals = _merge_approvals(self._written, self._newest.approvals, has_all=self._newest.tool_calls.complete)
+        if approvals != self._written:
+            known = {each["id"] for each in self._written}
+            async with self.approval_writes:
+                if not await self._write(approvals):
+                    return True
+                self._written = approvals
+                for each in approvals:
+                    if each["state"] == ApprovalState.PENDING and each["id"] not in known:
+                        await self._report(each)
+        self._is_pending = any(each["state"] == ApprovalState.PENDING for each in approvals)
+        return self._is_pending or not is_extended
+
+    async def _write(self, approvals: list[Object]) -> bool:
+        def decide(body: Object) -> Object | None:
+            if read_phase(body) is not Phase.RUNNING:
+                raise Superseded
+            return build_approvals_status(body.get("status") or {}, approvals, waited_seconds=self.waits.seconds)
+
+        try:
+            await self.writer.write(self.record, decide, what="approvals")
+        except (ApiError, StatusTooLarge, ExecutionGone, Superseded) as error:
+            log.info("approvals were not written to the status: %s", error, extra=self.record.log_fields)
+            return False
+        return True
+
+    async def _report(self, approval: Object) -> None:
+        message = (
+            f"a call of {approval['tool']} waits for an approval until {approval['expiresAt']}, by the id "
+            f"{approval['id']}"
+        )
+        await self.writer.record_event(self.record, "Normal", "ApprovalNeeded", message)
+
+
+def _merge_approvals(written: list[Object], approvals: list[Approval], *, has_all: bool) -> list[Object]:
+    """Return the newest approvals as the status has them, oldest first.
+
+    Of those that only the status has, because a replica of the broker restarted, none is pending if the broker's
+    response `has_all`.
+    """
+    known = {each.id: each for each in approvals}
+    merged = [_withdraw(each) if has_all else each for each in written if each.get("id") not in known]
+    merged += [
+        drop_empty_fields({**each.to_api(), "arguments": shorten(each.arguments, _MAX_ARGUMENTS) or "{}"})
+        for each in known.values()
+    ]
+    return sorted(merged, key=lambda each: str(each.get("requestedAt")))[-_MAX_APPROVALS:]
+
+
+def _withdraw(approval: Object) -> Object:
+    is_pending = approval.get("state") == ApprovalState.PENDING
+    return {**approval, "state": ApprovalState.WITHDRAWN.value} if is_pending else approval
+
+
+def separate_waits(durations: Durations, waited_seconds: float) -> Durations:
+    """Return the durations of a run with the time of its waits on their own."""
+    waited = round(waited_seconds * 1000, 3)
+    if not waited:
+        return durations
+    run = None if durations.run is None else round(max(0.0, durations.run - waited), 3)
+    return durations.model_copy(update={"run": run, "approval": waited})
+
+
+def _count_calls(calls: ToolCalls, outcome: ExecutionOutcome) -> Object:
+    """Return the counts with `bytesKept`: bytes of results less the bytes that the status has of the run."""
+    by_tool = {name: count for name, count in list(calls.by_tool.items())[:_MAX_TOOLS] if name}
+    shown = sum(len(text.encode("utf-8", "replace")) for text in outcome.list_shown())
+    kept = max(0, calls.bytes_in - shown)
+    return calls.model_copy(update={"bytes_kept": kept, "by_tool": by_tool}).to_api()

@@ -1,1 +1,0 @@
-"""Tool calls of executions: grants, counts, and waits for approvals."""

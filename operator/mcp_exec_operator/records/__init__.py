@@ -1,1 +1,0 @@
-"""Records of finished executions, which outlive them."""

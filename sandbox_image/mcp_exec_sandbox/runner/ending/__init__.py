@@ -1,1 +1,0 @@
-"""End of the interpreter as Python ends."""

@@ -1,1 +1,0 @@
-"""Skills for the code: modules below `skills`, their search, and `save_skill`."""

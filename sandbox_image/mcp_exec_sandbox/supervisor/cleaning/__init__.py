@@ -1,1 +1,0 @@
-"""Removal of what a run left in the sandbox's writable places."""

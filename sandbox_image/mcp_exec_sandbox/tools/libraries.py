@@ -1,0 +1,198 @@
+"""Hints instead of plain errors: imports of tools and libraries that do not exist, and installations of packages."""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from mcp_exec_sandbox.protocol import SERVERS_FOLDER
+from mcp_exec_sandbox.tools import tool_session
+from mcp_exec_sandbox.tools.arguments import find_similar
+from mcp_exec_tools.source.lines import INSTALL_SENTENCE, find_installed_packages
+from mcp_exec_tools.text import shorten_line
+
+_MAX_WORDS = 50
+PoolVersions = Sequence[tuple[str, str]]
+"""The pools that have a library, each with the library's version."""
+_DISTRIBUTIONS = {
+    "Bio": "biopython",
+    "Crypto": "pycryptodome",
+    "OpenSSL": "pyopenssl",
+    "PIL": "pillow",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "jwt": "pyjwt",
+    "magic": "python-magic",
+    "mpl_toolkits": "matplotlib",
+    "pptx": "python-pptx",
+    "psycopg2": "psycopg2-binary",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""Packages whose module has another name."""
+_MODULES = {package: module for module, package in _DISTRIBUTIONS.items()}
+_MAX_LISTED = 40
+_MAX_NAME = 100
+_SUFFIX = ".dist-info"
+_pools: dict[str, PoolVersions] = {}
+
+
+def explain_installs() -> None:
+    """Make commands that install packages raise ModuleNotFoundError, unless the image has pip."""
+    subprocess.Popen.__init__ = _wrap(subprocess.Popen.__init__, place=1)  # type: ignore[method-assign]
+    os.system = _wrap(os.system, place=0)
+
+
+def _wrap(original: Callable[..., Any], *, place: int) -> Callable[..., Any]:
+    """Return a function that checks the command, the argument at a place, first."""
+
+    @functools.wraps(original)
+    def start(*values: Any, **options: Any) -> Any:
+        command = values[place] if len(values) > place else options.get("args", options.get("command", ""))
+        _refuse_install(_join(command))
+        return original(*values, **options)
+
+    return start
+
+
+def _join(command: Any) -> str:
+    """Return a command as one text."""
+    words = command[:_MAX_WORDS] if isinstance(command, (list, tuple)) else [command]
+    return " ".join(os.fsdecode(word) for word in words if isinstance(word, (str, bytes, os.PathLike)))
+
+
+def _refuse_install(command: str) -> None:
+    packages = find_installed_packages(command)
+    if packages is not None and not is_installed("pip"):
+        raise ModuleNotFoundError(f"`{command[:60]}`: {explain_install(packages)}", name="pip")
+
+
+def set_libraries(libraries: Mapping[str, PoolVersions]) -> None:
+    """Set which pools have which libraries, by the name that code imports."""
+    _pools.clear()
+    _pools.update(libraries)
+
+
+def explain_missing_library(name: str) -> str:
+    """Return the message of a failed import of a library."""
+    hint = _find_pools(name)
+    if not hint:
+        package = f" (package {_DISTRIBUTIONS[name]})" if name in _DISTRIBUTIONS else ""
+        hint = f"this sandbox has {_describe_sandbox()}{package}; {INSTALL_SENTENCE} (docs/platform/images.md)"
+    return f"No module named {name[:_MAX_NAME]!r}: {hint}"
+
+
+def explain_install(packages: Sequence[str]) -> str:
+    """Return what to do instead of an installation of packages."""
+    modules = [_MODULES.get(_normalize(package), package.replace("-", "_")) for package in packages]
+    missing = [module for module in modules if not is_installed(module)]
+    if modules and not missing:
+        return f"{shorten_line(', '.join(packages), _MAX_NAME)} can be imported without an installation"
+    known = (_find_pools(module) for module in missing)
+    return next((hint for hint in known if hint), f"this sandbox has {_describe_sandbox()}; {INSTALL_SENTENCE}")
+
+
+def _find_pools(module: str) -> str:
+    """Return the pools that have a library as a sentence, or an empty text."""
+    package = _DISTRIBUTIONS.get(module, module)
+    versions = next((_pools[name] for name in (module, package, _normalize(module)) if _pools.get(name)), ())
+    if not versions:
+        return ""
+    if len(versions) == 1:
+        pool, version = versions[0]
+        return f"pool `{pool}` has {package} {version}; set poolRef.name to {pool}".replace("  ", " ")
+    listed = ", ".join(f"`{pool}` ({version})" for pool, version in versions)
+    return f"the pools {listed} have {package}; set poolRef.name to one of them"
+
+
+def _describe_sandbox() -> str:
+    packages = _list_packages()
+    if not packages:
+        return f"Python {sys.version_info[0]}.{sys.version_info[1]} with the standard library only"
+    more = ", ..." if len(packages) > _MAX_LISTED else ""
+    return f"Python {sys.version_info[0]}.{sys.version_info[1]} with {', '.join(packages[:_MAX_LISTED])}{more}"
+
+
+@functools.cache
+def _list_packages() -> tuple[str, ...]:
+    """Return the packages of the image by the names of their folders. The sandbox's own ones are not listed."""
+    own = __file__.partition("/mcp_exec_sandbox/")[0]
+    names = set[str]()
+    for folder in sys.path:
+        if folder != own and os.path.isdir(folder):
+            names.update(entry for entry in os.listdir(folder) if entry.endswith(_SUFFIX))
+    return tuple(sorted(name.removesuffix(_SUFFIX).partition("-")[0].replace("_", "-").lower() for name in names))
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a module can be imported."""
+    # Imported for the answer, not in every idle sandbox.
+    import importlib.util
+
+    try:
+        return module.isidentifier() and importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _normalize(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class ImportHintFinder:
+    """Last finder of `sys.meta_path`, called only for modules that no other finder found."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return None. For `servers`, `servers.X`, `servers.X.Y` and libraries raise an error that says what exists."""
+        if name == "servers" or (name.startswith("servers.") and name.count(".") == 1):
+            # An error that names the module would be taken by `from servers import X` for its own, and hidden.
+            raise ModuleNotFoundError(_explain_missing_server(name))
+        package, _, tool = name.rpartition(".")
+        if package.startswith("servers.") and (known := getattr(sys.modules.get(package), "__all__", None)):
+            # `from servers.X import Y` looks for a module Y too, before it raises that X has no Y.
+            raise ModuleNotFoundError(_explain_missing_tool(package, tool, known))
+        if path is None and not name.startswith("_") and name not in sys.stdlib_module_names and _is_import():
+            raise ModuleNotFoundError(explain_missing_library(name), name=name)
+        return None
+
+
+def _is_import() -> bool:
+    """Return whether an import calls the finder. `importlib.util.find_spec` has to return None."""
+    return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"  # noqa: SLF001 - nothing else differs
+
+
+def _explain_missing_tool(package: str, tool: str, known: Sequence[str]) -> str:
+    text = f"{package} has no {tool!r}"
+    if close := find_similar(tool, known):
+        return f"{text}. Did you mean: {', '.join(close)}?"
+    return f"{text}: it has {', '.join(known[:50])}"
+
+
+def _explain_missing_server(name: str) -> str:
+    session = tool_session.get_session()
+    if not session.allow:
+        return f"No module named {name!r}: this execution may call no tools, as its spec.tools is empty"
+    folder = session.workspace / SERVERS_FOLDER
+    servers = sorted(entry.parent.name for entry in folder.glob("*/__init__.py"))
+    if not servers:
+        hint = "`from client import call_mcp_tool` works without them"
+        return f"No module named {name!r}: this sandbox has no wrappers yet. {hint}"
+    text = f"No module named {name!r}: this execution may use {', '.join(servers[:50])}"
+    if close := find_similar(name.partition(".")[2], servers):
+        text += f". Did you mean: servers.{close[0]}?"
+    return text + f" (spec.tools: {', '.join(session.allow[:20])})"

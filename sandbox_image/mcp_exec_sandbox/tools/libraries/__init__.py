@@ -1,1 +1,0 @@
-"""Libraries that code expects and this sandbox lacks."""
