@@ -20,46 +20,33 @@ from mcp_exec_gateway.mcp.route import router as mcp_router
 from mcp_exec_gateway.mcp.server import build_servers
 from mcp_exec_gateway.openapi.document import build_document
 from mcp_exec_gateway.routes import (
-    approvals,
     artifacts,
-    audit,
     docs,
-    events,
     executions,
     health,
-    metrics,
+    namespaces,
+    records,
     rollouts,
     sessions,
     skills,
-    stats,
-    tools,
     workspaces,
 )
-from mcp_exec_gateway.routes.records import conversations, outcomes, usage
-from mcp_exec_gateway.routes.records import export as records_export
 
 log = logging.getLogger(__name__)
 
-ROUTERS: Final = tuple(
-    resource.router
-    for resource in (
-        executions,
-        events,
-        approvals,
-        artifacts,
-        sessions,
-        skills,
-        workspaces,
-        rollouts,
-        records_export,
-        conversations,
-        outcomes,
-        usage,
-        tools,
-        audit,
-        stats,
-        health,
-    )
+ROUTERS: Final = (
+    executions.router,
+    executions.approvals_router,
+    artifacts.router,
+    sessions.router,
+    skills.router,
+    workspaces.router,
+    rollouts.router,
+    records.router,
+    namespaces.router,
+    namespaces.tools_router,
+    namespaces.audit_router,
+    health.router,
 )
 """The routes of the API, in the order of the OpenAPI document."""
 
@@ -93,7 +80,7 @@ def build_metrics_app(dependencies: Dependencies) -> FastAPI:
     """Build the application of the port of metrics."""
     app = FastAPI(openapi_url=None, exception_handlers={HttpProblem: _handle_problem})
     app.state.dependencies = dependencies
-    app.include_router(metrics.router)
+    app.include_router(health.metrics_router)
     return app
 
 

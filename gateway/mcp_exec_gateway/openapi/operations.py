@@ -38,6 +38,9 @@ UNCHANGED: Final = {"description": "The content is that of `If-None-Match`"}
 LOCATION: Final = {"Location": {"schema": {"type": "string"}, "description": "Path of the execution"}}
 """Headers of a response about an execution that continues."""
 
+_SLOW_BODY: Final = (
+    "The body arrived too slowly. It needs a mean of 64 KiB a second, no pause of 40 seconds, and at most 25 minutes"
+)
 _OF_EVERY_CALLER: Final = (401, 403, 422, 429, 503)
 _OF_BODIES: Final = (408, 413, 415)
 _ATTRIBUTE: Final = "mcp_exec_operation"
@@ -73,16 +76,10 @@ def accepts_bytes(media_type: str) -> Callable[[Endpoint], Endpoint]:
     def declare(endpoint: Endpoint) -> Endpoint:
         declared = _find_declared(endpoint)
         declared.media_type = media_type
-        declared.problems |= dict.fromkeys(_OF_BODIES) | {408: SLOW_BODY}
+        declared.problems |= dict.fromkeys(_OF_BODIES) | {408: _SLOW_BODY}
         return endpoint
 
     return declare
-
-
-SLOW_BODY: Final = (
-    "The body arrived too slowly. It needs a mean of 64 KiB a second, no pause of 40 seconds, and at most 25 minutes"
-)
-"""Limits of a transfer."""
 
 
 def problems(*statuses: int | tuple[int, str]) -> Callable[[Endpoint], Endpoint]:

@@ -1,6 +1,7 @@
-"""Routes of health checks, and the index of the gateway. They need no authentication."""
+"""Routes without authentication: health checks, metrics and the index of the gateway."""
 
 from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,6 +11,8 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.openapi.operations import OperationRoute, build_operation_id
 
 router = APIRouter(tags=["health"], route_class=OperationRoute, generate_unique_id_function=build_operation_id)
+metrics_router = APIRouter()
+"""Routes of a port that is not part of the Service."""
 
 
 @router.get("/", include_in_schema=False)
@@ -30,10 +33,7 @@ async def check_liveness() -> Response:
     return json_response(report.body, status=report.status_code)
 
 
-@router.get(
-    "/readyz",
-    responses={503: {"description": "Starting or stopping; `missing` lists what is not read yet"}},
-)
+@router.get("/readyz", responses={503: {"description": "Starting or stopping; `missing` lists what is not read yet"}})
 async def check_readiness(dependencies: Injected) -> Response:
     """Check readiness.
 
@@ -41,3 +41,10 @@ async def check_readiness(dependencies: Injected) -> Response:
     """
     report = report_readiness(dependencies.find_unsynced(), stopping=dependencies.shutdown.draining.is_set())
     return json_response(report.body, status=report.status_code)
+
+
+@metrics_router.get("/metrics")
+async def render_metrics(request: Request, dependencies: Injected) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    dependencies.callers.limit_anonymous(request)
+    return Response(generate_latest(dependencies.metrics.registry), media_type=CONTENT_TYPE_LATEST)

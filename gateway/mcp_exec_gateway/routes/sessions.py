@@ -1,4 +1,4 @@
-"""Routes of sessions: create, list, get, reset, delete. A caller sees its own alone."""
+"""Routes of sessions: create, list, get, reset, delete. Callers see only their own."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""Routes of workspaces: settings, files, archives, versions. A caller sees its own alone."""
+"""Routes of workspaces: settings, files, archives, versions. Callers see only their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
