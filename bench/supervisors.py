@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, normalize_address
+from mcp_exec_common.peers import PROOF_PATH, compute_proof, normalize_address
 from mcp_exec_common.supervisor.client import EXECUTION_HEADER
 
 MAX_HEAD_BYTES: Final = 64 * 1024

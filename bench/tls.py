@@ -24,9 +24,7 @@ from harness import percentile, run, summary, table, write_json
 from supervisors import SimulatedConnection, SimulatedSupervisors, read_request
 from waits import within
 
-from mcp_exec_common.peers.answers import open_session, read_answer
-from mcp_exec_common.peers.connector import ProvenConnector
-from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof
+from mcp_exec_common.peers import PROOF_PATH, ProvenConnector, compute_proof, open_session, read_answer
 from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job
 from mcp_exec_common.supervisor.tokens import token_digest

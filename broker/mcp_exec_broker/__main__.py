@@ -15,11 +15,9 @@ from mcp_exec_broker.calls.call import shorten_switch_interval
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.process.file_limit import raise_file_limit
-from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.process.http_server import HttpServer, build_server
-from mcp_exec_common.process.logging import configure_logging
 from mcp_exec_common.process.settings import SettingsError
+from mcp_exec_common.process.setup import configure_logging, exempt_started_objects, raise_file_limit
 
 log = logging.getLogger("mcp_exec_broker")
 

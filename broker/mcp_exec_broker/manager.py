@@ -51,7 +51,7 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.peers.proof import broker_key
+from mcp_exec_common.peers import broker_key
 from mcp_exec_common.process.tasks import TaskRegistry
 
 _CLEANUP_SECONDS: Final = 10.0

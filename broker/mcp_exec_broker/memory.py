@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial, build_rejection
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.util.json_weight import JsonScale
+from mcp_exec_common.util.weight import JsonScale
 
 MIB: Final = 1024 * 1024
 _WEIGHED_AT_ONCE: Final = 2

@@ -17,7 +17,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_common.rollouts.assignment import ArmAssignment, assign_arm
-from mcp_exec_common.rollouts.promotion import NoLaterStage, choose_promotion
+from mcp_exec_common.rollouts.progress import NoLaterStage, choose_promotion
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, translate_refusal, unavailable
 

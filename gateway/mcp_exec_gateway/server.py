@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.types import ASGIApp
 
-from mcp_exec_common.process.garbage import exempt_started_objects
 from mcp_exec_common.process.http_server import HttpServer, build_server
+from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_gateway.dependencies import Dependencies
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from mcp_exec_api.constants import (
     GATEWAY_PORT,
 )
 from mcp_exec_common.process.settings import MountedKeySettings
-from mcp_exec_common.usage.prices import PriceTable
+from mcp_exec_common.usage import PriceTable
 
 
 class Settings(MountedKeySettings):

@@ -18,7 +18,7 @@ from mcp_exec_api.sandbox_pool import (
 )
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.usage.prices import PriceTable
+from mcp_exec_common.usage import PriceTable
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 RuntimeName = Annotated[str, Field(max_length=253, pattern=r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")]

@@ -8,9 +8,8 @@ import sys
 import uvloop
 
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.process.file_limit import raise_file_limit
-from mcp_exec_common.process.logging import configure_logging
 from mcp_exec_common.process.settings import SettingsError
+from mcp_exec_common.process.setup import configure_logging, raise_file_limit
 from mcp_exec_operator.kube.leader_election import LeaseLost
 from mcp_exec_operator.preflight import CannotStart
 from mcp_exec_operator.process import run_operator

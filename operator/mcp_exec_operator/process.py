@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.process.garbage import exempt_started_objects
+from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.health import HealthServer
 from mcp_exec_operator.kube.leader_election import LeaderElector

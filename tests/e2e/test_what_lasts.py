@@ -15,7 +15,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_exec_gateway.files.links import ArtifactAddress, LinkSigner
+from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
 
 pytestmark = pytest.mark.timeout(300)

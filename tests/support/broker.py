@@ -10,7 +10,7 @@ from aiohttp.test_utils import TestServer
 from aiohttp.typedefs import Handler
 
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
-from mcp_exec_common.peers.proof import PROOF_PATH, broker_key, compute_proof
+from mcp_exec_common.peers import PROOF_PATH, broker_key, compute_proof
 from tests.support.attacks import Play
 from tests.support.broker_files import FakeFiles
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp_exec_api.skill import module_name
 from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder
-from mcp_exec_common.skills.promotion import promote_code
+from mcp_exec_common.skills.interface import promote_code
 
 ROOT = Path(__file__).parents[2] / "skills"
 NAMES = sorted(path.name for path in ROOT.iterdir() if path.is_dir())

@@ -5,7 +5,7 @@ from typing import Any
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skill import SkillSpec, content_digest
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_manifests import build_skill
+from mcp_exec_common.broker.skill_proofs import build_skill
 from tests.support.constants import SANDBOX_KEY
 
 Object = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, normalize_address
+from mcp_exec_common.peers import PROOF_PATH, compute_proof, normalize_address
 from mcp_exec_common.supervisor.client import EXECUTION_HEADER
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from tests.support.attacks import Play

@@ -22,7 +22,7 @@ from mcp_exec_broker.upstream.redaction import redact_json
 from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
-from mcp_exec_common.util.json_weight import weigh_json
+from mcp_exec_common.util.weight import weigh_json
 from mcp_exec_gateway.auth.service_accounts import read_token_expiry
 from mcp_exec_gateway.events.follower import StreamPosition
 from mcp_exec_gateway.http.query_params import reject_repeated_parameters

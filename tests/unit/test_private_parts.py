@@ -15,15 +15,15 @@ import uvicorn
 from mcp.shared.message import SessionMessage
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from mcp_exec_common.peers.connector import ProvenConnector
+from mcp_exec_common.peers import ProvenConnector
 from mcp_exec_common.process.http_server import BoundedProtocol, HttpServer
 from mcp_exec_gateway.mcp import sdk
 
 ROOT = Path(__file__).parents[2]
 SDK = "gateway/mcp_exec_gateway/mcp/sdk.py"
 PLACES = {
-    "aiohttp.client_proto": {"common/mcp_exec_common/peers/connector.py"},
-    "aiohttp.tracing": {"common/mcp_exec_common/peers/connector.py"},
+    "aiohttp.client_proto": {"common/mcp_exec_common/peers.py"},
+    "aiohttp.tracing": {"common/mcp_exec_common/peers.py"},
     "mcp.server.connection": {SDK},
     "mcp.server.runner": {SDK},
     "mcp.server.streamable_http": {SDK},

@@ -13,7 +13,7 @@ from typing import Any, Final
 from mcp_exec_broker.calls.call import CallRequest, Offload
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_rejection
 from mcp_exec_broker.memory import FlightLease
-from mcp_exec_common.util.json_weight import weigh_json
+from mcp_exec_common.util.weight import weigh_json
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -26,7 +26,7 @@ from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_common.broker.client import MAX_PENDING_APPROVALS, ApprovalWait, ExecutionCalls, PendingApprovals
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
-from mcp_exec_common.peers.proof import PROOF_PATH, compute_proof, is_nonce, normalize_address
+from mcp_exec_common.peers import PROOF_PATH, compute_proof, is_nonce, normalize_address
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from mcp_exec_common.broker.records import (
     FoundExecutions,
     RecordRows,
 )
-from mcp_exec_common.usage.measured import is_usage_grouping
+from mcp_exec_common.usage import is_usage_grouping
 
 _BODY_SECONDS: Final = 20.0
 _AT_ONCE: Final = 4

@@ -16,7 +16,7 @@ from mcp_exec_broker.errors import ToolCallError, build_size_error, build_tool_e
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.upstream.redaction import redact_json
 from mcp_exec_broker.validation.values import OutputValidator, build_output_error, list_parameters
-from mcp_exec_common.util.json_weight import weigh_json
+from mcp_exec_common.util.weight import weigh_json
 
 _WRAPPED: Final = "x-fastmcp-wrap-result"
 

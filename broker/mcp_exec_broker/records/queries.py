@@ -15,8 +15,8 @@ from mcp_exec_api.wire.rollouts import MAX_MEASURED_ARMS, MeasuredArm, MeasuredI
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, EXPOSURES, MODEL_USAGE, OUTCOMES
-from mcp_exec_common.rollouts.intervals import Interval, mean_interval, quantile_interval, share_interval
-from mcp_exec_common.usage.measured import (
+from mcp_exec_common.rollouts.guards import Interval, mean_interval, quantile_interval, share_interval
+from mcp_exec_common.usage import (
     MAX_USAGE_ROWS,
     MeasuredCalls,
     MeasuredExecutions,

@@ -27,9 +27,8 @@ from mcp_exec_api.tool_server import ClientCredentials, SecretKey, ToolServerSpe
 from mcp_exec_broker.upstream.addresses import explain_connection_error
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, describe_release_secret, is_release_secret
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.kube.secrets import describe_release_secret, is_release_secret
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from mcp_exec_common.broker.replicas import list_replicas, reflect_replicas
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.peers import InvalidAnswer, parse_answer, read_answer
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""

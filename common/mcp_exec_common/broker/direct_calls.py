@@ -11,8 +11,7 @@ from cachetools import TTLCache
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import DirectGrant, GrantSigner
-from mcp_exec_common.peers.answers import InvalidAnswer, read_answer
-from mcp_exec_common.peers.proof import PeerNotProven
+from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, read_answer
 
 PATH: Final = "/v1/direct/calls"
 _TOKEN_SECONDS: Final = 90

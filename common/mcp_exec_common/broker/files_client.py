@@ -29,8 +29,7 @@ from mcp_exec_api.wire.workspaces import (
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.files import CALLER_LIMIT, MAX_UPLOAD_SECONDS, FilesReason, WorkspaceCount
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
-from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
-from mcp_exec_common.peers.proof import PeerNotProven
+from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, parse_answer, read_answer
 from mcp_exec_tools.workspace_files import is_digest
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024

@@ -14,8 +14,8 @@ from mcp_exec_api.wire.rollouts import MeasuredRollout
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner, ServiceName
-from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer, read_answer
-from mcp_exec_common.usage.measured import MeasuredUsage
+from mcp_exec_common.peers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.usage import MeasuredUsage
 
 MAX_RECORDS: Final = 1000
 """Maximum rows of a request, of a page, and uids of a search."""

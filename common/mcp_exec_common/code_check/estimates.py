@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from mcp_exec_common.code_check.bindings import Bindings
+from mcp_exec_common.code_check.sql import Bindings
 
 _POINTER_BYTES: Final = 8
 """Bytes of one element of a list or tuple in CPython, without the object that it refers to."""

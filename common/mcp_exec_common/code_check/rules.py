@@ -21,9 +21,8 @@ from mcp_exec_api.code_findings import (
     Severity,
 )
 from mcp_exec_api.meta import parse_quantity
-from mcp_exec_common.code_check.bindings import Bindings
 from mcp_exec_common.code_check.estimates import SizeEstimator, find_endless_loops
-from mcp_exec_common.code_check.sql import FormattedSqlDetector
+from mcp_exec_common.code_check.sql import Bindings, FormattedSqlDetector
 from mcp_exec_tools.source.repair import repair
 from mcp_exec_tools.source.syntax_hints import needs_newer_python
 

@@ -1,7 +1,10 @@
 """Kubernetes objects as plain JSON."""
 
 import sys
+from collections.abc import Collection
 from typing import Any
+
+from mcp_exec_api.constants import LABEL_NAME, MANAGED_BY
 
 Object = dict[str, Any]
 
@@ -29,3 +32,14 @@ def drop_empty_fields(fields: Object) -> Object:
     API servers before Kubernetes 1.24, if built by Go 1.22 or later, read an empty string as null and reject it.
     """
     return {name: value for name, value in fields.items() if value is not None and value != ""}
+
+
+def is_release_secret(secret: Object, names: Collection[str]) -> bool:
+    """Return whether a Secret holds keys of a release: by its name, or by the label that the chart sets on each."""
+    metadata = secret.get("metadata") or {}
+    return metadata.get("name") in names or (metadata.get("labels") or {}).get(LABEL_NAME) == MANAGED_BY
+
+
+def describe_release_secret(name: str) -> str:
+    """Return the message for a ToolServer that names such a Secret."""
+    return f"Secret {name} holds keys of an mcp-exec release and is not given to servers: use another Secret"

@@ -13,9 +13,33 @@ from typing import Any, Final
 
 from mcp_exec_api.execution_rollout import COMPLETED, ExecutionRolloutSpec, RolloutStage
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
-from mcp_exec_api.rollout_status import ArmMeasures, ExecutionRolloutStatus, RolloutPhase
+from mcp_exec_api.rollout_status import ArmMeasures, ExecutionRolloutStatus, GuardResult, GuardState, RolloutPhase
 from mcp_exec_common.rollouts.guards import ArmIntervals, GuardDecision, Verdict, decide
-from mcp_exec_common.rollouts.summary import describe_exposure, describe_guards
+
+_CONTROL_ONLY: Final = frozenset({RolloutPhase.PENDING, RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED})
+
+
+def describe_exposure(spec: ExecutionRolloutSpec, status: ExecutionRolloutStatus) -> str:
+    """Return who is enrolled, for people: `25 users, 10 %`."""
+    present = spec.find_stage(status.stage)
+    if status.phase in _CONTROL_ONLY or present is None:
+        return "0 %"
+    if status.phase is RolloutPhase.COMPLETED and spec.complete_with is not None:
+        return f"all: {spec.complete_with}"
+    begun = spec.stages[: present + 1]
+    users = len({user for stage in begun for user in stage.users})
+    share = f"{max(stage.percent for stage in begun)} %"
+    return f"{users} user{'' if users == 1 else 's'}, {share}" if users else share
+
+
+def describe_guards(results: Sequence[GuardResult]) -> str | None:
+    """Return the worst result, for people: `OK` or `errorRate Violated`. None without guards."""
+    for state in (GuardState.VIOLATED, GuardState.UNKNOWN):
+        for result in results:
+            if result.state is state:
+                return f"{result.metric} {state}"
+    return "OK" if results else None
+
 
 WARM_AHEAD_SECONDS: Final = 120.0
 """Time before the end of a stage at which the pools of the next one begin to warm."""
@@ -255,3 +279,22 @@ def _describe(
     reason = "Unreadable" if measures.problem else "Read"
     status = _observe(status, "Measured", not measures.problem, reason, measures.problem, now)
     return RolloutProgress(status=status, warm=warm)
+
+
+class NoLaterStage(Exception):
+    """The requested stage is not a later one; the message names those that are."""
+
+
+def choose_promotion(spec: ExecutionRolloutSpec, stage: str | None, to: str | None) -> str:
+    """Return the value of `spec.promotedTo`: `to`, or by default the stage after the present one.
+
+    Raises NoLaterStage. Before the first stage, the end is not allowed.
+    """
+    present = spec.find_stage(stage)
+    later = [each.name for each in spec.stages[0 if present is None else present + 1 :]]
+    allowed = [*later, *([] if present is None else [COMPLETED])]
+    if to is None:
+        return allowed[0]
+    if to not in allowed:
+        raise NoLaterStage(f"{to!r} is no later stage; allowed: {', '.join(allowed)}")
+    return to

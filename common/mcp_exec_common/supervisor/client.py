@@ -10,9 +10,16 @@ import aiohttp
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import MAX_OUTPUT_BYTES, MAX_TOOL_CALLS, SUPERVISOR_PORT
-from mcp_exec_common.peers.answers import InvalidAnswer, check_head, open_session, parse_answer, read_answer
-from mcp_exec_common.peers.connector import ProvenConnector
-from mcp_exec_common.peers.proof import PeerNotProven, broker_key
+from mcp_exec_common.peers import (
+    InvalidAnswer,
+    PeerNotProven,
+    ProvenConnector,
+    broker_key,
+    check_head,
+    open_session,
+    parse_answer,
+    read_answer,
+)
 from mcp_exec_common.supervisor.protocol import (
     EndEvent,
     Event,

@@ -1,10 +1,15 @@
 """Artifacts of executions: what the status lists, links to them, and their bytes from the broker."""
 
-from collections.abc import AsyncIterator
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 from mcp_exec_api.meta import micro_time
 from mcp_exec_api.owner import Owner
@@ -12,9 +17,52 @@ from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_common.broker.files_client import FilesClient, FilesError, FileStream
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.files.links import DEFAULT_LINK_SECONDS, ArtifactAddress, LinkSigner
-from mcp_exec_gateway.files.refusals import translating_refusals
+from mcp_exec_gateway.files.response import translating_refusals
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
+
+DEFAULT_LINK_SECONDS: Final = 900
+MAX_LINK_SECONDS: Final = 24 * 3600
+LINK_PATH: Final = "/v1/artifacts"
+_KEY_PREFIX: Final = b"mcp-exec artifact links:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArtifactAddress:
+    """One artifact of one execution; another execution of the same name has another uid."""
+
+    namespace: str
+    execution: str
+    uid: str
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkSigner:
+    """Signs links and verifies them."""
+
+    key: bytes
+    """The release's key."""
+    clock: Callable[[], float] = time.time
+
+    def build_path(self, address: ArtifactAddress, *, seconds: int) -> tuple[str, int]:
+        """Return path and query of a link, and the time at which it expires, in seconds since 1970."""
+        expires = int(self.clock()) + seconds
+        path = "/".join(quote(part, safe="") for part in (address.namespace, address.execution, address.id))
+        query = urlencode({"uid": address.uid, "expires": expires, "signature": self._sign(address, expires)})
+        return f"{LINK_PATH}/{path}?{query}", expires
+
+    def verify(self, address: ArtifactAddress, *, expires: int, signature: str) -> None:
+        """Raise HttpProblem, a 403, unless the link was signed here, or a 410 if it has expired."""
+        if not hmac.compare_digest(signature.encode(errors="replace"), self._sign(address, expires).encode()):
+            detail = "the link is not valid: it was cut or changed, or another installation signed it"
+            raise HttpProblem("forbidden", 403, detail)
+        if expires <= self.clock():
+            detail = "the link has expired; GET /v1/executions/NAME/artifacts returns new ones"
+            raise HttpProblem("expired", 410, detail)
+
+    def _sign(self, address: ArtifactAddress, expires: int) -> str:
+        content = json.dumps([address.namespace, address.execution, address.uid, address.id, expires])
+        return hmac.new(_KEY_PREFIX + self.key, content.encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

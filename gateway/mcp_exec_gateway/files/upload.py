@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from mcp_exec_common.broker.files import MAX_UPLOAD_SECONDS
 from mcp_exec_common.broker.files_client import FilesError
-from mcp_exec_gateway.files.refusals import translate_files_error
+from mcp_exec_gateway.files.response import translate_files_error
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import ClientDisconnected
 

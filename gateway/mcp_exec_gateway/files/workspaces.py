@@ -18,7 +18,7 @@ from mcp_exec_api.wire.workspaces import (
 )
 from mcp_exec_common.broker.files_client import NO_CONDITION, FilesClient, FileStream, WriteCondition
 from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.files.refusals import translating_refusals
+from mcp_exec_gateway.files.response import translating_refusals
 from mcp_exec_gateway.files.upload import UploadBody, translating_uploads
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
 from mcp_exec_tools.workspace_files import check_path

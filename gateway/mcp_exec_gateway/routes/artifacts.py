@@ -8,9 +8,8 @@ from starlette.responses import Response
 
 from mcp_exec_api.wire.executions import ArtifactList
 from mcp_exec_gateway.dependencies import GetCaller, Injected
-from mcp_exec_gateway.files.content import OCTETS, build_content_headers
-from mcp_exec_gateway.files.links import ArtifactAddress
-from mcp_exec_gateway.files.response import ContentResponse
+from mcp_exec_gateway.files.artifacts import ArtifactAddress
+from mcp_exec_gateway.files.response import OCTETS, ContentResponse, build_content_headers
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found

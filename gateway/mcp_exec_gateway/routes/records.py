@@ -14,11 +14,17 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
-from mcp_exec_gateway.records.outcomes import build_outcome_row
-from mcp_exec_gateway.records.reading import RecordsQuery, read_page
-from mcp_exec_gateway.records.report_metrics import measure_report
-from mcp_exec_gateway.records.reports import build_outcome, build_report_row, store_rows
-from mcp_exec_gateway.records.usage import UsageQuery, read_usage
+from mcp_exec_gateway.records import (
+    RecordsQuery,
+    UsageQuery,
+    build_outcome,
+    build_outcome_row,
+    build_report_row,
+    measure_report,
+    read_page,
+    read_usage,
+    store_rows,
+)
 
 router = build_router(prefix="/v1", tag="records")
 

@@ -21,8 +21,7 @@ from mcp_exec_api.wire.workspaces import (
 from mcp_exec_common.broker.files_client import WriteCondition
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller
-from mcp_exec_gateway.files.content import OCTETS, build_content_headers
-from mcp_exec_gateway.files.response import TRANSFER_BYTES, ContentResponse
+from mcp_exec_gateway.files.response import OCTETS, TRANSFER_BYTES, ContentResponse, build_content_headers
 from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import (

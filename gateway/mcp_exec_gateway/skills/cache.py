@@ -7,7 +7,7 @@ from typing import Final
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.skill import SkillState, first_free, module_name
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_states import is_proven, read_skill
+from mcp_exec_common.broker.skill_proofs import is_proven, read_skill
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector

@@ -27,14 +27,13 @@ from mcp_exec_api.skill import (
 )
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
-from mcp_exec_common.broker.skill_manifests import build_skill
+from mcp_exec_common.broker.skill_proofs import build_skill
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.skills.folder import SkillFolder, build_archive, read_archive
-from mcp_exec_common.skills.interface import InvalidSkill, read_interface
-from mcp_exec_common.skills.promotion import promote_code
+from mcp_exec_common.skills.interface import InvalidSkill, promote_code, read_interface
 from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.executions.limits import check_tools
 from mcp_exec_gateway.executions.service import ExecutionService

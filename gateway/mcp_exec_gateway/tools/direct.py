@@ -12,8 +12,8 @@ from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.direct_calls import CallUncertain, DirectCallClient
 from mcp_exec_common.broker.grants import DIRECT_CALLS_PER_MINUTE, ApprovedCall, DirectGrant
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer
-from mcp_exec_common.util.json_weight import weigh_json
+from mcp_exec_common.peers import InvalidAnswer, parse_answer
+from mcp_exec_common.util.weight import weigh_json
 from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.executions.limits import check_tools
 from mcp_exec_gateway.http.limits import Reservation

@@ -11,8 +11,7 @@ from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric, RolloutGuard
 from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.client import BrokerError
-from mcp_exec_common.rollouts.guards import ArmIntervals
-from mcp_exec_common.rollouts.intervals import Interval, share_interval
+from mcp_exec_common.rollouts.guards import ArmIntervals, Interval, share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
 from mcp_exec_operator.pools.health import PoolHealth
 

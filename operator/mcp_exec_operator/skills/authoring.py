@@ -15,7 +15,7 @@ from mcp_exec_api.code_execution import SkillUse
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_manifests import build_shipped, build_skill
+from mcp_exec_common.broker.skill_proofs import build_shipped, build_skill
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import SkillFolder

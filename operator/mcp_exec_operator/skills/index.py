@@ -12,7 +12,7 @@ from mcp_exec_api.constants import API_VERSION, SKILLS
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
-from mcp_exec_common.broker.skill_states import LatestReviews, SkillReading, is_proven
+from mcp_exec_common.broker.skill_proofs import LatestReviews, SkillReading, is_proven
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.kube.api import get_or_none

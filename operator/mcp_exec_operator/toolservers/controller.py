@@ -18,9 +18,8 @@ from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Stdio, Workload
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, describe_release_secret, is_release_secret
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_common.kube.secrets import describe_release_secret, is_release_secret
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import get_or_none

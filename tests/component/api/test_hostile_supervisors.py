@@ -14,7 +14,7 @@ from tests.support.constants import DEADLINE, POD, SANDBOX_KEY
 from tests.support.supervisor import Attack, FakeSupervisor, Stage
 from tests.support.until import until
 
-from mcp_exec_common.peers.proof import compute_proof
+from mcp_exec_common.peers import compute_proof
 from mcp_exec_common.supervisor.client import MAX_STREAM_BYTES, SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxNotProven
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest

@@ -19,7 +19,7 @@ from tests.support.postgres import Postgres, find_programs
 from mcp_exec_broker.records.queries import measure_usage
 from mcp_exec_broker.records.store import RecordStore
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
-from mcp_exec_common.usage.measured import MeasuredUsage
+from mcp_exec_common.usage import MeasuredUsage
 
 Object = dict[str, Any]
 

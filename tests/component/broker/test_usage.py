@@ -12,7 +12,7 @@ from tests.support.postgres import Postgres, find_programs
 
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_common.broker.records import RecordsClient, RecordsError
-from mcp_exec_common.usage.measured import MeasuredUsage
+from mcp_exec_common.usage import MeasuredUsage
 
 Object = dict[str, Any]
 DAY = 24 * 3600 * 1_000_000

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from mcp_exec_common.process.file_limit import raise_file_limit
+from mcp_exec_common.process.setup import raise_file_limit
 soft, hard, most = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 raise_file_limit(most)

@@ -26,7 +26,7 @@ from mcp_exec_client.errors import NotFound
 from mcp_exec_client.events import EndEvent
 from mcp_exec_client.state.skills import read_members
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_manifests import build_shipped
+from mcp_exec_common.broker.skill_proofs import build_shipped
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.skills.folder import SkillFolder, build_archive
 from mcp_exec_gateway.skills.service import MAX_DRAFTS

@@ -16,7 +16,7 @@ from tests.unit.common.test_usage_report import PRICES, calls, executions, token
 
 from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_client import AsyncClient
-from mcp_exec_common.usage.measured import MeasuredUsage
+from mcp_exec_common.usage import MeasuredUsage
 
 
 @pytest.fixture

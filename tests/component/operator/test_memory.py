@@ -19,7 +19,7 @@ NESTED = 6
 """Waiting executions whose context takes 25 times its size in memory."""
 PROGRAM = f"""{WITHIN}
 import asyncio, sys
-from mcp_exec_common.process.logging import configure_logging
+from mcp_exec_common.process.setup import configure_logging
 from mcp_exec_operator.process import run_operator
 from mcp_exec_operator.settings import Settings
 configure_logging("INFO")

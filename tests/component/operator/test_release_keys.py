@@ -16,7 +16,7 @@ from tests.support.world import KEY, KEY_SECRET, SECRETS, SYSTEM, World
 from mcp_exec_common.api_keys import digest_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_common.kube.secrets import is_release_secret
+from mcp_exec_common.kube.objects import is_release_secret
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart

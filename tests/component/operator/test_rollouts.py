@@ -13,7 +13,7 @@ from mcp_exec_api.constants import LABEL_POOL, ROLLOUTS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric
 from mcp_exec_common.kube.client import custom_resource_path
-from mcp_exec_common.rollouts.intervals import share_interval
+from mcp_exec_common.rollouts.guards import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
 from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
 

@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from mcp_exec_common.process.garbage import exempt_started_objects
+from mcp_exec_common.process.setup import exempt_started_objects
 
 
 class Node:

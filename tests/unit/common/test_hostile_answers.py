@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_api.meta import micro_time
-from mcp_exec_common.peers.answers import InvalidAnswer, parse_answer
+from mcp_exec_common.peers import InvalidAnswer, parse_answer
 from mcp_exec_common.supervisor.protocol import SandboxError, parse_event
 from mcp_exec_operator.executions.output import OutputCollector
 

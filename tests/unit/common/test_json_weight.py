@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_common.util.json_weight import JsonScale, weigh_json
+from mcp_exec_common.util.weight import JsonScale, weigh_json
 
 _LARGE = 1 << 40
 _VALUES = st.recursive(

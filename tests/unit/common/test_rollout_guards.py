@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.rollout_status import GuardMetric, GuardState, RolloutGuard
-from mcp_exec_common.rollouts.guards import ArmIntervals, GuardDecision, Verdict, decide
-from mcp_exec_common.rollouts.intervals import (
+from mcp_exec_common.rollouts.guards import (
+    ArmIntervals,
+    GuardDecision,
     Interval,
+    Verdict,
+    decide,
     mean_interval,
     quantile_interval,
     share_interval,

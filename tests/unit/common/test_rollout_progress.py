@@ -9,7 +9,7 @@ import pytest
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardMetric, RolloutPhase
 from mcp_exec_common.rollouts.assignment import assign_arm
-from mcp_exec_common.rollouts.intervals import share_interval
+from mcp_exec_common.rollouts.guards import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_common.skills.interface import InvalidSkill, read_interface
-from mcp_exec_common.skills.promotion import promote_code
+from mcp_exec_common.skills.interface import InvalidSkill, promote_code, read_interface
 
 
 def call(code: str, **arguments: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_api.skill import content_digest
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_states import read_skill
+from mcp_exec_common.broker.skill_proofs import read_skill
 
 ATTESTOR = Attestor(key=b"release")
 REVIEW = {"decision": "Approve", "by": "ann", "at": "2026-11-23T10:00:00.000000Z", "comment": None}

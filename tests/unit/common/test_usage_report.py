@@ -6,9 +6,14 @@ import pytest
 from pydantic import ValidationError
 
 from mcp_exec_api.wire.usage import UsageGroup
-from mcp_exec_common.usage.measured import MeasuredCalls, MeasuredExecutions, MeasuredTokens, MeasuredUsage
-from mcp_exec_common.usage.prices import PriceTable
-from mcp_exec_common.usage.report import build_groups
+from mcp_exec_common.usage import (
+    MeasuredCalls,
+    MeasuredExecutions,
+    MeasuredTokens,
+    MeasuredUsage,
+    PriceTable,
+    build_groups,
+)
 
 PRICES = PriceTable.model_validate(
     {

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from mcp_exec_common.peers import proof as client
+from mcp_exec_common import peers as client
 from mcp_exec_sandbox.supervisor.http import peers
 from mcp_exec_sandbox.supervisor.http.connection import bind_port
 

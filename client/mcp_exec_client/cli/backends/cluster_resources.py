@@ -14,7 +14,7 @@ from mcp_exec_client.cli.backends.backend import NOT_OBSERVED, RolloutAction
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.rollouts.promotion import NoLaterStage, choose_promotion
+from mcp_exec_common.rollouts.progress import NoLaterStage, choose_promotion
 
 _MAX_LISTED: Final = 5000
 _POOL_SPEC: Final = ("maxTimeoutSeconds", "maxPods", "maxQueued")

@@ -1,1 +1,0 @@
-"""What models, sandboxes and tools used, and what it cost."""
