@@ -21,12 +21,11 @@ from mcp_exec_gateway.mcp.server import build_servers
 from mcp_exec_gateway.openapi.document import build_document
 from mcp_exec_gateway.routes import (
     artifacts,
-    docs,
     executions,
-    health,
     namespaces,
     records,
     rollouts,
+    service,
     sessions,
     skills,
     workspaces,
@@ -46,7 +45,7 @@ ROUTERS: Final = (
     namespaces.router,
     namespaces.tools_router,
     namespaces.audit_router,
-    health.router,
+    service.router,
 )
 """The routes of the API, in the order of the OpenAPI document."""
 
@@ -70,7 +69,7 @@ def build_app(dependencies: Dependencies) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     if dependencies.settings.docs:
-        app.include_router(docs.router)
+        app.include_router(service.docs_router)
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
     app.openapi = lambda: build_document(ROUTERS)  # type: ignore[method-assign]
     return app
@@ -80,7 +79,7 @@ def build_metrics_app(dependencies: Dependencies) -> FastAPI:
     """Build the application of the port of metrics."""
     app = FastAPI(openapi_url=None, exception_handlers={HttpProblem: _handle_problem})
     app.state.dependencies = dependencies
-    app.include_router(health.metrics_router)
+    app.include_router(service.metrics_router)
     return app
 
 

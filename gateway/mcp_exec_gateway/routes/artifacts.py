@@ -14,7 +14,7 @@ from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
 from mcp_exec_gateway.http.query_params import ArtifactsQuery, LinkQuery, NamespaceQuery, find_base_url
-from mcp_exec_gateway.openapi.operations import UNCHANGED, build_router, describe_bytes, problems
+from mcp_exec_gateway.openapi.document import UNCHANGED, build_router, describe_bytes, problems
 
 _SHOWN: Final = (
     "The artifact. A browser shows images, text, JSON, HTML and SVG, the last two without scripts and without a "

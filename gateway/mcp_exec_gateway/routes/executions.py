@@ -48,7 +48,7 @@ from mcp_exec_gateway.http.query_params import (
     NamespaceQuery,
 )
 from mcp_exec_gateway.http.request_body import parse_model, parse_spec, read_body
-from mcp_exec_gateway.openapi.operations import EVENT_STREAM, LOCATION, accepts, build_router, problems
+from mcp_exec_gateway.openapi.document import EVENT_STREAM, LOCATION, accepts, build_router, problems
 
 router = build_router(prefix="/v1/executions", tag="executions")
 approvals_router = build_router(prefix="/v1", tag="approvals")

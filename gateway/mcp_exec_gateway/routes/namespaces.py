@@ -12,7 +12,7 @@ from mcp_exec_gateway.executions.views import build_stats
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import AuditQuery, NamespaceQuery, SearchQuery
-from mcp_exec_gateway.openapi.operations import build_router, problems
+from mcp_exec_gateway.openapi.document import build_router, problems
 from mcp_exec_gateway.tools.audit import fetch_audit_page
 
 router = build_router(prefix="/v1", tag="stats")

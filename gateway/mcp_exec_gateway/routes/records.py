@@ -13,7 +13,7 @@ from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected, 
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
+from mcp_exec_gateway.openapi.document import accepts, build_router, problems
 from mcp_exec_gateway.records import (
     RecordsQuery,
     UsageQuery,

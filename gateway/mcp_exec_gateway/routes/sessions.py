@@ -13,7 +13,7 @@ from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, Lis
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery, OwnerQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi.operations import accepts, build_router, problems
+from mcp_exec_gateway.openapi.document import accepts, build_router, problems
 from mcp_exec_gateway.sessions import build_session_view, find_owner
 
 router = build_router(prefix="/v1/sessions", tag="sessions")

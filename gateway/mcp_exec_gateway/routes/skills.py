@@ -15,7 +15,7 @@ from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi.operations import TAR, accepts, build_router, describe_bytes, problems
+from mcp_exec_gateway.openapi.document import TAR, accepts, build_router, describe_bytes, problems
 from mcp_exec_gateway.skills.cache import build_view
 
 router = build_router(prefix="/v1/skills", tag="skills")

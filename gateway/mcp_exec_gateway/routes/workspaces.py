@@ -35,7 +35,7 @@ from mcp_exec_gateway.http.query_params import (
     ReadFilesQuery,
 )
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi.operations import (
+from mcp_exec_gateway.openapi.document import (
     TAR,
     UNCHANGED,
     accepts,

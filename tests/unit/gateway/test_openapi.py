@@ -11,9 +11,8 @@ from mcp_exec_api.wire.events import STREAM_EVENTS
 from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.audit.record import WIRE_NAMES
 from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.openapi.document import build_document, list_request_models, list_response_models
+from mcp_exec_gateway.openapi.document import OperationRoute, build_document, list_request_models, list_response_models
 from mcp_exec_gateway.openapi.examples import EXAMPLES
-from mcp_exec_gateway.openapi.operations import OperationRoute
 
 OPERATIONS = {
     "abortRollout": "POST /v1/rollouts/{name}/abort",
