@@ -71,7 +71,7 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
-	pytest $(parallel) $(measured) $(if $(measured),--cov-append) tests/component
+	pytest $(parallel) $(measured) $(if $(measured),--cov-append) -m 'not kills' tests/component
 
 browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian
 	@hack/browser
@@ -81,7 +81,7 @@ coverage: venv  ## run unit and component tests, and check their branch coverage
 	coverage report --show-missing
 
 kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
-	pytest $(parallel) -m kills tests/component/operator
+	pytest $(parallel) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
 wheel: venv  ## build the wheel in build/, for pip install

@@ -107,14 +107,6 @@ async def test_audit_records_have_all_fields_also_of_a_newer_gateway_s_kinds_of_
     assert gateway.requests[1].url.params["cursor"] == "n"
 
 
-async def test_tools_are_found_and_listed_with_their_schemas() -> None:
-    client = scripted(example_of("FoundTool"), example_of("ServerTools")).client()
-    (found,) = await client.search_tools("pull request")
-    assert found.import_line == "from servers.github import create_pull_request"
-    (listed,) = await client.tools("context7")
-    assert listed.input_schema["required"] == ["libraryId", "query"]
-
-
 @pytest.mark.parametrize("result", [0, False, "", []])
 def test_an_agents_model_receives_every_result_that_is_one(result: Any) -> None:
     output = {"stdout": "", "stderr": "", "result": result, "truncated": False}
