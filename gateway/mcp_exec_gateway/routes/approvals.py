@@ -9,7 +9,7 @@ from starlette.responses import Response
 from mcp_exec_api.wire.executions import NewDecision
 from mcp_exec_gateway.dependencies import ApproveCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.executions import approvals
-from mcp_exec_gateway.executions.naming import is_object_name
+from mcp_exec_gateway.executions.submission import is_object_name
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
