@@ -30,7 +30,7 @@ from mcp_exec_gateway.dependencies import (
 from mcp_exec_gateway.events.follower import EventFollower, StreamPosition
 from mcp_exec_gateway.events.response import StreamingEventResponse, choose_encoding
 from mcp_exec_gateway.executions import approvals
-from mcp_exec_gateway.executions.naming import is_object_name
+from mcp_exec_gateway.executions.submission import is_object_name
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response

@@ -10,7 +10,6 @@ from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_ent
 from tests.component.gateway.test_approvals import approval
 from tests.component.gateway.test_artifacts import PNG, add_artifacts
 from tests.component.gateway.test_tenants import ABSENT, ROWS, cleaned, fill
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
@@ -37,12 +36,6 @@ async def limit_bob(gateway: Gateway, **limits: Any) -> None:
         return found is not None and found.limits.to_api() == limits
 
     await until(is_known)
-
-
-@pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ from tests.component.gateway.conftest import (
     serving,
 )
 from tests.component.gateway.test_auth import allow
-from tests.component.gateway.test_tools import SLICES, tool
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import SLICES, FakeBroker, tool
 from tests.support.broker_files import FakeWorkspace
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS, ROLLOUTS, SESSIONS
