@@ -61,7 +61,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring -p hack.python_values
+	mypy --strict -p hack.monitoring -p hack.python_values -m hack.openapi
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -118,11 +118,12 @@ bench: venv  ## measure everything on a real cluster, and compare with docs/inte
 bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ONLY=latency,... chooses
 	@hack/bench --smoke $(if $(ONLY),--only $(ONLY))
 
-generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, wrappers
+generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, wrappers
 	python -m mcp_exec_api
 	python hack/chart
 	python -m hack.monitoring
 	python -m hack.python_values
+	python -m hack.openapi
 	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 

@@ -1,1 +1,1 @@
-"""The gateway: the HTTP API through which services run code."""
+"""The gateway: services run code through its HTTP API."""

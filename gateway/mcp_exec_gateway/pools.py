@@ -81,7 +81,7 @@ _DEFAULT_RETRY_SECONDS: Final = 5
 """Retry-After if the pool's status has no expected wait."""
 _MAX_RETRY_SECONDS: Final = 60
 _RETRY_SHARE: Final = 0.1
-"""Share of the expected wait after which a retry makes sense: a tenth of the queue is served by then."""
+"""Share of the expected wait before a retry makes sense: a tenth of the queue is served by then."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class CachedPool:
 
     @property
     def retry_after(self) -> int:
-        """Seconds after which a full queue has room for the callers that it rejected."""
+        """Seconds until a full queue has room for the callers that it rejected."""
         if self.expected_wait_seconds is None:
             return _DEFAULT_RETRY_SECONDS
         return min(max(math.ceil(self.expected_wait_seconds * _RETRY_SHARE), 1), _MAX_RETRY_SECONDS)

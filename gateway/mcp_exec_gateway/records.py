@@ -38,7 +38,7 @@ class RecordsQuery(NamespaceQuery):
 async def read_page(
     client: RecordsClient | None, *, caller: Caller, table: RecordTable, query: RecordsQuery
 ) -> dict[str, Any]:
-    """Return `items` in the order in which they were stored, and `next`, which is None on the last page.
+    """Return `items` in the order of their storage, and `next`, which is None on the last page.
 
     A page may have fewer items than the limit. Raises HttpProblem: 403 for a table that a key with the limit `own`
     cannot read, 404 without records, 422 for a malformed cursor, 503 if the broker or its database fails.
@@ -61,7 +61,7 @@ async def read_page(
 
 
 def choose_owner(caller: Caller) -> str | None:
-    """Return the caller whose records alone a request may read, or None for those of the namespace."""
+    """Return the only caller whose records a request may read, or None for those of the whole namespace."""
     return caller.label if caller.limits.sees_own_only else None
 
 

@@ -39,7 +39,7 @@ class CachedRollout:
     problem: str
     """What is wrong with the spec; empty if nothing is."""
     position: ExecutionRolloutStatus
-    """Phase and stage alone: what an assignment needs, also if a newer operator writes more than this gateway reads."""
+    """Only phase and stage, which an assignment needs. A newer operator may write more than this gateway reads."""
     status: Object
     """The status as the operator wrote it."""
 

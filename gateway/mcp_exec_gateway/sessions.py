@@ -30,7 +30,7 @@ from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many,
 from mcp_exec_gateway.pools import PoolCache, check_pool, find_pool
 
 _EXPECTATION_SECONDS: Final = 30.0
-"""Time for which a session counts that a request may have created and no watch event has shown."""
+"""Seconds. A session that a request may have created counts for so long, until a watch event shows it."""
 _MAX_EXPECTED: Final = 10_000
 _KEPT_METADATA: Final = ("namespace", "name", "uid", "creationTimestamp", "resourceVersion")
 

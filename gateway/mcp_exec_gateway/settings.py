@@ -78,9 +78,9 @@ class Settings(MountedKeySettings):
     mcp_heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = 15
     """Longest time without a progress notification for an MCP client that asked for progress."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5
-    """Seconds after SIGTERM in which the gateway is not ready but accepts requests, so that load balancers notice."""
+    """Seconds after SIGTERM while the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20
-    """Seconds after the drain in which waiting requests can still receive their complete response."""
+    """Seconds after the drain while waiting requests can still receive their complete response."""
 
     @field_validator("metrics_port")
     @classmethod

@@ -83,7 +83,7 @@ class Endpoint:
 
 @pytest.fixture(scope="module")
 def endpoint(installed: Cluster, url: str, runtimes: dict[str, str | None]) -> Iterator[Endpoint]:
-    """The endpoint with two tenants, of which the first may approve, and a server whose tool needs an approval."""
+    """The endpoint with two tenants, the first of them may approve, and a server whose tool needs an approval."""
     keys = {name: f"mcpx_{secrets.token_urlsafe(32)}" for name in ("mcp-one", "mcp-two")}
     entries = {
         "mcp-one": {"namespace": NAMESPACE, "approver": True},

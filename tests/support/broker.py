@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from aiohttp import web
@@ -10,11 +10,39 @@ from aiohttp.test_utils import TestServer
 from aiohttp.typedefs import Handler
 
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
+from mcp_exec_common.kube.client import resource_path
 from mcp_exec_common.peers import PROOF_PATH, broker_key, compute_proof
+from tests.support.api_server import FakeApiServer
 from tests.support.attacks import Play
 from tests.support.broker_files import FakeFiles
+from tests.support.constants import SANDBOX_KEY
 
 Object = dict[str, Any]
+
+
+SLICES = resource_path("endpointslices", namespace="mcp-exec-system", group="discovery.k8s.io/v1")
+
+
+def tool(name: str, description: str, **more: Any) -> Object:
+    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
+
+
+CATALOG: Object = {
+    "hash": "one",
+    "servers": [
+        {
+            "server": "github",
+            "available": True,
+            "description": "",
+            "tools": [
+                tool("create_issue", "Create a new issue", outputSchema={"type": "object", "properties": {}}),
+                tool("create_pull_request", "Create a new pull request"),
+                tool("get_file_contents", "Get the contents of a file"),
+            ],
+        },
+        {"server": "my-docs", "available": False, "description": "", "tools": [tool("get-page", "Reads a page")]},
+    ],
+}
 
 
 class FakeBroker:
@@ -205,3 +233,23 @@ class FakeBroker:
         if self.rows is None:
             raise web.HTTPNotImplemented
         return web.json_response(self.measured)
+
+
+@asynccontextmanager
+async def running_brokers(api: FakeApiServer, *hosts: str) -> AsyncIterator[list[FakeBroker]]:
+    """Serve a replica of the broker at each of these addresses, behind slices of their Service."""
+    async with AsyncExitStack() as stack:
+        made = []
+        for host in hosts:
+            made.append(await stack.enter_async_context(FakeBroker(key=SANDBOX_KEY).running(host)))
+            api.put(SLICES, made[-1].slice(host, suffix=host))
+        yield made
+
+
+@asynccontextmanager
+async def running_broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
+    """Serve a broker with the catalog, behind a slice of its Service."""
+    async with FakeBroker(key=SANDBOX_KEY).running() as made:
+        made.catalogs["agents"] = CATALOG
+        api.put(SLICES, made.slice())
+        yield made

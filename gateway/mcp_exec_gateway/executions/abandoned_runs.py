@@ -31,9 +31,9 @@ from mcp_exec_gateway.executions.calls import (
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS: Final = 300.0
-"""Time after which a repeated call is a new one."""
+"""Seconds. A call that is repeated later is a new one."""
 GRACE_SECONDS: Final = 20.0
-"""Least time in which a client that gave up may ask again before its run is cancelled. Who has waited for longer has
+"""Least time that a client that gave up has to ask again before its run is cancelled. Who has waited for longer has
 as long again: a model repeats a call after its time-out, and a user who stops one does so sooner."""
 MAX_GRACE_SECONDS: Final = 60.0
 _SAME_SESSION_SECONDS: Final = 3.0
@@ -42,7 +42,7 @@ Clients do not time out sooner, and a model's parallel calls come sooner."""
 _MARK_AGE_SECONDS: Final = 1.0
 """Age from which a run of another connection may be one whose client has just left."""
 _MARK_SECONDS: Final = 0.3
-"""Time in which the replica of that connection marks it."""
+"""Time that the replica of that connection needs to mark it."""
 _LEAVING_SECONDS: Final = 2.0
 _MAX_ATTEMPTS: Final = 5
 _MAX_TIMERS: Final = 1000

@@ -18,15 +18,15 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
-from mcp_exec_gateway.executions.naming import is_object_name
 from mcp_exec_gateway.executions.service import ExecutionService
+from mcp_exec_gateway.executions.submission import is_object_name
 from mcp_exec_gateway.files.artifacts import ArtifactService
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 
 _MAX_ATTEMPTS: Final = 8
 DELETION_SECONDS: Final = 5.0
-"""Time in which the operator usually has deleted an execution."""
+"""Seconds that the operator usually needs to delete an execution."""
 
 
 @dataclass(frozen=True, kw_only=True)

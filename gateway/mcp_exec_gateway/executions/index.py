@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.constants import EXECUTIONS
+from mcp_exec_api.constants import EXECUTIONS, GROUP
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -25,10 +25,11 @@ from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.calls import CallCache
 from mcp_exec_gateway.executions.limits import StoredExecutions
 from mcp_exec_gateway.executions.lists import ExecutionEntry, ExecutionLists, read_row
-from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY
 from mcp_exec_gateway.http.limits import MemoryBudget, Reservation
 from mcp_exec_gateway.http.problems import too_many
 
+ANNOTATION_IDEMPOTENCY: Final = f"{GROUP}/idempotency-key"
+"""Digest of namespace, caller and Idempotency-Key."""
 _MAX_KEYS: Final = 50_000
 _DIGEST_LENGTH: Final = 64
 
@@ -37,8 +38,8 @@ _DIGEST_LENGTH: Final = 64
 class RequestKeys:
     """Name of the execution that belongs to each Idempotency-Key, as far as this replica has seen it.
 
-    The name alone makes a retry of the same request safe, at all replicas. This cache also finds a key that is used
-    again with another name. It keeps the newest keys; of a dropped one a reuse with another name is not noticed.
+    The name is enough to make a retry of the same request safe at all replicas. This cache is for a key that is used
+    again with another name. It keeps the newest keys; such a use of a dropped key is not noticed.
     """
 
     _names: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict, init=False)

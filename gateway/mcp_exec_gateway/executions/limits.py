@@ -133,7 +133,7 @@ class ReadLimiter:
 _METADATA_BYTES: Final = 2048
 """Bytes that labels, annotations and managed fields take, about."""
 _RETRY_SECONDS: Final = 30
-"""Seconds after which a refused client should try again: finished executions are deleted one by one."""
+"""Seconds until a refused client should try again: finished executions are deleted one by one."""
 _REMEDY: Final = (
     "finished executions count until they are deleted: give new ones a smaller ttlSecondsAfterFinished, "
     "delete those that you no longer need, or raise {limit} of {owner}"

@@ -48,7 +48,7 @@ class ExecutionEntry:
     """User of the execution, or empty; None if the list of an older definition of the resource does not say."""
     description: str
     labels: dict[str, str]
-    """Labels with all prefixes; at most 64, and of kubectl's excess labels the first ones alone."""
+    """Labels with all prefixes, at most 64. Keeps kubectl's first labels and drops the rest."""
     phase: str
     reason: str
     start: str
@@ -178,7 +178,7 @@ _RULE: Final = "use KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), KEY or
 class _Requirement:
     key: str
     values: frozenset[str] | None
-    """Values of which the label has one; None if any value will do."""
+    """Accepted values of the label; None if any value will do."""
     negative: bool
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -236,7 +236,7 @@ class ExecutionFilter:
     """Who lists. Executions that it may not see are not listed."""
     phase: str | None
     callers: frozenset[str]
-    """Spellings of the caller, of which one is the execution's."""
+    """Accepted spellings of the execution's caller."""
     conversation: str | None
     use_case: str | None
     labels: LabelSelector
@@ -314,7 +314,7 @@ class ExecutionLists:
     """
 
     namespaces: int = 1
-    """Number of namespaces, each of which has an equal part of the memory."""
+    """Number of namespaces. Each has an equal part of the memory."""
     _lists: dict[str, _NamespaceList] = field(default_factory=dict, init=False)
 
     @property

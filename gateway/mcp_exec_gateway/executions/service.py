@@ -22,8 +22,7 @@ from mcp_exec_gateway.auth.callers import Caller, may_see
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, Predicate, ShuttingDown
 from mcp_exec_gateway.executions.limits import ReadLimiter, fit_spec
 from mcp_exec_gateway.executions.lists import ExecutionFilter, decode_position, encode_position
-from mcp_exec_gateway.executions.naming import is_object_name
-from mcp_exec_gateway.executions.submission import Submission, Submitter, check_code
+from mcp_exec_gateway.executions.submission import Submission, Submitter, check_code, is_object_name
 from mcp_exec_gateway.executions.views import build_summary
 from mcp_exec_gateway.files.workspaces import WorkspaceService
 from mcp_exec_gateway.http.access_log import get_trace

@@ -6,13 +6,13 @@ every request of both revisions is served without state: any replica serves any 
 
 - `route`: the FastAPI route; authenticates, checks Origin and Host, reads the body and starts an exchange.
 - `request`: one request with its caller and the parameters of URL and headers: mode, namespace, pool and what else the
-  application decides. The SDK passes it to the tools as `ctx.request`.
+  application decides. The SDK passes it to the tools as `ctx.request`. A notification that another replica received
+  cancels it.
 - `server`: builds the SDK's server of a mode from a `Toolset`; maps problems to protocol errors. A new mode is a new
   toolset in `build_servers`.
 - `budget`: how many tokens a result may have.
 - `forms`: asks the client's user for the approval of a call.
-- `cancellation`: cancels a request by a notification that another replica received.
 - `transport`: messages, revisions, responses as JSON or as a stream of server-sent events.
 - `code_mode`: the toolset of `mode=code`: `run_code`, `search_tools`, `describe_tools`, and the prompt.
-- `direct`: the toolsets of `mode=direct` and `mode=hybrid`; `list_changes`: the streams that say when these change.
+- `direct`: the toolsets of `mode=direct` and `mode=hybrid`.
 """

@@ -27,13 +27,12 @@ from mcp_exec_api.approvals import ApprovalChoice
 from mcp_exec_common.broker.grants import ApprovedCall
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.http.problems import invalid_field
-from mcp_exec_gateway.mcp.cancellation import digest_request
 from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS as CODE_INSTRUCTIONS
 from mcp_exec_gateway.mcp.code_mode.definitions import TOOLS as CODE_TOOLS
 from mcp_exec_gateway.mcp.code_mode.definitions import list_definitions
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
 from mcp_exec_gateway.mcp.forms import build_form, read_decision
-from mcp_exec_gateway.mcp.request import McpRequest
+from mcp_exec_gateway.mcp.request import McpRequest, digest_request
 from mcp_exec_gateway.mcp.transport.tokens import ConsentToken
 from mcp_exec_gateway.tools.catalogs import MAX_NAME, ExportedTool, ToolSelection
 from mcp_exec_gateway.tools.direct import CallCancelled, DirectAccess, call_tool

@@ -1,4 +1,4 @@
-"""Forms by which a client asks its user to approve a tool call (elicitation), and what they return."""
+"""Forms of a client that ask its user to approve a tool call (elicitation), and what they return."""
 
 import json
 import logging

@@ -1,13 +1,19 @@
-"""The SDK's server of each mode."""
+"""The SDK's server of each mode, and the streams that say when its tools change: `notifications/tools/list_changed`.
 
+In revision 2026-07-28 a client asks for such a stream by `subscriptions/listen`, in the revisions before by a GET.
+"""
+
+import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from mcp import MCPError
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
 from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -29,10 +35,25 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
-from mcp_exec_gateway.mcp.direct import DirectTools, HybridTools
-from mcp_exec_gateway.mcp.list_changes import ToolChanges
+from mcp_exec_gateway.mcp.direct import DirectTools, HybridTools, check_access
 from mcp_exec_gateway.mcp.request import Context, McpRequest, Mode, get_request
 from mcp_exec_gateway.mcp.transport.messages import CHANGES_METHOD
+from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
+
+log = logging.getLogger(__name__)
+
+McpServer = Server[Any]
+Result = TypeVar("Result")
+
+TRY_LATER: Final = -32000
+"""Code of errors that may succeed later: a limit of the caller is reached, or a part of the system is unavailable."""
+_CACHED_MS: Final = 60_000
+POLL_SECONDS: Final = 5.0
+"""Seconds between two looks at the tools, which the gateway reads from the broker as often at most."""
+_MAX_EVENTS: Final = 16
+"""Changes that wait for a slow client, before its stream ends."""
+_MAX_SECONDS: Final = 3600.0
+"""Seconds until a stream ends. Its client opens another one, and its rights are checked again."""
 
 
 class Toolset(Protocol):
@@ -56,14 +77,79 @@ class Toolset(Protocol):
         """Return one prompt."""
 
 
-log = logging.getLogger(__name__)
+class ToolChanges:
+    """Reports changes of the tools that a toolset offers. Each stream holds a slot of its caller."""
 
-McpServer = Server[Any]
-Result = TypeVar("Result")
+    def __init__(self, toolset: DirectTools) -> None:
+        self._toolset = toolset
 
-TRY_LATER: Final = -32000
-"""Code of errors that may succeed later: a limit of the caller is reached, or a part of the system is unavailable."""
-_CACHED_MS: Final = 60_000
+    async def listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
+        """Serve `subscriptions/listen`. Raises HttpProblem, a 429, if the caller has too many streams."""
+        request = get_request(context)
+        with _hold_slot(request):
+            digest = await self._compute_digest(request)
+            bus = _OneStream(lambda: self._watch(request, digest))
+            bus.handler = ListenHandler(bus, max_subscriptions=1, max_buffered_events=_MAX_EVENTS)
+            return await bus.handler(context, params)
+
+    async def stream(self, context: Context, params: RequestParams) -> EmptyResult:
+        """Serve the GET of the revisions before. Raises HttpProblem, a 429, if the caller has too many streams."""
+        request = get_request(context)
+        with _hold_slot(request):
+            digest = await self._compute_digest(request)
+            await request.exchange.open_stream()
+            async for _ in self._watch(request, digest):
+                await request.exchange.notify("notifications/tools/list_changed", None)
+        raise ContinueElsewhere
+
+    async def _watch(self, request: McpRequest, digest: str) -> AsyncIterator[None]:
+        """Yield after each change, until the gateway stops or the stream is old."""
+        closing = request.sender.dependencies.shutdown.closing
+        end = asyncio.get_running_loop().time() + _MAX_SECONDS
+        while asyncio.get_running_loop().time() < end:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_SECONDS):
+                    await closing.wait()
+                return
+            last, digest = digest, await self._compute_digest(request) or digest
+            if digest != last:
+                yield
+
+    async def _compute_digest(self, request: McpRequest) -> str:
+        """Return a digest of the caller's tools; empty if they are unknown now."""
+        try:
+            return (await self._toolset.select(request, check_access(request))).digest
+        except HttpProblem:
+            return ""
+
+
+class _OneStream:
+    """Source of the events of one stream, in the form that the SDK's handler reads."""
+
+    handler: ListenHandler
+
+    def __init__(self, watch: Callable[[], AsyncIterator[None]]) -> None:
+        self._watch = watch
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Do nothing: nobody publishes."""
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], Any]:
+        """Send changes to the listener, and return what stops that."""
+        return asyncio.create_task(self._send(listener)).cancel
+
+    async def _send(self, listener: Callable[[ServerEvent], None]) -> None:
+        async for _ in self._watch():
+            listener(ToolsListChanged())
+        self.handler.close()
+
+
+@contextmanager
+def _hold_slot(request: McpRequest) -> Iterator[None]:
+    sender = request.sender
+    slots = sender.dependencies.listener_slots
+    with slots.hold(sender.caller.name, limit=sender.caller.limits.max_streams):
+        yield
 
 
 def build_servers() -> Mapping[Mode, McpServer]:

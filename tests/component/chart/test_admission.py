@@ -10,7 +10,8 @@ from tests.component.chart.conftest import Object, Render, Rendered
 
 from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
 from mcp_exec_api.crd_schema import build_definitions
-from mcp_exec_gateway.executions.naming import ANNOTATION_IDEMPOTENCY, ANNOTATION_REQUEST
+from mcp_exec_gateway.executions.index import ANNOTATION_IDEMPOTENCY
+from mcp_exec_gateway.executions.submission import ANNOTATION_REQUEST
 
 ACCOUNT = "system:serviceaccount:mcp-exec-system:mcp-exec-"
 GATEWAY, OPERATOR, BROKER = (f"{ACCOUNT}{name}" for name in ("gateway", "operator", "broker"))
@@ -35,7 +36,7 @@ def rendered(helm3: Render) -> Rendered:
 def refusals(
     policy: Object, *, user: str, new: Object, old: Object | None = None, right: bool = False, resource: str = ""
 ) -> list[str]:
-    """Return the messages with which a policy refuses a write, as the API server evaluates it.
+    """Return the messages of a policy that refuses a write, as the API server evaluates it.
 
     A policy that does not match `resource`, if it is given, refuses nothing.
     """

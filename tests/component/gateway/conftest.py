@@ -15,6 +15,7 @@ import aiohttp
 import httpx
 import pytest
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import FakeBroker, running_broker
 from tests.support.constants import DEADLINE, SANDBOX_KEY
 from tests.support.environment import no_profile
 from tests.support.until import until
@@ -192,4 +193,16 @@ async def api() -> AsyncIterator[FakeApiServer]:
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
     async with serving(api) as made:
+        yield made
+
+
+@pytest.fixture
+async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
+    async with running_broker(api) as made:
+        yield made
+
+
+@pytest.fixture
+async def gateway_with_broker(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
+    async with serving(api, broker_service="mcp-exec-broker") as made:
         yield made

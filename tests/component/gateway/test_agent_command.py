@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.component.gateway.conftest import KEY, Gateway, serving
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import running_broker
 from tests.support.model_servers.chat_api import KEY as CHAT_KEY
 from tests.support.model_servers.chat_api import ChatApi
 from tests.support.model_servers.messages_api import KEY as MODEL_KEY
@@ -25,7 +25,7 @@ CODE = "from servers.github import list_issues\nprint(len(await list_issues(owne
 
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
+    async with running_broker(api), serving(api, broker_service="mcp-exec-broker") as made:
         made.finish_all()
         yield made
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from tests.component.gateway.conftest import (
     CEX,
     KEY,
     OTHER_KEY,
-    SANDBOX_KEY,
     SECRETS,
     Gateway,
     key_entry,
@@ -19,9 +17,8 @@ from tests.component.gateway.conftest import (
 )
 from tests.component.gateway.test_auth import BOT, allow
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer, Fault
-from tests.support.broker import FakeBroker
+from tests.support.broker import FakeBroker, running_brokers
 from tests.support.until import until
 
 BOSS = "mcpx_" + "b" * 43
@@ -208,11 +205,7 @@ async def test_a_decision_waits_until_the_status_has_the_approval_that_an_event_
 
 @pytest.fixture
 async def brokers(api: FakeApiServer) -> AsyncIterator[list[FakeBroker]]:
-    async with AsyncExitStack() as stack:
-        made = []
-        for host in ("127.0.0.1", "127.0.0.2"):
-            made.append(await stack.enter_async_context(FakeBroker(key=SANDBOX_KEY).running(host)))
-            api.put(SLICES, made[-1].slice(host, suffix=host))
+    async with running_brokers(api, "127.0.0.1", "127.0.0.2") as made:
         yield made
 
 

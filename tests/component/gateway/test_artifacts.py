@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 import pytest
 from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
@@ -17,12 +16,6 @@ from mcp_exec_api.wire.executions import ArtifactList, Execution
 from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
-
-
-@pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
 
 
 @pytest.fixture

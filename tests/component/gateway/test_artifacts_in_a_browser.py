@@ -14,10 +14,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from tests.component.broker.servers import serving_app
-from tests.component.gateway.conftest import Gateway, serving
+from tests.component.gateway.conftest import Gateway
 from tests.component.gateway.test_artifacts import produce
-from tests.component.gateway.test_tools import telling
-from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
 
@@ -77,15 +75,8 @@ class Elsewhere:
 
 
 @pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
-
-
-@pytest.fixture
-async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    async with serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 @pytest.fixture

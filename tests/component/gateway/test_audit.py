@@ -1,15 +1,13 @@
 """Audit records: of the caller's namespace only, of all replicas as one list, complete on every page."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import OTHER_KEY, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import OTHER_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import SLICES, FakeBroker, running_brokers
 from tests.support.until import until
 
 
@@ -20,11 +18,7 @@ def record(second: int, *, namespace: str = "agents", **more: Any) -> dict[str, 
 
 @pytest.fixture
 async def brokers(api: FakeApiServer) -> AsyncIterator[list[FakeBroker]]:
-    async with AsyncExitStack() as stack:
-        made = []
-        for host in ("127.0.0.1", "127.0.0.2", "127.0.0.3"):
-            made.append(await stack.enter_async_context(FakeBroker(key=SANDBOX_KEY).running(host)))
-            api.put(SLICES, made[-1].slice(host, suffix=host))
+    async with running_brokers(api, "127.0.0.1", "127.0.0.2", "127.0.0.3") as made:
         yield made
 
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_approvals import BOSS, waiting
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import running_broker
 from tests.support.until import eventually, until
 
 from mcp_exec_client import AsyncClient, Client, CodeExecutor, errors
@@ -149,7 +149,7 @@ async def test_approvers_read_approve_and_deny(gateway: Gateway, client: AsyncCl
 
 async def test_tools_are_found_and_described(api: FakeApiServer) -> None:
     async with (
-        telling(api),
+        running_broker(api),
         serving(api, broker_service="mcp-exec-broker") as gateway,
         AsyncClient(gateway.url, api_key=KEY) as client,
     ):

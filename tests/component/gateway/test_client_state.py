@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from tests.component.gateway.commands import Ended, call
-from tests.component.gateway.conftest import KEY, Gateway, serving
+from tests.component.gateway.conftest import KEY, Gateway
 from tests.component.gateway.test_artifacts import PNG, produce
 from tests.component.gateway.test_sessions import create
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.processes import write_kubeconfig
@@ -31,15 +30,8 @@ SBS = custom_resource_path(SESSIONS, namespace="agents")
 
 
 @pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
-
-
-@pytest.fixture
-async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    async with serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 @pytest.fixture

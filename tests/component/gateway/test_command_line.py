@@ -13,7 +13,6 @@ from tests.component.gateway.commands import Ended, at_terminal, call
 from tests.component.gateway.conftest import CEX, KEY, PODS, SANDBOX_KEY, SBP, Gateway, pool, serving
 from tests.component.gateway.test_approvals import BOSS, approval, waiting
 from tests.component.gateway.test_events import POD, STDOUT, Scene
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
 from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
@@ -215,9 +214,8 @@ class TestTools:
     """Searches, with a broker."""
 
     @pytest.fixture
-    async def gateway(self, api: FakeApiServer) -> AsyncIterator[Gateway]:
-        async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
-            yield made
+    def gateway(self, gateway_with_broker: Gateway) -> Gateway:
+        return gateway_with_broker
 
     async def test_tools_are_searched_and_shown_with_their_schemas(self, command: Command) -> None:
         found = await command("tools", "search", "pull", "request")

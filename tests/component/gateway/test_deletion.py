@@ -1,15 +1,13 @@
 """Deletion of executions that have ended: object, artifacts and links go, by the operator's own deletion."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.component.gateway.commands import call
-from tests.component.gateway.conftest import CEX, KEY, Answer, Gateway, serving
+from tests.component.gateway.conftest import CEX, KEY, Answer, Gateway
 from tests.component.gateway.test_artifacts import PNG, produce
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.broker import FakeBroker
 from tests.support.until import until
@@ -20,15 +18,8 @@ from mcp_exec_common.broker.files import FilesReason
 
 
 @pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
-
-
-@pytest.fixture
-async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    async with serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 def is_due(gateway: Gateway, name: str) -> bool:

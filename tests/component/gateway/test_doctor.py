@@ -1,13 +1,11 @@
 """`mcp-exec doctor` at a gateway and an API server."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import CEX, KEY, SBP, Gateway, serving
-from tests.component.gateway.test_tools import telling
+from tests.component.gateway.conftest import CEX, KEY, SBP, Gateway
 from tests.support.api_server import FakeApiServer
 from tests.support.processes import write_kubeconfig
 
@@ -20,10 +18,9 @@ SERVERS = custom_resource_path(TOOL_SERVERS, namespace="agents")
 
 
 @pytest.fixture
-async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
-        made.finish_all(duration="12ms")
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    gateway_with_broker.finish_all(duration="12ms")
+    return gateway_with_broker
 
 
 @pytest.fixture

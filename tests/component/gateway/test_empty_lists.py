@@ -1,14 +1,13 @@
 """Lists without items: a sentence on standard error, and nothing on standard output but JSON and YAML."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.component.gateway.commands import Ended, call
-from tests.component.gateway.conftest import KEY, SECRETS, Gateway, key_entry, keys_secret, serving
-from tests.component.gateway.test_tools import telling
+from tests.component.gateway.conftest import KEY, SECRETS, Gateway, key_entry, keys_secret
 from tests.support.api_server import FakeApiServer
 from tests.support.processes import write_kubeconfig
 
@@ -18,9 +17,8 @@ Command = Callable[..., Coroutine[Any, Any, Ended]]
 
 
 @pytest.fixture
-async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 @pytest.fixture

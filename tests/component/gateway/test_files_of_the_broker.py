@@ -11,8 +11,8 @@ from tests.component.broker.files_client import FakeSandbox, digest, files_grant
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_client_state import fill
 from tests.component.gateway.test_sessions import two_callers
-from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import SLICES
 
 from mcp_exec_api.owner import Owner
 from mcp_exec_broker.files.keys import OwnerSpace

@@ -7,8 +7,8 @@ from tests.component.gateway.conftest import Gateway, serving
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
 from tests.component.gateway.test_mcp import message
 from tests.component.gateway.test_mcp_replicas import classic, initialize, modern
-from tests.component.gateway.test_tools import CATALOG, telling, tool
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import CATALOG, running_broker, tool
 
 from mcp_exec_gateway.mcp.budget import estimate_json, estimate_tokens
 
@@ -36,7 +36,7 @@ async def test_a_ping_is_answered_in_every_revision(gateway: Gateway) -> None:
 async def test_descriptions_and_instructions_are_short(api: FakeApiServer, revision: str, mode: str) -> None:
     long = tool("talk", "Talks. " + "\u4e2d" * 5000, annotations={"readOnlyHint": True})
     catalog = {"server": "chat", "available": True, "description": "", "direct": ["*"], "tools": [long]}
-    async with telling(api) as broker, serving(api, broker_service="mcp-exec-broker") as gateway:
+    async with running_broker(api) as broker, serving(api, broker_service="mcp-exec-broker") as gateway:
         broker.catalogs["agents"] = {**CATALOG, "hash": "two", "servers": [*CATALOG["servers"], catalog]}  # type: ignore[misc]
         async with connecting(gateway.url, revision, query=f"?mode={mode}") as client:
             assert len((client.instructions or "").encode()) <= MAX_BYTES
@@ -112,7 +112,7 @@ async def test_tools_whose_schemas_are_large_fit_the_client(api: FakeApiServer) 
         "properties": {f"field_{n}": {"type": "string", "description": "x" * 90} for n in range(999)},
     }
     tools = [{**tool(f"large_{n}", "d"), "inputSchema": large} for n in range(9)]
-    async with telling(api) as broker, serving(api, broker_service="mcp-exec-broker") as gateway:
+    async with running_broker(api) as broker, serving(api, broker_service="mcp-exec-broker") as gateway:
         servers = [{"server": "big", "available": True, "description": "", "tools": tools}]
         broker.catalogs["agents"] = {"hash": "three", "servers": servers}
         async with connecting(gateway.url, MODERN) as client:

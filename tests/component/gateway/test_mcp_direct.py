@@ -28,6 +28,7 @@ from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, k
 from tests.component.gateway.conftest import serving as serving_gateway
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import SLICES
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
@@ -35,10 +36,8 @@ from mcp_exec_api.constants import POOLS
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import Agent, ApprovalQuestion, OfflineProvider
-from mcp_exec_common.kube.client import custom_resource_path, resource_path
-from mcp_exec_gateway.mcp import list_changes
+from mcp_exec_common.kube.client import custom_resource_path
 
-SLICES = resource_path("endpointslices", namespace="mcp-exec-system", group="discovery.k8s.io/v1")
 DIRECT = "?mode=direct"
 BOX_TOOLS = ["add", "big", "destroy", "draw", "echo", "fail", "hang", "headers"]
 
@@ -265,7 +264,7 @@ async def test_an_approval_is_given_in_a_form_by_who_may_approve(made: Installat
         older = await client.call_tool("box__destroy", {"name": "db"})
     for result in (refused, older):
         assert result.meta["mcp-exec.dev/reason"] == "ApprovalRequired"
-        assert "box.destroy needs an approval, for which a direct call does not wait" in result.content[0].text
+        assert "box.destroy needs an approval, and a direct call does not wait for it" in result.content[0].text
     assert shown == []
     made.world.api.put(SECRETS, keys_secret(**{"team-a": {**key_entry(KEY), "approver": True}}))
     keys = made.gateway.dependencies.keys
@@ -337,7 +336,7 @@ async def test_a_broker_that_is_gone_is_an_error_that_may_pass(made: Installatio
 async def test_a_client_learns_of_each_change_of_the_tools_that_it_may_use(
     made: Installation, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_changes, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr("mcp_exec_gateway.mcp.server.POLL_SECONDS", 0.02)
     received: asyncio.Queue[str] = asyncio.Queue()
 
     async def note(message: Any) -> None:

@@ -1,17 +1,14 @@
 """What lasts, for MCP clients: sessions, artifacts as images and links, files of workspaces."""
 
 import base64
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from mcp import MCPError
-from tests.component.gateway.conftest import CEX, Gateway, serving
+from tests.component.gateway.conftest import CEX, Gateway
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, connecting
 from tests.component.gateway.test_artifacts import PNG, add_artifacts
 from tests.component.gateway.test_sessions import two_callers
-from tests.component.gateway.test_tools import telling
-from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
 from mcp_exec_api.owner import Owner
@@ -24,15 +21,8 @@ JPEG = b"\xff\xd8\xff\xe0" + bytes(50)
 
 
 @pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
-
-
-@pytest.fixture
-async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    async with serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 def produce_all(gateway: Gateway, broker: FakeBroker, *artifacts: tuple[str, str, bytes]) -> None:

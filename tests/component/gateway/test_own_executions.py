@@ -10,7 +10,6 @@ from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_ent
 from tests.component.gateway.test_approvals import approval
 from tests.component.gateway.test_artifacts import PNG, add_artifacts
 from tests.component.gateway.test_tenants import ABSENT, ROWS, cleaned, fill
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
@@ -40,14 +39,8 @@ async def limit_bob(gateway: Gateway, **limits: Any) -> None:
 
 
 @pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
-
-
-@pytest.fixture
 async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    """A gateway at which bob's key, of one person, may name no user."""
+    """A gateway where bob's key, of one person, may name no user."""
     change_keys(api, users=[])
     async with serving(api, broker_service="mcp-exec-broker") as made:
         yield made

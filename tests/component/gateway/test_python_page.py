@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_entry, keys_secret, serving
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import running_broker
 from tests.support.pages import Program, programs
 from tests.support.until import until
 
@@ -44,7 +44,7 @@ def run(code: str, context: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    async with telling(api), serving(api, broker_service="mcp-exec-broker") as made:
+    async with running_broker(api), serving(api, broker_service="mcp-exec-broker") as made:
         api.put(SECRETS, keys_secret(**{"team-a": {**key_entry(KEY), "approver": True}}))
         await until(lambda: (key := made.dependencies.keys.find(KEY)) is not None and key.entry.approver)
 

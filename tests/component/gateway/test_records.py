@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 from tests.component.gateway.commands import call
-from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import KEY, OTHER_KEY, Gateway
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.gateway.test_rollouts import assign, put
-from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import FakeBroker, running_broker
 from tests.support.until import until
 
 from mcp_exec_api.wire.records import NewUsageReport
@@ -21,17 +20,15 @@ from mcp_exec_client import AsyncClient
 
 @pytest.fixture
 async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with FakeBroker(key=SANDBOX_KEY).running() as made:
-        api.put(SLICES, made.slice())
+    async with running_broker(api) as made:
         made.rows = {"calls": [{"id": str(number), "namespace": "agents"} for number in range(5)]}
         made.rows["calls"].append({"id": "theirs", "namespace": "others"})
         yield made
 
 
 @pytest.fixture
-async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    async with serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 async def test_pages_make_one_list_of_the_callers_namespace(gateway: Gateway) -> None:

@@ -9,9 +9,8 @@ import pyarrow.parquet
 import pytest
 from tests.component.gateway.commands import call
 from tests.component.gateway.conftest import KEY, SANDBOX_KEY, Gateway, serving
-from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import SLICES, FakeBroker
 
 from mcp_exec_client import AsyncClient
 

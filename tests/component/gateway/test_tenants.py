@@ -24,9 +24,8 @@ from tests.component.gateway.conftest import (
     serving,
 )
 from tests.component.gateway.test_auth import allow
-from tests.component.gateway.test_tools import SLICES, tool
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import SLICES, FakeBroker, tool
 from tests.support.broker_files import FakeWorkspace
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS, ROLLOUTS, SESSIONS
@@ -274,7 +273,7 @@ def rollout_of_b() -> dict[str, Any]:
 
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    """A gateway for both tenants, in which B has one of everything."""
+    """A gateway for both tenants; B has one of everything."""
     entries = {"team-a": {**key_entry(KEY), "approver": True}, "team-b": key_entry(OTHER_KEY, "others")}
     api.put(SECRETS, keys_secret(**entries))
     api.put(B_EXECUTIONS, execution_of_b())

@@ -1,66 +1,23 @@
 """Searches for tools: the broker's catalog, filtered by the key's limits, also while the broker is down."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import KEY, OTHER_KEY, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import KEY, OTHER_KEY, Gateway, serving
 from tests.component.gateway.test_limits import limited
 from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import CATALOG, SLICES, FakeBroker
 from tests.support.until import until
 
-from mcp_exec_common.kube.client import resource_path
-
-SLICES = resource_path("endpointslices", namespace="mcp-exec-system", group="discovery.k8s.io/v1")
 SEARCH = "/api/v1/mcp/tools/search"
 TOOLS = "/api/v1/mcp/servers/{}/tools"
 
 
-def tool(name: str, description: str, **more: Any) -> dict[str, Any]:
-    return {"name": name, "description": description, "inputSchema": {"type": "object"}, **more}
-
-
-CATALOG = {
-    "hash": "one",
-    "servers": [
-        {
-            "server": "github",
-            "available": True,
-            "description": "",
-            "tools": [
-                tool("create_issue", "Create a new issue", outputSchema={"type": "object", "properties": {}}),
-                tool("create_pull_request", "Create a new pull request"),
-                tool("get_file_contents", "Get the contents of a file"),
-            ],
-        },
-        {"server": "my-docs", "available": False, "description": "", "tools": [tool("get-page", "Reads a page")]},
-    ],
-}
-
-
-@asynccontextmanager
-async def telling(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    """Serve a broker with the catalog, behind a slice of its Service."""
-    async with FakeBroker(key=SANDBOX_KEY).running() as made:
-        made.catalogs["agents"] = CATALOG
-        api.put(SLICES, made.slice())
-        yield made
-
-
 @pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
-
-
-@pytest.fixture
-async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    async with serving(api, broker_service="mcp-exec-broker") as made:
-        yield made
+def gateway(gateway_with_broker: Gateway) -> Gateway:
+    return gateway_with_broker
 
 
 async def names(gateway: Gateway, query: str = "", key: str = KEY) -> list[str]:

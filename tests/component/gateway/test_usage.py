@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 from tests.component.gateway.commands import call
-from tests.component.gateway.conftest import KEY, SANDBOX_KEY, Gateway, serving
+from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_records import USAGE
 from tests.component.gateway.test_refusals import assert_problem
-from tests.component.gateway.test_tools import SLICES
 from tests.support.api_server import FakeApiServer
-from tests.support.broker import FakeBroker
+from tests.support.broker import FakeBroker, running_broker
 from tests.unit.common.test_usage_report import PRICES, calls, executions, tokens
 
 from mcp_exec_api.wire.usage import UsageReport
@@ -21,8 +20,7 @@ from mcp_exec_common.usage import MeasuredUsage
 
 @pytest.fixture
 async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with FakeBroker(key=SANDBOX_KEY).running() as made:
-        api.put(SLICES, made.slice())
+    async with running_broker(api) as made:
         made.rows = {}
         by_code, direct = calls(mode="code"), calls()
         made.usage = MeasuredUsage(tokens=[tokens()], executions=[executions()], calls=[by_code, direct]).to_api()

@@ -14,7 +14,6 @@ import pytest
 from tests.component.gateway.conftest import KEY, OTHER_KEY, Gateway, serving
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.gateway.test_sessions import two_callers
-from tests.component.gateway.test_tools import telling
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
@@ -25,12 +24,6 @@ from mcp_exec_common.broker.files import FilesReason
 
 OWNER = Owner(namespace="agents", caller="team-a").digest
 PATH = "/v1/workspaces/sales"
-
-
-@pytest.fixture
-async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
-    async with telling(api) as made:
-        yield made
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mcp_exec_gateway.executions.calls import (
     create_holder,
     read_holder_since,
 )
-from mcp_exec_gateway.mcp.cancellation import gave_up
+from mcp_exec_gateway.mcp.request import gave_up
 
 DIGEST = "a" * 64
 MARK = str(Mark(digest=DIGEST, milliseconds=1_700_000_000_000))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_gateway.auth.callers import format_caller_label
-from mcp_exec_gateway.executions.naming import ExecutionNamer, derive_name, digest_idempotency_key, is_object_name
+from mcp_exec_gateway.executions.submission import ExecutionNamer, derive_name, digest_idempotency_key, is_object_name
 
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

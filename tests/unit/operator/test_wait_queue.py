@@ -40,7 +40,7 @@ def test_the_rate_is_known_after_some_were_served_and_falls_where_it_stalls() ->
     assert throughput.interval(110.0) == pytest.approx(2.5)
     throughput.stop()
     assert throughput.interval(150.0) == 0.5
-    throughput.start(160.0)  # the time in which nobody waited says nothing
+    throughput.start(160.0)  # the time when nobody waited says nothing
     assert throughput.interval(160.0) == 0.5
     assert throughput.interval(500.0) is None
 

@@ -290,7 +290,7 @@ async def build_content(
 ) -> list[ContentBlock]:
     """Return the images that fit, then a link to each artifact, at most MAX_LINKS. The images count in `memory`.
 
-    An image that can't be read is a link alone: the outcome of the run does not depend on it.
+    An image that can't be read is only a link: the outcome of the run does not depend on it.
     """
     images = [
         ImageContent(data=base64.b64encode(content).decode(), mime_type=item["mediaType"])

@@ -32,7 +32,7 @@ class ProgressRelay:
 
     exchange: Exchange
     format_position: Callable[[StreamPosition], str | None] = lambda position: None
-    """Returns the id of an event after which the client resumes at this position."""
+    """Returns the id of an event. A client that sends it resumes at this position."""
     position: StreamPosition = field(default_factory=StreamPosition)
     """Position after the last event that was read."""
     interval_seconds: float = _INTERVAL_SECONDS

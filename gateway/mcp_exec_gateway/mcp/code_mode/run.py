@@ -22,11 +22,10 @@ from mcp_exec_gateway.executions.calls import ANNOTATION_CALL
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
 from mcp_exec_gateway.executions.limits import find_longest_timeout
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.mcp.cancellation import mark_request
 from mcp_exec_gateway.mcp.code_mode.output import build_content, build_error, build_result, list_run_artifacts
 from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
 from mcp_exec_gateway.mcp.forms import build_approval_form, list_pending
-from mcp_exec_gateway.mcp.request import McpRequest
+from mcp_exec_gateway.mcp.request import McpRequest, mark_request
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 
@@ -37,7 +36,7 @@ _LAST_EVENTS_SECONDS: Final = 2.0
 _RELAY_SECONDS: Final = 2.0
 """Time for the events of a run to be followed before a decision lets it go on."""
 _FIRST_RESUMABLE: Final = "2025-11-25"
-"""Revision whose clients accept an event without a message, from which they can resume."""
+"""Revision whose clients accept an event without a message, and can resume from it."""
 _LONGEST_SECONDS: Final = 3600.0
 """Time that one request of a revision with sessions may last; the client then resumes the run."""
 

@@ -1,6 +1,10 @@
-"""The toolset: which function serves which tool."""
+"""The toolset of `mode=code`: which function serves which tool, and the tools that run code and save skills."""
 
-from typing import Final
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from mcp import MCPError
 from mcp_types import (
@@ -12,16 +16,33 @@ from mcp_types import (
     InputRequiredResult,
     ListPromptsResult,
     ListToolsResult,
+    TextContent,
+    Tool,
 )
+from pydantic import ValidationError
 
+from mcp_exec_api.constants import IDEMPOTENCY_META
+from mcp_exec_api.meta import field_errors
+from mcp_exec_api.wire.executions import NewExecution
+from mcp_exec_api.wire.skills import NewSkill
+from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found
+from mcp_exec_gateway.http.query_params import is_idempotency_key
+from mcp_exec_gateway.http.request_body import parse_json, parse_spec
 from mcp_exec_gateway.mcp.code_mode import definitions
 from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS, list_definitions
-from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, describe_tools, search_tools
+from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names, describe_tools, search_tools
 from mcp_exec_gateway.mcp.code_mode.files import read_file, write_file
-from mcp_exec_gateway.mcp.code_mode.output import build_error
-from mcp_exec_gateway.mcp.code_mode.run_code import read_arguments, run_code, run_skill, save_skill
-from mcp_exec_gateway.mcp.request import McpRequest
+from mcp_exec_gateway.mcp.code_mode.output import build_error, choose_output_bytes
+from mcp_exec_gateway.mcp.code_mode.run import Run
+from mcp_exec_gateway.mcp.forms import decide
+from mcp_exec_gateway.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
+from mcp_exec_gateway.skills.cache import build_view
+from mcp_exec_tools.names import is_within
 
+REFERENCE: Final = "skill"
+"""Argument of `run_code` that carries the skill of `run_skill`. A client cannot send an object of this class."""
+_SHOWN: Final = ("name", "version", "state", "import", "parameters", "codeFindings")
 _TOOLS: Final = {tool.name: tool for tool in TOOLS}
 
 
@@ -69,3 +90,267 @@ class CodeTools:
     async def get_prompt(self, request: McpRequest, params: GetPromptRequestParams) -> GetPromptResult:
         """Return one prompt."""
         return await definitions.get_prompt(request.sender, params)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkillReference:
+    """The skill to run."""
+
+    name: Any
+    version: Any
+
+    def to_api(self) -> dict[str, Any]:
+        """Return the field `skillRef` of a spec."""
+        return {"name": self.name, **({} if self.version is None else {"version": self.version})}
+
+
+def read_reference(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `run_code` that run a skill. Raises InvalidArguments."""
+    check_names(arguments, "name", "version", "arguments", "timeout")
+    if not isinstance(name := arguments.get("name"), str):
+        raise InvalidArguments("name is missing: send the name of a skill; search_tools finds skills")
+    given = arguments.get("arguments") or {}
+    if not isinstance(given, Mapping):
+        raise InvalidArguments("arguments must be an object: the arguments of the skill by their names")
+    reference = SkillReference(name=name.replace("_", "-"), version=arguments.get("version"))
+    return {REFERENCE: reference, "context": dict(given), "timeout": arguments.get("timeout")}
+
+
+async def save_skill(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
+    """Save a draft of the caller. Raises InvalidArguments for what the model can correct, and HttpProblem."""
+    check_names(arguments, "name", "description", "code", "execution")
+    caller = await sender.authorize("create")
+    fields = {"fromExecution" if name == "execution" else name: value for name, value in arguments.items()}
+    try:
+        new = NewSkill.model_validate({**fields, "user": sender.options.user}, strict=True)
+        skill = await sender.dependencies.skills.save(new, caller=caller)
+    except ValidationError as error:
+        text = "; ".join(f"{each.field}: {each.message}" for each in field_errors(error, NewSkill))
+        raise InvalidArguments(text) from None
+    except HttpProblem as problem:
+        if problem.status in (403, 404, 422):
+            raise InvalidArguments(problem.detail.replace("fromExecution", "execution")) from None
+        raise
+    view = build_view(skill)
+    text = f"saved {view['name']} version {view['version']} as a draft; {view['import']}"
+    return CallToolResult(
+        content=[TextContent(text=text)],
+        structured_content={name: view[name] for name in _SHOWN if name in view},
+    )
+
+
+_FIELDS: Final = {
+    "code": "code",
+    "context": "context",
+    "tools": "tools",
+    "timeout": "timeoutSeconds",
+    "description": "description",
+    "session": "session",
+    "workspace": "workspace",
+}
+"""Field of the spec that an argument sets."""
+_NAMES: Final = {field: name for name, field in _FIELDS.items()}
+_EVERY_TOOL: Final = ["*.*"]
+
+
+def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExecution:
+    """Return the new execution. Raises InvalidArguments for what the model can correct, HttpProblem for all else."""
+    reference = arguments.get(REFERENCE)
+    if isinstance(reference, SkillReference):
+        arguments = {name: value for name, value in arguments.items() if name != REFERENCE}
+    check_names(arguments, *_FIELDS)
+    options = request.sender.options
+    body: dict[str, Any] = {_FIELDS[name]: value for name, value in arguments.items() if value is not None}
+    if isinstance(reference, SkillReference):
+        body |= {"skillRef": reference.to_api()}
+    elif "code" not in body:
+        raise InvalidArguments("code is missing: send the Python to run")
+    allowed = request.sender.allowed_tools
+    body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
+    _check_tools(body["tools"], options.tools)
+    body |= {"poolRef": {"name": options.pool}, "limits": {"outputBytes": choose_output_bytes(options.max_tokens)}}
+    chosen = {"user": options.user, "conversation": options.conversation, "useCase": options.use_case}
+    body |= {name: value for name, value in chosen.items() if value is not None}
+    try:
+        return parse_spec(NewExecution, json.dumps(body).encode(), request.memory)
+    except HttpProblem as problem:
+        raise explain_problem(problem) from None
+
+
+def _check_tools(patterns: Any, allowed: Sequence[str] | None) -> None:
+    """Raise InvalidArguments for a pattern beyond the tools of the URL."""
+    for pattern in patterns if isinstance(patterns, list) and allowed is not None else ():
+        if isinstance(pattern, str) and not is_within(pattern, allowed or ()):
+            raise InvalidArguments(f"tools: {pattern[:100]} is not within {', '.join(allowed or ())}")
+
+
+def explain_problem(problem: HttpProblem) -> Exception:
+    """Return InvalidArguments if all of a problem's fields are arguments, or else the problem."""
+    fields = {error.field.partition(".")[0] for error in problem.errors}
+    if problem.status not in (400, 403, 413, 422) or not fields or not fields <= _NAMES.keys():
+        return problem
+    errors = []
+    for error in problem.errors:
+        field, separator, rest = error.field.partition(".")
+        errors.append(f"{_NAMES[field]}{separator}{rest}: {error.message}")
+    return InvalidArguments("; ".join(errors))
+
+
+Decisions = list[tuple[ApprovalToken, Any]]
+"""Filled forms that are not recorded yet, each with the approval that it answers."""
+
+
+async def run_code(request: McpRequest, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+    """Run code, or follow a run that the client has left for an input. Raises InvalidArguments and HttpProblem."""
+    if params.request_state is not None:
+        point = ResumePoint.parse(params.request_state, field="requestState")
+        decisions = _read_decisions(params, point)
+        try:
+            return await resume_run(request, point, decisions=decisions)
+        except HttpProblem:
+            # the run can't be followed now, which is no reason to ask its user again
+            await _record(request, decisions)
+            raise
+    sender, service = request.sender, request.sender.dependencies.executions
+    caller = await sender.authorize("create")
+    with service.hold_wait(caller, service.max_wait_seconds):
+        new = parse_arguments(request, params.arguments or {})
+        metadata = new.read_metadata()
+        try:
+            spec = await service.check(new.read_spec(), caller=caller)
+        except HttpProblem as problem:
+            raise explain_problem(problem) from None
+        run = await Run.prepare(request)
+        key = _read_idempotency_key(request)
+        async with run.starting(spec, metadata=metadata, caller=caller, idempotency_key=key) as execution:
+            del new, spec
+            _forget_arguments(request, params)
+            return await run.follow(execution)
+
+
+async def run_skill(request: McpRequest, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+    """Run a skill as `run_code` runs code. Raises InvalidArguments and HttpProblem."""
+    if params.request_state is None:
+        params.arguments = read_reference(params.arguments or {})
+    return await run_code(request, params)
+
+
+async def resume_run(
+    request: McpRequest, point: ResumePoint, *, decisions: Decisions | None = None
+) -> CallToolResult | InputRequiredResult:
+    """Follow an execution of the caller from a point, and record what its user decided. Raises HttpProblem."""
+    sender, service = request.sender, request.sender.dependencies.executions
+    caller = await sender.authorize("get")
+    with service.hold_wait(caller, service.max_wait_seconds):
+        key = (sender.namespace, point.execution)
+        execution = await service.find(point.execution, caller=caller)
+        if sender.dependencies.attestor.read_caller(execution) != caller.label:
+            raise not_found(*key)
+        run = await Run.prepare(request, point)
+        async with run.watching(key) as execution:
+            if decisions:
+                await run.wait_for_relay()
+                await _record(request, decisions)
+            return await run.follow(execution)
+
+
+def _read_decisions(params: CallToolRequestParams, point: ResumePoint) -> Decisions:
+    """Return the decisions that a client sends with a request's state."""
+    digests = dict(point.asked)
+    decisions: Decisions = []
+    for approval, response in (params.input_responses or {}).items():
+        if approval not in digests:
+            raise invalid_field("inputResponses", f"{approval[:64]}: the server did not ask for this")
+        token = ApprovalToken(execution=point.execution, approval=approval, digest=digests[approval])
+        decisions.append((token, response.model_dump(by_alias=True, mode="json")))
+    return decisions
+
+
+async def _record(request: McpRequest, decisions: Decisions) -> None:
+    """Record each decision once. Raises HttpProblem if the caller may not decide."""
+    while decisions:
+        await decide(request.sender, *decisions.pop(0))
+
+
+def _read_idempotency_key(request: McpRequest) -> str | None:
+    meta = request.exchange.message.params.get("_meta")
+    key = meta.get(IDEMPOTENCY_META) if isinstance(meta, Mapping) else None
+    key = request.sender.http.headers.get("idempotency-key") if key is None else key
+    if key is None:
+        return None
+    if not isinstance(key, str) or not is_idempotency_key(key):
+        raise invalid_field(IDEMPOTENCY_META, "1 to 255 printable ASCII characters are allowed")
+    return key
+
+
+def _forget_arguments(request: McpRequest, params: CallToolRequestParams) -> None:
+    """Release the memory of code and context, which the SDK keeps until the request ends."""
+    raw: Any = request.exchange.message.params.get("arguments")
+    for arguments in (raw, params.arguments):
+        if isinstance(arguments, dict):
+            arguments.clear()
+    request.memory.release()
+
+
+_INTEGER: Final = re.compile(r"\s*([+-]?[0-9]{1,15})(?:\.0{1,15})?\s*")
+_BOOLEANS: Final = {"true": True, "false": False}
+_ITEM: Final = re.compile(r"\s*([^\s,\[\]{}\"']+)\s*")
+_MAX_ITEMS: Final = 1000
+
+
+def read_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments in the types of the tool's schema, without those that are left out."""
+    schema: Mapping[str, Any] = tool.input_schema
+    properties, required = schema["properties"], schema["required"]
+    read: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if name in properties and name not in required and (value is None or value == ""):
+            continue
+        reader = _READERS.get(properties[name].get("type", "")) if name in properties else None
+        read[name] = value if reader is None else reader(value)
+    return read
+
+
+def _read_integer(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    match = _INTEGER.fullmatch(value) if isinstance(value, str) else None
+    return int(match[1]) if match else value
+
+
+def _read_boolean(value: Any) -> Any:
+    return _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
+
+
+def _read_object(value: Any) -> Any:
+    parsed = _parse(value, "{") if isinstance(value, str) else None
+    return parsed if isinstance(parsed, dict) else value
+
+
+def _read_array(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value.lstrip().startswith("["):
+        parsed = _parse(value, "[")
+        return parsed if isinstance(parsed, list) else value
+    items = value.split(",", _MAX_ITEMS)
+    matches = [_ITEM.fullmatch(item) for item in items]
+    return [match[1] for match in matches if match] if all(matches) else value
+
+
+def _parse(text: str, opening: str) -> Any:
+    """Return the value of a JSON text that begins so, or None if it is not valid."""
+    if not text.lstrip().startswith(opening):
+        return None
+    try:
+        return parse_json(text.encode())
+    except (HttpProblem, UnicodeEncodeError, json.JSONDecodeError):
+        return None
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "integer": _read_integer,
+    "boolean": _read_boolean,
+    "object": _read_object,
+    "array": _read_array,
+}

@@ -87,7 +87,7 @@ class Exchange:
             await self.send_message({"method": "notifications/progress", "params": present}, event_id=event_id)
 
     async def send_message(self, message: Mapping[str, Any], *, event_id: str | None = None) -> None:
-        """Send a message, with an id from which the client can resume the stream."""
+        """Send a message, with an id, so that the client can resume the stream from it."""
         if self.accepts_events:
             await self.events.put(encode_event({"jsonrpc": "2.0", **message}, event_id=event_id))
 
@@ -112,9 +112,9 @@ log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 _SEND_SECONDS: Final = 60.0
-"""Time in which a client must accept one event."""
+"""Maximum time that a client may take to accept one event."""
 _LAST_TURNS: Final = 5
-"""Turns of the event loop in which the end of a connection is noticed before a response counts as received."""
+"""Turns of the event loop to notice the end of a connection, before a response counts as received."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),

@@ -12,7 +12,7 @@ from typing import Any, Final, Self
 from mcp_types import RequestId
 
 from mcp_exec_gateway.events.follower import StreamPosition
-from mcp_exec_gateway.executions.naming import is_object_name
+from mcp_exec_gateway.executions.submission import is_object_name
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field
 from mcp_exec_gateway.mcp.sdk import as_request_id
 
