@@ -39,6 +39,7 @@ sys.path.append(str(ROOT))
 from tests.support.api_server import FakeApiServer  # noqa: E402
 from tests.support.postgres import Postgres, find_programs  # noqa: E402
 
+from mcp_exec_common.broker.client import BrokerClient  # noqa: E402
 from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
 from mcp_exec_common.broker.records import RecordsClient  # noqa: E402
 
@@ -53,12 +54,13 @@ class MeasuredBroker:
     def __init__(self, name: str, url: str, control_port: int, session: aiohttp.ClientSession) -> None:
         self.name = name
         self.sandboxes = Sandboxes(url, session, number=2)
-        self.records = RecordsClient(
+        broker = BrokerClient(
             session=session,
             signer=GrantSigner(key=KEY),
             sender="operator",
             addresses=lambda: [f"127.0.0.1:{control_port}"],
         )
+        self.records = RecordsClient(broker)
         self.samples: dict[int, list[float]] = {at_once: [] for at_once in AT_ONCE}
         self.rates: dict[int, list[float]] = {at_once: [] for at_once in AT_ONCE}
         self.batches: list[float] = []

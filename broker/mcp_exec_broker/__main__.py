@@ -10,9 +10,9 @@ from typing import Final
 
 import uvloop
 
-from mcp_exec_broker.audit.record import write_to_stdout
 from mcp_exec_broker.calls.call import shorten_switch_interval
 from mcp_exec_broker.manager import BrokerManager
+from mcp_exec_broker.records.audit_log import write_to_stdout
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.http_server import HttpServer, build_server
@@ -27,7 +27,7 @@ _KEEP_ALIVE_SECONDS: Final = 330
 """Longer than any execution, whose connection stays open between calls."""
 _DRAIN_CHECK_SECONDS: Final = 0.25
 _SEND_SECONDS: Final = 2
-"""Seconds for sending the last answers, after the time in which executions may end."""
+"""Seconds for sending the last answers, after executions had their time to end."""
 
 
 async def run(settings: Settings) -> None:

@@ -11,31 +11,28 @@ import aiohttp
 from mcp_exec_broker.access.approvals import Approvals
 from mcp_exec_broker.access.limiters import ServerConcurrency
 from mcp_exec_broker.access.quotas import CallerQuotas, ExecutionQuotas
-from mcp_exec_broker.api.calls import CallsApi, GrantAuthenticator
+from mcp_exec_broker.api.calls import DIRECT_PATH, CallsApi, DirectAuthenticator, GrantAuthenticator
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.control import ControlApi
-from mcp_exec_broker.api.direct import DIRECT_PATH, DirectAuthenticator
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.api.files_requests import build_flight
 from mcp_exec_broker.api.health import BrokerHealth
 from mcp_exec_broker.api.records import RecordsApi
-from mcp_exec_broker.api.sandbox import SandboxApp
-from mcp_exec_broker.api.sandbox_files import SandboxFilesApi
+from mcp_exec_broker.api.sandbox_files import SandboxApp, SandboxFilesApi
 from mcp_exec_broker.api.workspaces import WorkspacesApi
-from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.call import Offload
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_broker.calls.response import ResponseBuilder
-from mcp_exec_broker.catalog.entry import CatalogDiskCache
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.catalog.entry import CatalogDiskCache, OutputInference
 from mcp_exec_broker.catalog.status import ToolServerStatusWriter
 from mcp_exec_broker.catalog.sync import CatalogSync, ChangedServers, ToolLister
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import FilesStore, open_store
 from mcp_exec_broker.memory import BytesInFlight
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.records.database import find_database
 from mcp_exec_broker.records.maintenance import RecordMaintenance
 from mcp_exec_broker.records.store import RecordStore

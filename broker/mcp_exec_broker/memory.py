@@ -24,7 +24,7 @@ _UNCOUNTED_BYTES: Final = 2048
 _COPIES: Final = 2
 """Copies of a message besides those that its weight covers: its parts, or the text that leaves the broker."""
 _EXACT_BYTES: Final = 4 * 1024 * 1024
-"""Estimate above which punctuation in strings is left out, so that a long text takes no memory from others."""
+"""Maximum estimate that counts punctuation in strings; beyond, a long text would take memory from others."""
 _THREAD_BYTES: Final = 64 * 1024
 """A part with more bytes is weighed in a thread."""
 _receiver: ContextVar["AnswerReceiver"] = ContextVar("receiver of what a server sends")
@@ -39,7 +39,7 @@ class Holder(Protocol):
 
     @property
     def account(self) -> str:
-        """Key under which requests and their memory are counted."""
+        """Key that requests and their memory are counted by."""
 
     @property
     def holder(self) -> str:
@@ -277,7 +277,7 @@ class ServerAccount:
 
     @property
     def account(self) -> str:
-        """Key under which memory is counted."""
+        """Key that memory is counted by."""
         return "server/" + "/".join(self.key)
 
     @property

@@ -57,7 +57,7 @@ class Settings(MountedKeySettings):
     files_artifact_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024**2
     """Maximum bytes of an artifact."""
     files_artifact_ttl_seconds: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
-    """Seconds after which an artifact is deleted."""
+    """Seconds until an artifact is deleted."""
     port: Annotated[int, Field(ge=0, le=65535)] = BROKER_PORT
     """Port for calls from sandboxes."""
     control_port: Annotated[int, Field(ge=0, le=65535)] = BROKER_CONTROL_PORT

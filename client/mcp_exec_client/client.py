@@ -17,7 +17,6 @@ from mcp_exec_client.configuration import ClientOptions, build_transport
 from mcp_exec_client.errors import (
     McpExecError,
     RequestInvalid,
-    UnexpectedResponse,
     WaitExpired,
 )
 from mcp_exec_client.event_stream import follow_events, streamed
@@ -26,6 +25,7 @@ from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations, Records
 from mcp_exec_client.state.files import Files
+from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Artifacts, Workspaces
@@ -41,7 +41,6 @@ _MIN_WAIT_SECONDS: Final = 1.0
 _ABANDON_SECONDS: Final = 5.0
 """Time for the cancellation of an execution whose caller has given up."""
 _PAGE_SIZE: Final = 100
-_MAX_PAGES: Final = 1000
 
 
 @suggesting
@@ -116,23 +115,19 @@ class AsyncClient:
 
     async def get(self, name: str, *, include_code: bool = False) -> Execution:
         """Return an execution as it is now."""
-        reply = await self.transport.request(
-            "GET", _path(name), query=self._query(include="code" if include_code else None)
-        )
-        return self._parse(reply)
+        query = {"include": "code" if include_code else None}
+        return self._parse(await self.channel.send("GET", _path(name), query=query))
 
     async def cancel(self, name: str) -> Execution:
         """Request the cancellation of an execution and return it; it ends shortly after."""
-        reply = await self.transport.request("DELETE", _path(name), query=self._query())
-        return self._parse(reply)
+        return self._parse(await self.channel.send("DELETE", _path(name)))
 
     async def delete(self, name: str) -> bool:
         """Delete an execution that has ended, with its artifacts. Raises Conflict if it has not ended.
 
         Returns whether it is gone. If not, the operator deletes it once its record is stored.
         """
-        reply = await self.transport.request("DELETE", _path(name), query=self._query(purge="true"))
-        return reply.status == 204
+        return (await self.channel.send("DELETE", _path(name), query={"purge": "true"})).status == 204
 
     def session(
         self,
@@ -163,19 +158,17 @@ class AsyncClient:
         """Yield executions, newest first, at most `limit`. Pages are requested as they are needed."""
         query = {"phase": phase, "caller": caller, "conversation": conversation}
         query |= {"useCase": use_case, "labelSelector": label_selector}
-        token: str | None = None
-        for _ in range(_MAX_PAGES):
-            query |= {"limit": str(max(1, min(limit, _PAGE_SIZE))), "continue": token}
-            page = parse_reply(
-                ExecutionList, await self.transport.request("GET", _EXECUTIONS, query=self._query(**query))
-            )
-            for item in page.items[: max(limit, 0)]:
-                yield item
-            limit -= len(page.items)
-            token = page.continue_token
-            if token is None or limit <= 0:
-                return
-        raise UnexpectedResponse(f"the list has more than {_MAX_PAGES} pages")
+        query["limit"] = str(max(1, min(limit, _PAGE_SIZE)))
+        pages = self.channel.pages(
+            ExecutionList, _EXECUTIONS, query=query, cursor="continue", find_next=lambda page: page.continue_token
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for item in page.items[: max(limit, 0)]:
+                    yield item
+                limit -= len(page.items)
+                if limit <= 0:
+                    return
 
     @streamed
     async def stream(self, name: str, *, last_event_id: str | None = None) -> AsyncGenerator[StreamedEvent, None]:
@@ -184,20 +177,18 @@ class AsyncClient:
         A lost connection is opened again after the last event, so that each event comes once.
         """
         path = f"{_path(name)}/events"
-        events = follow_events(self.transport, path, query=self._query(), last_event_id=last_event_id)
+        events = follow_events(self.transport, path, query=self.channel.query(), last_event_id=last_event_id)
         async with aclosing(events):
             async for event in events:
                 yield event
 
     async def approvals(self, name: str) -> Sequence[Approval]:
         """Return an execution's approvals, oldest first."""
-        reply = await self.transport.request("GET", f"{_path(name)}/approvals", query=self._query())
-        return parse_reply(ApprovalList, reply).items
+        return (await self.channel.fetch(ApprovalList, "GET", f"{_path(name)}/approvals")).items
 
     async def pending_approvals(self, *, limit: int = 100) -> PendingApprovalList:
         """Return the approvals that executions of the namespace wait for."""
-        reply = await self.transport.request("GET", "/v1/approvals", query=self._query(limit=str(limit)))
-        return parse_reply(PendingApprovalList, reply)
+        return await self.channel.fetch(PendingApprovalList, "GET", "/v1/approvals", query={"limit": str(limit)})
 
     async def approve(
         self, name: str, approval_id: str, *, comment: str | None = None, arguments_digest: str | None = None
@@ -219,19 +210,17 @@ class AsyncClient:
         limit: int = 10,
     ) -> Sequence[FoundTool]:
         """Return tools that code may call, best match first. An empty query lists all tools."""
-        params = self._query(query=query, detail_level=detail_level, limit=str(limit))
-        return parse_reply(
-            FoundTools, await self.transport.request("GET", "/api/v1/mcp/tools/search", query=params)
-        ).root
+        params: dict[str, str | None] = {"query": query, "detail_level": detail_level, "limit": str(limit)}
+        return (await self.channel.fetch(FoundTools, "GET", "/api/v1/mcp/tools/search", query=params)).root
 
     async def tools(self, server: str) -> Sequence[ServerTool]:
         """Return the tools of a server as it lists them, with their schemas."""
         path = f"/api/v1/mcp/servers/{quote_segment(server)}/tools"
-        return parse_reply(ServerTools, await self.transport.request("GET", path, query=self._query())).tools
+        return (await self.channel.fetch(ServerTools, "GET", path)).tools
 
     async def stats(self) -> NamespaceStats:
         """Return what the caller can use in the namespace, and what is in use."""
-        return parse_reply(NamespaceStats, await self.transport.request("GET", "/v1/stats", query=self._query()))
+        return await self.channel.fetch(NamespaceStats, "GET", "/v1/stats")
 
     async def usage(
         self, *, by: UsageGrouping = "use-case", since: datetime | None = None, until: datetime | None = None
@@ -241,8 +230,7 @@ class AsyncClient:
         Raises GatewayError if there are no records.
         """
         begin, end = (None if at is None else at.isoformat() for at in (since, until))
-        reply = await self.transport.request("GET", "/v1/usage", query=self._query(by=by, since=begin, until=end))
-        return parse_reply(UsageReport, reply)
+        return await self.channel.fetch(UsageReport, "GET", "/v1/usage", query={"by": by, "since": begin, "until": end})
 
     @streamed
     async def audit(
@@ -250,17 +238,16 @@ class AsyncClient:
     ) -> AsyncGenerator[ToolCallRecord, None]:
         """Yield audit records of tool calls, newest first, at most `limit`."""
         query = {"execution": execution, "tool": tool, "outcome": outcome, "limit": str(max(1, min(limit, _PAGE_SIZE)))}
-        cursor: str | None = None
-        for _ in range(_MAX_PAGES):
-            reply = await self.transport.request("GET", "/v1/audit", query=self._query(**query, cursor=cursor))
-            page = parse_reply(CallList, reply)
-            for item in page.items[: max(limit, 0)]:
-                yield item
-            limit -= len(page.items)
-            cursor = page.next
-            if cursor is None or limit <= 0:
-                return
-        raise UnexpectedResponse(f"the list has more than {_MAX_PAGES} pages")
+        pages = self.channel.pages(
+            CallList, "/v1/audit", query=query, cursor="cursor", find_next=lambda page: page.next
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for item in page.items[: max(limit, 0)]:
+                    yield item
+                limit -= len(page.items)
+                if limit <= 0:
+                    return
 
     @asynccontextmanager
     async def _bound(self, wait_seconds: float) -> AsyncIterator[None]:
@@ -305,10 +292,10 @@ class AsyncClient:
     async def _request_waiting(
         self, method: str, path: str, *, wait_seconds: float, query: Mapping[str, str] | None = None, **request: Any
     ) -> Any:
-        """Send a request with a wait, of which the gateway may accept less than the client assumes."""
+        """Send a request with a wait. The gateway may accept less than the client assumes."""
         while True:
             wait = min(wait_seconds, self._max_wait)
-            params = self._query(**(query or {}), wait=f"{wait:.3f}")
+            params = self.channel.query(**(query or {}), wait=f"{wait:.3f}")
             try:
                 return await self.transport.request(method, path, query=params, wait_seconds=wait, **request)
             except RequestInvalid as error:
@@ -330,17 +317,8 @@ class AsyncClient:
         self, name: str, approval_id: str, decision: str, comment: str | None, arguments_digest: str | None
     ) -> Approval:
         body = {"decision": decision, "comment": comment, "argumentsDigest": arguments_digest}
-        reply = await self.transport.request(
-            "POST",
-            f"{_path(name)}/approvals/{quote_segment(approval_id)}",
-            query=self._query(),
-            body={field: value for field, value in body.items() if value is not None},
-            repeatable=False,
-        )
-        return parse_reply(Approval, reply)
-
-    def _query(self, **params: str | None) -> dict[str, str | None]:
-        return self.channel.query(**params)
+        path = f"{_path(name)}/approvals/{quote_segment(approval_id)}"
+        return await self.channel.fetch(Approval, "POST", path, body=drop_unset(body), repeatable=False)
 
     def _parse(self, reply: HttpReply) -> Execution:
         execution = parse_reply(Execution, reply)

@@ -1,4 +1,4 @@
-"""Where a client finds its gateway, and how it reaches it."""
+"""Configuration of a client: its gateway, and the way there."""
 
 import os
 import re

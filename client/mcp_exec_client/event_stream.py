@@ -10,7 +10,7 @@ import httpx
 
 from mcp_exec_client.errors import GatewayError, GatewayUnreachable, UnexpectedResponse
 from mcp_exec_client.events import EndEvent, StreamedEvent, parse_line
-from mcp_exec_client.transport import Query, Transport, can_retry
+from mcp_exec_client.transport import Attempts, Query, Transport
 
 _KEEP_ALIVE_SECONDS: Final = 15.0
 """The gateway sends something at least this often."""
@@ -31,12 +31,13 @@ async def follow_events(
 
     Raises GatewayError, GatewayUnreachable and UnexpectedResponse.
     """
-    position, failures, waited, left = last_event_id, 0, 0.0, _MAX_EVENTS
+    position, left, attempts = last_event_id, _MAX_EVENTS, Attempts(transport)
     while True:
         try:
             async with aclosing(_read_connection(transport, path, query, position)) as events:
                 async for event in events:
-                    position, failures, waited, left = event.id, 0, 0.0, left - 1
+                    attempts.reset()
+                    position, left = event.id, left - 1
                     if not left:
                         raise UnexpectedResponse(f"GET {transport.url}{path}: more than {_MAX_EVENTS} events")
                     yield event
@@ -45,13 +46,7 @@ async def follow_events(
         except _StreamEmpty:
             return
         except (GatewayError, GatewayUnreachable) as error:
-            failures += 1
-            retry_after = error.retry_after if isinstance(error, GatewayError) else None
-            delay = transport.retries.find_delay(failures, waited=waited, retry_after=retry_after)
-            if delay is None or not can_retry(error):
-                raise
-            waited += delay
-            await transport.sleep(delay)
+            await attempts.pause(error)
 
 
 class _StreamEmpty(Exception):

@@ -21,7 +21,7 @@ from mcp_exec_client.types import Execution
 
 _TIMEOUT_SECONDS: Final = 30
 _POOLS_SECONDS: Final = 30.0
-"""Time for which the pools that a gateway offers are kept."""
+"""Time until the pools that a gateway offers are requested again."""
 _MEMORY: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([kmgt]?)(i?)b?", re.IGNORECASE | re.ASCII)
 _MEBIBYTE: Final = 2**20
 
@@ -134,7 +134,7 @@ class CodeExecutor:
 def select_pool(
     pools: Sequence[PoolCapacity], *, memory_bytes: int, cpus: Decimal, seconds: int, pool: str | None = None
 ) -> str:
-    """Return the smallest pool that has at least these limits, among all or `pool` alone. Raises LimitsNotOffered."""
+    """Return the smallest pool that has at least these limits, among all or only `pool`. Raises LimitsNotOffered."""
     fitting = [
         (each.memory_bytes, each.cpus, each.name)
         for each in pools

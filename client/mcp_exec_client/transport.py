@@ -36,7 +36,7 @@ _MAX_DETAIL: Final = 2000
 _CONNECT_SECONDS: Final = 10.0
 _MAX_RETRY_AFTER: Final = 3600.0
 RETRIED_STATUSES: Final = (429, 502, 503, 504)
-"""Statuses after which the same request may succeed."""
+"""Statuses that a repeated request may not get again."""
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures before the first byte of the request left."""
 _NOT_RETRIED: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
@@ -58,7 +58,7 @@ class RetryPolicy:
     """Source of jitter, between 0 and 1."""
 
     def find_delay(self, failures: int, *, waited: float, retry_after: float | None = None) -> float | None:
-        """Return the delay after so many failures in a row, of which `waited` seconds were delays.
+        """Return the delay after so many failures in a row and `waited` seconds of delays.
 
         Returns None if the request is not to be sent again. A `retry_after` is a minimum.
         """
@@ -136,20 +136,14 @@ class Transport:
         """
         content = None if body is None else encode_body(body)
         seconds = self.timeout_seconds + wait_seconds
-        failures, waited = 0, 0.0
+        attempts = Attempts(self)
         while True:
             try:
                 return await self._send_once(
                     method, path, query=query, content=content, headers=headers, expected=expected, seconds=seconds
                 )
             except (GatewayError, GatewayUnreachable) as error:
-                failures += 1
-                retry_after = error.retry_after if isinstance(error, GatewayError) else None
-                delay = self.retries.find_delay(failures, waited=waited, retry_after=retry_after)
-                if delay is None or not can_retry(error, repeatable=repeatable):
-                    raise
-            await self.sleep(delay)
-            waited += delay
+                await attempts.pause(error, repeatable=repeatable)
 
     async def _send_once(self, method: str, path: str, *, seconds: float, **request: Any) -> HttpReply:
         address = f"{method} {self.url}{path}"
@@ -203,6 +197,28 @@ class Transport:
                 yield response
         except httpx.TransportError as error:
             raise GatewayUnreachable(f"{address}: {_describe(error)}") from error
+
+
+class Attempts:
+    """Attempts to make one request, with the delays between them."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin to count again, because the gateway has sent something."""
+        self._failures, self._waited = 0, 0.0
+
+    async def pause(self, error: GatewayError | GatewayUnreachable, *, repeatable: bool = True) -> None:
+        """Wait for the next attempt. Raises the error if the request is not to be sent again."""
+        self._failures += 1
+        retry_after = error.retry_after if isinstance(error, GatewayError) else None
+        delay = self._transport.retries.find_delay(self._failures, waited=self._waited, retry_after=retry_after)
+        if delay is None or not can_retry(error, repeatable=repeatable):
+            raise error
+        await self._transport.sleep(delay)
+        self._waited += delay
 
 
 def encode_body(body: Any) -> bytes:

@@ -69,7 +69,7 @@ class Priority(StrEnum):
 
 
 class UseCase(StrEnum):
-    """What an execution is for: the value of a label."""
+    """Purpose of an execution: the value of a label."""
 
     FILTERING = "filtering"
     WORKFLOW = "workflow"

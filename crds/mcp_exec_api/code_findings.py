@@ -117,7 +117,7 @@ class NoteKind(StrEnum):
 
 
 class Note(Model):
-    """What a reader must know about the run though it succeeded."""
+    """Facts about a run that a reader must know though it succeeded."""
 
     kind: Annotated[str, Field(max_length=40, pattern=r"^[A-Z][A-Za-z]*$")]
     """Kind of the note, for programs: ThreadsLeft, FileFlushed, FileNotKept, ValueChanged, KeysCollided, OutputCut,

@@ -23,7 +23,7 @@ RolloutUnit = Annotated[str, Field(min_length=1, max_length=MAX_UNIT_CHARACTERS,
 
 
 class ArmMode(OpenEnum):
-    """How an agent uses tools in an arm."""
+    """An agent's use of tools in an arm."""
 
     DIRECT = "direct"
     CODE = "code"

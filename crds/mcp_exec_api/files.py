@@ -43,7 +43,7 @@ WorkspaceName = Annotated[
 
 
 class WorkspaceMode(OpenEnum):
-    """What an execution does with its workspace."""
+    """Use of a workspace by an execution."""
 
     WRITE = "Write"
     """Its changes are saved as a new version. One execution at a time has a workspace so."""
@@ -63,7 +63,7 @@ class WorkspaceRef(Model):
 
 
 class WorkspaceStatus(Model):
-    """What a run read from its workspace, and what it saved."""
+    """Versions of a workspace that a run read and saved."""
 
     base: Annotated[int | None, Field(ge=0)] = None
     """Version that the run began with; 0 if the workspace was empty."""

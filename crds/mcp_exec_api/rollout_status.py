@@ -16,7 +16,7 @@ RolloutLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z
 
 
 class GuardMetric(OpenEnum):
-    """What a guard measures of an arm."""
+    """Measure of an arm that a guard limits."""
 
     ERROR_RATE = "errorRate"
     """Share of the outcomes that failed, from 0 to 1."""
@@ -33,20 +33,20 @@ class GuardMetric(OpenEnum):
 
 
 class GuardComparison(StrEnum):
-    """What a guard compares an arm with."""
+    """The value that a guard compares an arm with."""
 
     CONTROL = "Control"
 
 
 class GuardAction(StrEnum):
-    """What happens if a guard's limit is crossed."""
+    """Action if a guard's limit is crossed."""
 
     PAUSE = "Pause"
     ROLLBACK = "Rollback"
 
 
 class UnknownAction(StrEnum):
-    """What happens while a guard has too few samples, or none can be read."""
+    """Action while a guard has too few samples, or none can be read."""
 
     HOLD = "Hold"
     PROCEED = "Proceed"
@@ -121,7 +121,7 @@ class RolloutPhase(OpenEnum):
 
 
 class GuardState(OpenEnum):
-    """What a guard found."""
+    """Finding of a guard."""
 
     OK = "OK"
     VIOLATED = "Violated"
@@ -129,7 +129,7 @@ class GuardState(OpenEnum):
 
 
 class ArmMeasures(Model):
-    """What one arm measured since the rollout began."""
+    """Measures of one arm since the rollout began."""
 
     name: str
     """Name of the arm."""
@@ -150,7 +150,7 @@ class ArmMeasures(Model):
 
 
 class GuardResult(Model):
-    """What one guard found for the worst arm."""
+    """Finding of one guard for the worst arm."""
 
     name: str
     """Name of the guard."""

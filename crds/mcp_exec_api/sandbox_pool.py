@@ -112,7 +112,7 @@ class Scaling(Model):
 
 
 class ReuseScope(StrEnum):
-    """Whose executions a used pod may serve."""
+    """Owners of the executions that a used pod may serve."""
 
     NEVER = "Never"
     OWNER = "Owner"

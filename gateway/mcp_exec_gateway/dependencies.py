@@ -161,8 +161,8 @@ class Dependencies:
             tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
             namespaces=frozenset(settings.namespaces),
         )
-        files = None if broker is None else FilesClient.create(broker)
-        records = None if broker is None else RecordsClient.create(broker)
+        files = None if broker is None else FilesClient(broker)
+        records = None if broker is None else RecordsClient(broker)
         workspaces = WorkspaceService.create(
             files, max_upload_bytes=settings.max_upload_bytes, max_archive_bytes=settings.max_archive_bytes
         )
@@ -195,7 +195,7 @@ class Dependencies:
             kube=kube,
             supervisors=supervisors,
             broker=broker,
-            direct_calls=None if broker is None else DirectCallClient.create(broker),
+            direct_calls=None if broker is None else DirectCallClient(broker=broker),
             attestor=attestor,
             index=index,
             memory=memory,

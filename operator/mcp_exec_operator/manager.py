@@ -15,24 +15,27 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.admission import Admission
 from mcp_exec_operator.executions.binder import Binder
+from mcp_exec_operator.executions.checks import CodeChecks, Skills
 from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.files import FilesIssuer, WorkspaceTurns
-from mcp_exec_operator.executions.session_turns import SessionTurns
-from mcp_exec_operator.executions.spec_cache import SpecCache
-from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools import GrantIssuer
+from mcp_exec_operator.executions.features import Tokens
+from mcp_exec_operator.executions.files import Files
+from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
+from mcp_exec_operator.executions.sessions import Sessions
+from mcp_exec_operator.executions.specs import SpecCache
+from mcp_exec_operator.executions.status import ExecutionStatusWriter
+from mcp_exec_operator.executions.tools import Tools
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
+from mcp_exec_operator.pods.manifest import IsolationAddresses
 from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.preflight import find_forbidden_addresses
 from mcp_exec_operator.records import ExecutionRecorder
 from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
@@ -81,8 +84,6 @@ class Manager:
             write_priority=write_priority,
             bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
-        tools = GrantIssuer(broker=broker, distributor=distributor)
-        files = FilesIssuer(broker=broker)
         authenticator = PodAuthenticator(key=supervisors.key)
         config = PoolControllerConfig(
             broker=broker is not None,
@@ -130,7 +131,7 @@ class Manager:
             metrics=metrics,
         )
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
-        records = RecordsClient.create(broker.client) if settings.records and broker is not None else None
+        records = RecordsClient(broker.client) if settings.records and broker is not None else None
         callers = CallerProofs(attestor=Attestor(key=supervisors.key))
         recorder = None
         if records is not None:
@@ -159,42 +160,45 @@ class Manager:
             tasks=tasks,
             write_priority=write_priority,
         )
-        writers = WorkspaceTurns(writer=writer)
-        turns = SessionTurns(claims=sessions.claims, writer=writer)
-        executions = ExecutionController(
+        lifecycle = ExecutionLifecycle(
             api=api,
             pools=pools,
             binder=Binder(
                 pools=pools,
                 writer=writer,
                 supervisors=supervisors,
-                specs=specs,
-                tools=tools,
-                skills=skills.resolver,
-                files=files,
-                writers=writers,
-                admission=Admission(metrics=metrics),
-                turns=turns,
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             supervisors=supervisors,
-            callers=callers,
             specs=specs,
-            tools=tools,
-            turns=turns,
-            skills=skills,
-            files=files,
-            writers=writers,
+            features=(
+                Sessions(claims=sessions.claims, writer=writer),
+                CodeChecks(pools=pools, metrics=metrics),
+                Tools(broker=broker, distributor=distributor, writer=writer, tasks=tasks),
+                Skills(component=skills, tasks=tasks),
+                Files(broker=broker, writer=writer, tasks=tasks),
+                Tokens(),
+            ),
             ttl=ttl,
             tasks=tasks,
             metrics=metrics,
         )
-        sessions.registry.on_interrupted = executions.withdraw_session
+        executions = ExecutionController(
+            lifecycle=lifecycle,
+            pools=pools,
+            writer=writer,
+            callers=callers,
+            specs=specs,
+            ttl=ttl,
+            tasks=tasks,
+            metrics=metrics,
+        )
+        sessions.registry.on_interrupted = executions.cancel_session
         pools.find_session_pods = sessions.registry.find_pods
 
         def withdraw_pool(pool: Pool) -> None:
-            executions.withdraw_pool(pool)
+            executions.cancel_pool(pool)
             sessions.registry.withdraw_pool(pool)
 
         pools.on_removed = withdraw_pool
@@ -263,7 +267,7 @@ class Manager:
             self.pools.closed.discard(namespace)
         elif namespace not in self.pools.closed:
             log.warning("the namespace is being deleted: its executions are cancelled", extra={"namespace": namespace})
-            self.executions.withdraw_namespace(namespace)
+            self.executions.cancel_namespace(namespace)
             self.sessions.registry.withdraw_namespace(namespace)
             self.pools.close_namespace(namespace)
 

@@ -1,7 +1,10 @@
-"""Checks before the operator starts: the API server, the CRDs and the necessary permissions."""
+"""Checks before the operator starts: the API server, the CRDs, permissions, and addresses that isolation forbids."""
 
 import asyncio
+import ipaddress
 import logging
+import socket
+from collections.abc import Sequence
 from time import monotonic
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
@@ -9,6 +12,10 @@ from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 
 log = logging.getLogger(__name__)
+
+
+class AddressUnknown(OSError):
+    """The API server's name has no address, so no sandbox could verify its isolation. The text names it."""
 
 
 class CannotStart(Exception):
@@ -60,3 +67,40 @@ async def _check_namespaces(kube: KubeClient, namespaces: tuple[str, ...]) -> tu
     for namespace, refusal in refused.items():
         log.error("namespace %s is not served, since its pods can't be listed: %s", namespace, refusal)
     return tuple(namespace for namespace in namespaces if namespace not in refused)
+
+
+def find_forbidden_addresses(server: str, *, own_ips: Sequence[str], own_port: int) -> tuple[str, ...]:
+    """Return the addresses that no sandbox may reach.
+
+    These are the API server's and, for a family of addresses that the API server does not have, those of this operator,
+    whose port of metrics answers all pods by default.
+
+    Args:
+        server: the API server as HOST:PORT, or an empty text if pods can't use it.
+        own_ips: addresses of the operator's pod.
+        own_port: the operator's port.
+
+    Raises:
+        AddressUnknown: the server's name can't be resolved. Sandboxes have no DNS, so they need an address.
+    """
+    if not server:
+        return ()
+    host, _, port = server.rpartition(":")
+    addresses = _resolve(host.removeprefix("[").removesuffix("]"))
+    families = {address.version for address in addresses}
+    own = [address for address in map(ipaddress.ip_address, own_ips) if address.version not in families]
+    return (*(_join(each, port) for each in addresses), *(_join(each, own_port) for each in own))
+
+
+def _resolve(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """Return the first address of each family."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise AddressUnknown(f"the API server's name {host!r} can't be resolved: {error}") from error
+    addresses = [ipaddress.ip_address(str(each[4][0]).partition("%")[0]) for each in found]
+    return list({address.version: address for address in reversed(addresses)}.values())
+
+
+def _join(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: str | int) -> str:
+    return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"

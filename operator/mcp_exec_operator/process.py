@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-from mcp_exec_api.constants import SUPERVISOR_PORT
+from mcp_exec_api.constants import EXECUTIONS, POOLS, SESSIONS, SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
@@ -140,26 +140,26 @@ class OperatorProcess:
         """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
         await stack.enter_async_context(self.manager.running())
         await _import_watches()  # executions that wait are served meanwhile
-        from mcp_exec_operator.kube.watches import (
-            build_registry,
-            follow_namespaces,
-            follow_pods,
-            follow_policies,
-            follow_sessions,
-        )
+        from mcp_exec_operator.kube.watches import build_registry, follow_core, follow_namespaces
 
         namespaces, manager = self._served_namespaces(), self.manager
         registry = build_registry(
             credentials=self.kube.credentials,
-            on_execution=manager.observe_execution,
-            on_pool=manager.observe_pool,
-            on_node=manager.observe_node if self.settings.watch_nodes else None,
+            on_event={
+                EXECUTIONS: manager.observe_execution,
+                POOLS: manager.observe_pool,
+                SESSIONS: manager.observe_session,
+            },
             on_new_watch=manager.resync.request,
         )
         async with (
-            follow_pods(kube=self.kube, namespaces=namespaces, on_pod=manager.observe_pod),
-            follow_sessions(kube=self.kube, namespaces=namespaces, on_session=manager.observe_session),
-            follow_policies(kube=self.kube, namespaces=namespaces, on_policy=manager.observe_policy),
+            follow_core(
+                kube=self.kube,
+                namespaces=namespaces,
+                on_pod=manager.observe_pod,
+                on_policy=manager.observe_policy,
+                on_node=manager.observe_node if self.settings.watch_nodes else None,
+            ),
             follow_namespaces(kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self._observe_namespace),
         ):
             await self._watch(registry, stack)

@@ -23,7 +23,7 @@ from mcp_exec_operator.sessions.registry import SessionRegistry
 log = logging.getLogger(__name__)
 
 _STALLED_AFTER: Final = 3
-"""Resyncs in a row that find objects which no watch delivered, after which the watches count as stalled."""
+"""The watches count as stalled after so many resyncs in a row that find objects which no watch delivered."""
 _READS: Final = 4
 """Executions that are read at the same time."""
 _REST: Final = 5.0
@@ -147,7 +147,7 @@ class Resync:
         # before executions: a bound one takes the turn of its session
         missed += self.sessions.replace(namespace, sessions, listed_at=listed_at)
         missed += sum(self.executions.start(record) for record in records)
-        self.executions.retain(namespace, uids, listed_at=listed_at)
+        self.executions.discard_missing(namespace, uids, listed_at=listed_at)
         return missed
 
     async def _read(self, rows: list[ExecutionRow]) -> list[ExecutionRecord]:

@@ -19,13 +19,13 @@ class InitialApiKey(Model):
     """The first API key of the gateway, when the operator creates it."""
 
     namespace: Annotated[str, Field(min_length=1)]
-    """Namespace in which its callers run code."""
+    """Namespace where its callers run code."""
     limits: KeyLimits = KeyLimits()
     """Limits of the key."""
     approver: bool = False
     """Whether the key may decide on approvals."""
     valid_days: Annotated[int, Field(ge=0, le=36_500)] = 0
-    """Days from its creation after which the key is refused; 0 means never."""
+    """Days from its creation until the key is refused; 0 means never."""
 
 
 class Settings(ProcessSettings):
@@ -44,7 +44,7 @@ class Settings(ProcessSettings):
     initial_api_key: InitialApiKey | None = None
     """The first API key, as JSON. If not set, none is created, and one that the operator created is revoked."""
     service_account: str = ""
-    """The operator's ServiceAccount, with which Secrets that belong to the release alone are deleted."""
+    """The operator's ServiceAccount. Secrets that belong only to the release are deleted with it."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
@@ -53,7 +53,7 @@ class Settings(ProcessSettings):
     resync_seconds: Annotated[float, Field(gt=0)] = 20.0
     """Seconds between two resyncs, which compare all caches with fresh lists."""
     max_ttl_seconds: Annotated[float, Field(ge=0)] = 7 * 24 * 3600.0
-    """Seconds after its end at which an execution is deleted at the latest, whatever its `ttlSecondsAfterFinished`."""
+    """Seconds from its end until an execution is deleted at the latest, whatever its `ttlSecondsAfterFinished`."""
     max_stored: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED
     """Executions that a namespace may store. Finished ones that take more than three quarters are deleted early."""
     max_stored_bytes: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED_BYTES
@@ -63,7 +63,7 @@ class Settings(ProcessSettings):
     max_sessions_per_namespace: Annotated[int, Field(ge=0)] = 200
     """Sessions in a namespace."""
     pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """Seconds in which a pod's supervisor must respond, before the pod is replaced."""
+    """Seconds that a pod's supervisor has to respond, before the pod is replaced."""
     watch_nodes: bool = True
     """Whether nodes are watched, cluster-wide, so that pods on cordoned or lost nodes are replaced early."""
     verify_isolation: bool = True
@@ -81,13 +81,13 @@ class Settings(ProcessSettings):
     """Prefixes that labels and annotations of a pool's template may have, as a comma-separated list of DNS names. Keys
     without prefix and dots are always allowed."""
     seal_after_seconds: Annotated[float, Field(ge=0)] = 5.0
-    """Age at which a pod is sealed, so that the next leader recognizes it. Younger pods are replaced by that leader."""
+    """Age of a pod when it is sealed, so that the next leader recognizes it. That leader replaces younger pods."""
     servers_image: str = ""
     """Image with the bridge for stdio servers. If empty, no stdio server can run."""
     servers_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Pull policy of that image."""
     wrappers_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds after which the wrappers of a namespace are requested again, if no ToolServer has changed."""
+    """Seconds until the wrappers of a namespace are requested again, if no ToolServer has changed."""
     skills_folder: str = ""
     """Folder with the skills that the release brings, each a folder with SKILL.md. If empty, there are none, and those
     that an earlier release brought are deleted."""
@@ -100,11 +100,11 @@ class Settings(ProcessSettings):
     pod_uid: str = ""
     """Uid of the pod; empty means a new one at each start of the process."""
     lease_name: Annotated[str, Field(min_length=1)] = "mcp-exec-operator"
-    """Lease in the release's namespace by which one operator is elected leader; the others are standbys."""
+    """Lease in the release's namespace that elects one operator as leader; the others are standbys."""
     lease_duration_seconds: Annotated[int, Field(ge=1)] = 15
-    """Seconds without a renewal after which another operator takes over."""
+    """Seconds without a renewal until another operator takes over."""
     lease_renew_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """Seconds without a renewal after which the leader exits; fewer than `lease_duration_seconds`."""
+    """Seconds without a renewal until the leader exits; fewer than `lease_duration_seconds`."""
     lease_retry_seconds: Annotated[float, Field(gt=0)] = 2.0
     """Seconds between two renewals, or two reads by a standby; fewer than `lease_renew_seconds`."""
 

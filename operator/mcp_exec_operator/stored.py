@@ -23,11 +23,11 @@ _BUDGET_SHARE: Final = 0.75
 _KEPT_SHARE: Final = 0.875
 """Share of the budget that is left after deletions, so that they come in batches."""
 _GRACE_SECONDS: Final = 30.0
-"""Age from which on an execution may be deleted early. Requests that waited for its end have their answer by then."""
+"""Lowest age of an execution that is deleted early. Requests that waited for its end have their answer by then."""
 _UNKNOWN_BYTES: Final = 16 * 1024
 """Bytes of an execution whose end an earlier version wrote, which did not measure it."""
 _GATHER_SECONDS: Final = 10.0
-"""Time for which the deletions of a namespace are gathered into one Event."""
+"""How long the deletions of a namespace are gathered into one Event."""
 _EVENT_SECONDS: Final = 2.0
 """How long the creation of an Event may take."""
 

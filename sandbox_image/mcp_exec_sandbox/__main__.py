@@ -16,7 +16,7 @@ def main() -> int:
     from mcp_exec_sandbox.early_runner import EarlyRunner, import_common
 
     import_common()
-    # The collector leaves alone what both processes share: it would copy each page of it.
+    # The collector skips what both processes share: it would copy each page of it.
     gc.freeze()
     runner = EarlyRunner()
     # Without OpenSSL, whose start takes long, hashlib and hmac use Python's own functions.

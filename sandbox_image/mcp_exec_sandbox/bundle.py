@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FILE = __file__.rpartition("/")[0] + "/modules.bundle"
 LAZY = frozenset({"ssl", "asyncio.sslproto", "hashlib"})
 """Modules that others import and seldom use. They are executed when an attribute is read, which no start does. OpenSSL
-alone would take a tenth of a sandbox's start."""
+would take a tenth of a sandbox's start."""
 OFTEN_NEEDED = """
 mcp_exec_sandbox.supervisor.files.transfer
 argparse bisect calendar csv decimal fractions glob html pickle pprint queue random shutil statistics tempfile

@@ -2,7 +2,7 @@
 
 Supervisor and runner need the same modules of the standard library. A fork after their import costs less than a second
 interpreter. The child gets nothing of the supervisor's: it erases the supervisor's variables from its memory first, and
-has no descriptors but a channel on which it receives its own.
+has no descriptors but a channel that brings its own.
 """
 
 import ctypes

@@ -19,7 +19,7 @@ class PreimportFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ImportCost:
-    """What the import of one module took. What an earlier one has imported costs a later one nothing."""
+    """Time and memory of one module's import. A module that an earlier one imported costs a later one nothing."""
 
     module: str
     milliseconds: float

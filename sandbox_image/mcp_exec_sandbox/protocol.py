@@ -107,7 +107,7 @@ class ErrorFields(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerLimits:
-    """What the runner does before it takes a job: modules to import, then resource limits to set on itself.
+    """Preparation of the runner before it takes a job: modules to import, then resource limits to set on itself.
 
     `memory_bytes` limits the private memory of each process, `max_tasks` the processes and threads of the user,
     `storage_bytes` the size of one file.
@@ -132,7 +132,7 @@ class RunnerLimits:
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerStart:
-    """What a process needs to become the runner, in addition to its descriptors."""
+    """Settings of a process that becomes the runner, in addition to its descriptors."""
 
     limits: RunnerLimits
     environment: dict[str, str]

@@ -130,7 +130,7 @@ def camel_case(name: str, *, initialisms: bool = False) -> str:
 
 
 def fold(name: str) -> str:
-    """Return the letters and digits of a name in lower case, in which all its spellings agree."""
+    """Return the letters and digits of a name in lower case: all its spellings agree in them."""
     return "".join(words(name))
 
 

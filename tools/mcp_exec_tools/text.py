@@ -17,7 +17,7 @@ def shorten(text: str, limit: int) -> str:
     """Return `text`, or if it has more than `limit` characters, its head and tail around a cut marker.
 
     The result has at most `limit` characters, marker included, so that a second call changes nothing. If the marker
-    would need more than half of them, the result is the beginning of `text` alone.
+    would need more than half of them, the result is only the beginning of `text`.
     """
     if len(text) <= limit:
         return text

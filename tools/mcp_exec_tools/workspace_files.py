@@ -1,4 +1,4 @@
-"""Files of workspaces: which paths are allowed, and the frames in which contents travel.
+"""Files of workspaces: which paths are allowed, and the frames of contents on their way.
 
 Sandbox and broker have the same rules. Who receives a path or a frame checks it, whoever sent it.
 """

@@ -54,7 +54,7 @@ class CallArguments:
     is_complete: bool
     digest: str
     size: int
-    """Bytes of the JSON from which the digest is computed."""
+    """Bytes of the JSON that the digest is computed from."""
 
 
 @dataclass(kw_only=True)
@@ -196,7 +196,7 @@ class Approvals:
         """Wait until the call is approved, and return the approval with the name of who approved it.
 
         `tool` is SERVER.TOOL; `notify` reports the pending approval to the sandbox. `waiting` counts the time of all
-        calls of the execution, of which its grant allows so much. Cancelling the wait withdraws the request.
+        calls of the execution, which its grant limits. Cancelling the wait withdraws the request.
 
         Raises ToolCallError: NotApproved, ApprovalExpired, BudgetExceeded or RateLimited if too many calls wait
         already, and ExecutionEnded if the execution was cancelled, finished or deleted.

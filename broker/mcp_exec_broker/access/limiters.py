@@ -57,7 +57,7 @@ class _ServerUse:
 
 
 class ServerConcurrency:
-    """Use of each ToolServer by all executions at this replica."""
+    """Calls of all executions in progress at each ToolServer, at this replica."""
 
     def __init__(self, *, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -31,7 +31,7 @@ CONCURRENCY: Final = 10
 """Concurrent calls of one caller; more wait."""
 _MINUTE: Final = 60.0
 _DENIALS_SECONDS: Final = 600.0
-"""Seconds after which denied calls are counted from zero, so that their causes are recorded again."""
+"""Seconds until denied calls are counted from zero, so that their causes are recorded again."""
 _MAX_CALLER_QUOTAS: Final = 10_000
 """More than the API keys of a Secret."""
 
@@ -45,7 +45,7 @@ class WaitingTime:
 
     clock: Callable[[], float] = monotonic
     _passed: float = 0.0
-    """Seconds until the last time at which no call waited."""
+    """Seconds until the last time without a waiting call."""
     _since: float = 0.0
     """When the first of the calls that wait now began to."""
     _deadlines: dict[object, float] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class WaitingTime:
 
     @contextmanager
     def wait(self, seconds: float) -> Iterator[None]:
-        """Count the time inside the context, of which the caller allows so many seconds."""
+        """Count the time inside the context, which the caller limits to `seconds`."""
         key, begin = object(), self.clock()
         if not self._deadlines:
             self._since = begin
@@ -110,14 +110,12 @@ class ExecutionQuota:
         self.grant = grant
         """None for an execution that has made no call since this process started, or has ended."""
         self.is_closed = False
-        self.active_calls = 0
-        """Calls that began and have not ended."""
         self.denied_calls = 0
         """Calls that were denied before their audit record was written."""
         self.limiter = FifoLimiter()
         """Limits concurrent calls."""
         self.waiting = WaitingTime()
-        """Time in which calls wait for approvals."""
+        """Time that calls wait for approvals."""
         self._budget = budget
         self._total = self._failed = self._bytes_in = self._bytes_out = 0
         self._by_tool: dict[str, int] = {}
@@ -144,7 +142,6 @@ class ExecutionQuota:
         name = tool if tool in self._by_tool or self._has_room_for(tool) else _OTHER
         self._by_tool[name] = self._by_tool.get(name, 0) + 1
         self._total += 1
-        self.active_calls += 1
         if self.is_closed:
             raise _build_ended_error()
         max_calls = 0 if self.grant is None else self.grant.tool_calls
@@ -180,7 +177,6 @@ class ExecutionQuota:
 
     def end_call(self, *, failed: bool, result_bytes: int) -> None:
         """Count the end of a call, and the bytes sent to the sandbox."""
-        self.active_calls -= 1
         self._failed += failed
         self._bytes_in += result_bytes
 
@@ -274,7 +270,7 @@ class ExecutionQuotas:
         self._keep(uid, quota)
 
     def get_waiting_seconds(self, uid: str) -> float:
-        """Return the seconds by which waits for approvals prolong the grant of an execution."""
+        """Return the seconds that waits for approvals add to the grant of an execution."""
         quota = self.find(uid)
         return 0.0 if quota is None else quota.waiting.seconds
 
@@ -291,10 +287,6 @@ class ExecutionQuotas:
         quota.restore(usage)
         self._keep(usage.uid, quota)
 
-    def count_active_calls(self) -> int:
-        """Return the number of calls in progress of all executions."""
-        return sum(quota.active_calls for quota in list(self._referenced.values()))
-
     def _keep(self, uid: str, quota: ExecutionQuota) -> None:
         self._kept[uid] = self._referenced[uid] = quota
 
@@ -306,8 +298,6 @@ class CallerQuota:
 
     def __init__(self, calls_per_minute: int, *, clock: Callable[[], float]) -> None:
         self.calls_per_minute = calls_per_minute
-        self.active_calls = 0
-        """Calls that began and have not ended."""
         self.denied_calls = 0
         """Calls that were denied before their audit record was written, in these ten minutes."""
         self._clock = clock
@@ -321,7 +311,6 @@ class CallerQuota:
         Raises ToolCallError (RateLimited).
         """
         now = self._clock()
-        self.active_calls += 1
         if now >= self._denials_end:
             self.denied_calls, self._denials_end = 0, now + _DENIALS_SECONDS
         if not self._bucket.available(now):
@@ -334,8 +323,7 @@ class CallerQuota:
         self._bucket.spend(1, now)
 
     def end_call(self, *, failed: bool, result_bytes: int) -> None:
-        """Count the end of a call."""
-        self.active_calls -= 1
+        """Do nothing: a caller's quota counts beginnings."""
 
     @asynccontextmanager
     async def acquire_slot(self) -> AsyncIterator[None]:

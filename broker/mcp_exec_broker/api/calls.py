@@ -8,7 +8,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from time import time
@@ -23,7 +23,15 @@ from mcp_exec_broker.api.call_body import CallBody, ClientClosed, Message, Recei
 from mcp_exec_broker.calls.call import CallRequest, Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_broker.memory import BytesInFlight
-from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, CallRights, Grant, GrantError, GrantSigner
+from mcp_exec_common.broker.grants import (
+    MAX_DIRECT_SECONDS,
+    MAX_GRANT_SECONDS,
+    CallRights,
+    DirectGrant,
+    Grant,
+    GrantError,
+    GrantSigner,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +46,8 @@ _GRANTS_BYTES: Final = 16 * 1024 * 1024
 _GRANT_BYTES: Final = 2048
 _PATTERN_BYTES: Final = 60
 """Memory of one pattern in addition to its text."""
+DIRECT_PATH: Final = "/v1/direct/calls"
+_CACHED_CHARACTERS: Final = 8 * 1024 * 1024
 
 
 class CallAuthenticator(Protocol):
@@ -282,3 +292,36 @@ class _ResponseStream:
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
+
+
+@dataclass(kw_only=True, eq=False)
+class DirectAuthenticator:
+    """Authenticates the gateway's requests by their grants, and caches verified grants."""
+
+    signer: GrantSigner
+    _verified: LRUCache[str, tuple[DirectGrant, int]] = field(
+        default_factory=lambda: LRUCache(_CACHED_CHARACTERS, getsizeof=lambda verified: verified[1])
+    )
+    """Grants with the length of their tokens."""
+
+    def authenticate(self, header: bytes, *, peer: str) -> DirectGrant:
+        """Return the grant in an Authorization header. Raises RequestRefused."""
+        scheme, _, token = header.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
+            raise RequestRefused(401, "the request has no grant of direct calls: send Authorization: Bearer GRANT")
+        verified = self._verified.get(token)
+        if verified is None:
+            verified = self._verified[token] = self._verify(token), len(token)
+        if verified[0].expires <= time():
+            self._verified.pop(token, None)
+            raise RequestRefused(401, "the grant has expired")
+        return verified[0]
+
+    def _verify(self, token: str) -> DirectGrant:
+        try:
+            grant = self.signer.read_direct_grant(token)
+        except GrantError as error:
+            raise RequestRefused(401, str(error)) from None
+        if grant.expires > time() + MAX_DIRECT_SECONDS:
+            raise RequestRefused(401, f"the grant is valid for more than {MAX_DIRECT_SECONDS} s")
+        return grant

@@ -20,9 +20,9 @@ from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.health import BrokerHealth
 from mcp_exec_broker.api.records import RecordsApi
 from mcp_exec_broker.api.workspaces import WorkspacesApi
-from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_common.broker.client import MAX_PENDING_APPROVALS, ApprovalWait, ExecutionCalls, PendingApprovals
 from mcp_exec_common.broker.grants import GrantError, GrantSigner

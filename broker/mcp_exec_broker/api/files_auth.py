@@ -1,4 +1,4 @@
-"""Authentication of sandboxes' requests on files by their grants."""
+"""Authenticates sandboxes' requests on files by their grants."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from cachetools import LRUCache
 
 from mcp_exec_broker.api.calls import is_same_address
 from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.workspace.pending import PendingUploads
+from mcp_exec_broker.files.workspace.commit import PendingUploads
 from mcp_exec_common.broker.files import FilesGrant, FilesReason
 from mcp_exec_common.broker.grants import MAX_FILES_GRANT_SECONDS, GrantError, GrantSigner
 

@@ -80,7 +80,7 @@ class FilesRequest:
         return bytes(body)
 
     async def read_json(self, limit: int, *fields: str) -> dict[str, Any]:
-        """Return a body that is a JSON object with these fields alone. Raises FilesRefused."""
+        """Return a body that is a JSON object with only these fields. Raises FilesRefused."""
         try:
             content = json.loads(await self.read_body(limit))
         except (ValueError, RecursionError):

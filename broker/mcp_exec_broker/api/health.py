@@ -7,8 +7,8 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from mcp_exec_broker.audit.log import AuditLog
 from mcp_exec_broker.catalog.sync import CatalogSync
+from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_common.kube.reflector import Reflector
 

@@ -356,7 +356,7 @@ def _read_precondition(request: FilesRequest) -> Precondition:
 
 
 def _read_change_head(line: bytes) -> ChangeHead:
-    """Return what the first line of a change set says. Raises FilesRefused."""
+    """Parse the first line of a change set. Raises FilesRefused."""
     try:
         return ChangeHead.model_validate_json(line)
     except ValidationError as error:

@@ -30,7 +30,7 @@ ApprovalNotifier = Callable[[Approval], Awaitable[None]]
 """Reports a pending approval to the sandbox."""
 Result = TypeVar("Result")
 INLINE_BYTES: Final = 4 * 1024
-"""Bytes of a body up to which its work is done on the loop: the change of threads takes longer, mostly."""
+"""Maximum bytes of a body whose work is done on the loop: the change of threads mostly takes longer."""
 SWITCH_SECONDS: Final = 0.001
 """How long the loop waits for the interpreter while a thread works; Python's own value is 0.005."""
 _WORKERS: Final = 2

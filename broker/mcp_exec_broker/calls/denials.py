@@ -13,10 +13,9 @@ from typing import Final
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.tool_server import Action
-from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord
 from mcp_exec_broker.calls.call import Call
 from mcp_exec_broker.errors import CallOutcome, ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.records.audit_log import AuditLog, build_record, describe_rights
 from mcp_exec_common.broker.grants import CallRights
 
 log = logging.getLogger(__name__)
@@ -84,17 +83,16 @@ class DenialCounter:
         self._counts[key] = count
 
     async def _write(self, reason: ErrorReason, count: _Count) -> None:
-        grant = count.grant
-        record = AuditRecord.for_grant(
-            grant,
+        record = build_record(
+            **describe_rights(count.grant),
             server="",
             tool="",
-            digest="",
-            arguments="",
             decision=Action.DENY,
             reason=reason,
+            at=count.first,
+            ended_at=count.last,
+            outcome=count.outcome,
+            calls=count.calls,
+            error=f"{reason}: {count.calls} more calls were denied, after {MAX_OWN_RECORDS} with a record each",
         )
-        error = f"{reason}: {count.calls} more calls were denied, after {MAX_OWN_RECORDS} with a record each"
-        await self.audit.record_denials(
-            record, count.outcome, calls=count.calls, first=count.first, last=count.last, error=error
-        )
+        await self.audit.record_denials(record)

@@ -1,4 +1,4 @@
-"""Dispatch of a call to its server: slots, session, retry, and the translation of errors."""
+"""Sends a call to its server: slots, session, retry, and the translation of errors."""
 
 import asyncio
 from collections.abc import Mapping

@@ -17,8 +17,6 @@ from mcp_exec_api.tool_server import Action
 from mcp_exec_broker.access.approvals import Approvals, CallArguments, find_consent
 from mcp_exec_broker.access.policy import evaluate
 from mcp_exec_broker.access.quotas import CallerQuota, CallerQuotas, ExecutionQuota, ExecutionQuotas
-from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord, compute_digest, compute_digest_and_size
 from mcp_exec_broker.calls.call import ApprovalNotifier, Call, CallRequest, Offload, ResolvedTool
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.calls.dispatch import Dispatcher, build_server_error
@@ -37,6 +35,13 @@ from mcp_exec_broker.errors import (
     build_unknown_tool_error,
 )
 from mcp_exec_broker.metrics import CallMode, Metrics
+from mcp_exec_broker.records.audit_log import (
+    AuditLog,
+    build_record,
+    compute_digest,
+    compute_digest_and_size,
+    describe_rights,
+)
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache, check_tokens
 from mcp_exec_broker.upstream.credentials import UserUnknown
@@ -245,7 +250,7 @@ class CallPipeline:
 
     async def _record(self, call: Call) -> None:
         """Submit the audit record."""
-        grant, decision, request = call.grant, call.decision, call.request
+        decision, request = call.decision, call.request
         if request.load is not None:
             redacted, digest = f"(not read: {request.size} bytes)", ""
         else:
@@ -253,18 +258,19 @@ class CallPipeline:
                 lambda: (self.scanner.redact_json(request.arguments), compute_digest(request.arguments)),
                 size=request.size,
             )
-        record = AuditRecord.for_grant(
-            grant,
+        record = build_record(
+            **describe_rights(call.grant),
             server=call.server_name,
             tool=call.resolved.tool.name if call.resolved else call.tool_name,
             digest=digest,
             arguments=redacted,
             decision=str(decision.action if decision else Action.DENY),
             reason=decision.explanation if decision else "",
+            bytes_out=request.size,
         )
         call.record_id = record.id
         # awaited before the call travels: the write overlaps with the wait for slots
-        call.recorded = self.audit.begin_call(record, bytes_out=call.request.size)
+        call.recorded = self.audit.begin_call(record)
 
     async def _require_approval(self, call: Call, resolved: ResolvedTool) -> None:
         """Wait until the call is approved. A direct call must have been approved before. Raises ToolCallError."""

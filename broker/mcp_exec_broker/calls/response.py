@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from mcp_exec_broker.calls.call import INLINE_BYTES, Call, Offload, ResolvedTool
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.catalog.entry import OutputInference
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import ToolCallError, build_size_error, build_tool_error
 from mcp_exec_broker.scanning.scanner import Scanner

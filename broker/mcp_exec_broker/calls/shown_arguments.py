@@ -17,7 +17,7 @@ _MAX_ITEMS: Final = 40
 _MAX_DEPTH: Final = 5
 _NAME_CHARS: Final = 48
 _MIN_CHARS: Final = 24
-"""Characters below which nothing of a nested value is shown but its size."""
+"""Minimum characters for a nested value: with fewer, only its size is shown."""
 _ESCAPES: Final = re.compile(r"\\u[0-9a-f]{4}|\\.|[^\\]")
 
 
@@ -84,7 +84,7 @@ class _Writer:
         return self.write_object(value, sorted(value), room=room, depth=depth)
 
     def write_object(self, value: Mapping[str, Any], names: Sequence[str], *, room: int, depth: int) -> str:
-        # all names of parameters; of a nested object those for which there is room
+        # all names of parameters; names of a nested object as long as there is room
         shown = names[: _MAX_NAMES if depth == 0 else min(_MAX_NAMES, max(room // (2 * _MIN_CHARS), 1))]
         quoted = [self._write_text(name, room=_NAME_CHARS if depth == 0 else _MIN_CHARS) for name in shown]
         rooms = _share([value[name] for name in shown], room - sum(len(name) + 4 for name in quoted))

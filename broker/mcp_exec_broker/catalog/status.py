@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
-from mcp_exec_broker.catalog.entry import CatalogEntry
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference, Schemas
+from mcp_exec_broker.catalog.entry import CatalogEntry, OutputInference, Schemas
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -36,7 +35,7 @@ _OWN_FIELDS: Final = (
     "conditions",
 )
 _SYNC_FRACTION: Final = 0.5
-"""Fraction of the refresh time within which a new lastSync alone is not written: other replicas list as well."""
+"""Fraction of the refresh time until a new lastSync is a reason to write: other replicas list as well."""
 
 
 def build_status(server: ToolServer, entry: CatalogEntry, schemas: Schemas, *, moment: datetime) -> Object:

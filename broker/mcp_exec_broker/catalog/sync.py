@@ -1,4 +1,4 @@
-"""Synchronization of catalogs with their servers: list at once, list again in time, keep tools of absent servers."""
+"""Keeps catalogs in sync with their servers: lists at once, lists again in time, keeps tools of absent servers."""
 
 import asyncio
 import logging
@@ -13,8 +13,15 @@ from mcp import MCPError
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.server import ServerReason, is_of_credentials
 from mcp_exec_broker.access.policy import is_visible
-from mcp_exec_broker.catalog.entry import CatalogDiskCache, CatalogEntry, ToolListing, build_copy, restore_entry
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference, add_inferred_output
+from mcp_exec_broker.catalog.entry import (
+    CatalogDiskCache,
+    CatalogEntry,
+    OutputInference,
+    ToolListing,
+    add_inferred_output,
+    build_copy,
+    restore_entry,
+)
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.upstream.credentials import CredentialsMissing, UserUnknown
 from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionError, SessionExpired
@@ -43,7 +50,7 @@ _REFUSALS: Final = frozenset(
         ServerReason.NOT_MCP,
     }
 )
-"""Reasons with which a server may refuse requests on behalf of nobody."""
+"""Reasons of a server that refuses requests on behalf of nobody."""
 _MIN_INTERVAL: Final = 0.25
 """Seconds between two listings of one server, which may report changes without end."""
 _MAX_CONCURRENT: Final = 16
@@ -67,7 +74,7 @@ class ChangedServers:
         self._wakeup.set()
 
     async def write_all(self, write: Callable[[ObjectKey], Awaitable[None]]) -> None:
-        """Write each added server, forever."""
+        """Write each added server until it is cancelled."""
         while True:
             await self._wakeup.wait()
             self._wakeup.clear()

@@ -6,7 +6,7 @@ from typing import Final
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_broker.access.limiters import ServerConcurrency
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.catalog.entry import OutputInference
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.upstream.credentials import SecretCache, list_secret_names
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache

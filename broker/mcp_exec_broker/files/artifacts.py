@@ -29,7 +29,7 @@ class StoredArtifact:
 
 
 def choose_artifact_id(head: ArtifactHead) -> str:
-    """Return the id of an artifact, which depends on its name and content alone: a repeated upload has the same."""
+    """Return the id of an artifact, which depends only on its name and content: a repeated upload has the same."""
     return hashlib.sha256(f"{head.name}\0{head.media_type}\0{head.sha256}".encode()).hexdigest()[:16]
 
 
@@ -145,7 +145,7 @@ async def _no_content() -> AsyncGenerator[bytes, None]:
 
 
 def parse_artifact_head(line: bytes) -> ArtifactHead:
-    """Return what the first line of an upload says. Raises FilesRefused."""
+    """Return the head in the first line of an upload. Raises FilesRefused."""
     try:
         return ArtifactHead.model_validate_json(line)
     except ValidationError as error:

@@ -19,7 +19,7 @@ from mcp_exec_broker.files.metrics import FilesMetrics, StoredTotals
 from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import Storage, StoredObject
 from mcp_exec_broker.files.usage import OwnerUsage, StoreLimits
-from mcp_exec_broker.files.workspace.pending import PENDING_SECONDS
+from mcp_exec_broker.files.workspace.commit import PENDING_SECONDS
 from mcp_exec_broker.files.workspace.states import TOUCH_AFTER, WorkspaceState, WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Versions
 from mcp_exec_common.broker.files import FilesReason

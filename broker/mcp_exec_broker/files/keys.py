@@ -46,7 +46,7 @@ class OwnerSpace:
 
     @property
     def account(self) -> str:
-        """Key under which requests of gateway and operator are counted: a caller chooses its users freely."""
+        """Key that counts requests of gateway and operator: a caller chooses its users freely."""
         return f"{self.namespace}/{self.caller or self.owner}"
 
     @property

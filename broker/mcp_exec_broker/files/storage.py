@@ -273,7 +273,7 @@ class VolumeStorage(ObstoreStorage):
         await asyncio.to_thread(_sync_paths, [self._root / key])
 
     async def _sync_folders(self, key: str) -> None:
-        """Sync the folder of a key and those above it, any of which may be new."""
+        """Sync the folder of a key and those above it: any may be new."""
         await asyncio.to_thread(_sync_paths, [self._root / folder for folder in Path(key).parents])
 
 

@@ -17,7 +17,7 @@ from mcp_exec_broker.files.metrics import FilesMetrics
 from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import ObstoreStorage, Storage, VolumeStorage
 from mcp_exec_broker.files.usage import OwnerUsage, StoreLimits
-from mcp_exec_broker.files.workspace.pending import PendingUploads
+from mcp_exec_broker.files.workspace.commit import PendingUploads
 from mcp_exec_broker.files.workspace.states import WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Versions
 from mcp_exec_broker.files.workspace.workspaces import WorkspaceStore

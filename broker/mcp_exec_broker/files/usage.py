@@ -44,11 +44,11 @@ class StoreLimits:
     owner_bytes: int = 10 * GIB
     """Most bytes of an owner's objects: all versions, artifacts, and contents that no version has yet or any more."""
     namespace_bytes: int = 50 * GIB
-    """Most bytes of the objects of all owners in a namespace: callers choose for which users they store."""
+    """Most bytes of the objects of all owners in a namespace: callers choose the users that they store for."""
     workspace_ttl_seconds: int = 30 * 24 * 3600
-    """Seconds after its last use at which a workspace is deleted, unless it has a value of its own."""
+    """Seconds from its last use until a workspace is deleted, unless it has a value of its own."""
     artifact_ttl_seconds: int = 7 * 24 * 3600
-    """Seconds after which an artifact is deleted."""
+    """Seconds until an artifact is deleted."""
     artifact_bytes: int = 64 * MIB
     """Most bytes of an artifact."""
 

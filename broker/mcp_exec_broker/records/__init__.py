@@ -1,1 +1,1 @@
-"""Records: one durable row for each execution, tool call, report of model usage, rating and outcome."""
+"""The audit log of tool calls, and records: one durable row for each execution, tool call, report and outcome."""

@@ -35,7 +35,7 @@ _CONNECTIONS: Final = 10
 """Connections: for the requests that are answered at once, and for the maintenance."""
 _LOCK_SECONDS: Final = 10.0
 DELETED_AT_ONCE: Final = 500
-"""Rows of a transaction that deletes, between which others write."""
+"""Rows of a transaction that deletes. Others write between two of them."""
 _ROW_BYTES: Final = 300
 """Bytes of a row and its index entries without its texts, roughly."""
 _KEY_COPIES: Final = 3

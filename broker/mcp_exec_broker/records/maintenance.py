@@ -4,14 +4,16 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from datetime import datetime
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from mcp_exec_broker.records.call_rows import build_call
+from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
+from mcp_exec_broker.records.tables import CALLS
 
 log = logging.getLogger(__name__)
 
@@ -21,16 +23,7 @@ _RETRY_SECONDS: Final = 5.0
 _LAST_SECONDS: Final = 3.0
 _DELETE_SECONDS: Final = 60.0
 _DAY_MICROSECONDS: Final = 24 * 3600 * 1_000_000
-
-
-class CallSource(Protocol):
-    """The audit log, as far as its calls are copied. Both methods raise sqlite3.Error."""
-
-    async def read_uncopied(self, limit: int) -> Sequence[Mapping[str, Any]]:
-        """Return ended calls that were not marked as copied, oldest first."""
-
-    async def mark_copied(self, numbers: Sequence[int]) -> None:
-        """Mark calls as copied."""
+_LENGTHS: Final = {name: getattr(column.type, "length", None) for name, column in CALLS.columns.items()}
 
 
 @dataclass(kw_only=True, eq=False)
@@ -38,13 +31,13 @@ class RecordMaintenance:
     """Copies calls at least once, so that each has one record, and deletes old records."""
 
     store: RecordStore
-    calls: CallSource
+    calls: AuditLog
     keep_days: float
     failures: Counter
 
     @classmethod
     def build(
-        cls, *, store: RecordStore, calls: CallSource, keep_days: float, registry: CollectorRegistry
+        cls, *, store: RecordStore, calls: AuditLog, keep_days: float, registry: CollectorRegistry
     ) -> "RecordMaintenance":
         """Build it with its metric."""
         failures = Counter(
@@ -98,3 +91,36 @@ class RecordMaintenance:
                 self.failures.inc()
                 log.warning("cannot delete old records, and tries again: %s", error)
             await asyncio.sleep(_DELETE_SECONDS)
+
+
+def build_call(entry: Mapping[str, Any]) -> dict[str, object]:
+    """Return the row of an ended call, or of several calls that were denied together."""
+    milliseconds = entry["duration_ms"]
+    row = {
+        "id": entry["id"],
+        "execution_uid": entry["uid"] or None,
+        "namespace": entry["namespace"],
+        "caller": entry["caller"],
+        "user": entry["user"],
+        "conversation": entry["conversation"],
+        "mode": entry["source"],
+        "server": entry["server"],
+        "tool": entry["tool"],
+        "outcome": entry["outcome"],
+        "reason": entry["error"] or None,
+        "calls": entry["calls"],
+        "started_at": _read_time(entry["at"]),
+        "duration_ms": None if milliseconds is None else round(milliseconds),
+        "argument_bytes": entry["bytes_out"],
+        "result_bytes": entry["bytes_in"],
+    }
+    return {name: _shorten(name, value) for name, value in row.items()}
+
+
+def _shorten(column: str, value: object) -> object:
+    return value.replace("\0", "\ufffd")[: _LENGTHS[column]] if isinstance(value, str) else value
+
+
+def _read_time(text: str) -> int:
+    """Return microseconds since 1970."""
+    return round(datetime.fromisoformat(text).timestamp() * 1_000_000)

@@ -45,9 +45,9 @@ _SPARE_BYTES: Final = 64 * 1024 * 1024
 _ROWS_AT_ONCE: Final = 20
 """Rows of a page that the database hands over at once."""
 _PAGE_CHARACTERS: Final = 4 * 1024 * 1024
-"""Characters of code, the only long column, after which a page ends."""
+"""Maximum characters of code, the only long column, in a page."""
 _MIGRATION_LOCK: Final = 0x6D637065
-"""Key of PostgreSQL's advisory lock, by which one replica at a time migrates."""
+"""Key of PostgreSQL's advisory lock: one replica at a time migrates."""
 _MAX_CURSOR: Final = 4000
 _ATTEMPTS: Final = 3
 """Times that room is made for a batch: others may fill it meanwhile."""
@@ -75,7 +75,7 @@ class StoredBatch:
 
 @dataclass(kw_only=True, frozen=True)
 class RecordPage:
-    """Rows of a table in the order in which they were stored, and the cursor of the next page."""
+    """Rows of a table in the order of their storage, and the cursor of the next page."""
 
     rows: list[dict[str, Any]]
     cursor: str

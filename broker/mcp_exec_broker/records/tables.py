@@ -1,9 +1,13 @@
-"""Tables of the records, for SQLite and PostgreSQL."""
+"""Tables of the records, for SQLite and PostgreSQL, and the table of the audit log, which is a SQLite file.
+
+A tool call has one row in the audit log, with the fields of `ToolCallRecord`, and, once it has ended, one in the
+records: that has no arguments, and other columns for sums.
+"""
 
 import re
 from typing import Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table
+from sqlalchemy import REAL, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
 from sqlalchemy.types import TypeEngine
 
 SCHEMA_VERSION: Final = 1
@@ -35,7 +39,7 @@ def _flag(name: str, *, required: bool = False) -> Column[bool]:
 
 
 def _attribution(*, caller_is_key: bool = False) -> list[Column[str]]:
-    """Return the columns that say for whom something was done, and in which arm."""
+    """Return the columns that name the caller, the user and the arm."""
     return [
         *([] if caller_is_key else [_text("caller", 253)]),
         _text("user", 253),
@@ -48,7 +52,7 @@ def _attribution(*, caller_is_key: bool = False) -> list[Column[str]]:
 
 
 def _stored_at() -> Column[int]:
-    """Return the column by which exports continue and rows expire: a sender cannot choose it."""
+    """Return the column that exports continue from and rows expire by: a sender cannot choose it."""
     return _number("stored_at", required=True)
 
 
@@ -175,6 +179,44 @@ OUTCOMES: Final = Table(
     Index("outcomes_stored", "stored_at", "namespace", "id"),
     Index("outcomes_at", "namespace", "rollout_uid", "at"),
 )
+AUDIT: Final = Table(
+    "calls",
+    MetaData(),  # of its own: each replica has its own file
+    Column("number", Integer, primary_key=True),
+    Column("id", Text, nullable=False, unique=True),
+    Column("at", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("execution", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("pool", Text, nullable=False),
+    Column("caller", Text),
+    Column("user", Text),
+    Column("server", Text, nullable=False),
+    Column("tool", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("arguments", Text, nullable=False),
+    Column("decision", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("approval", Text),
+    Column("approved_by", Text),
+    Column("ended", Text, key="ended_at"),
+    Column("outcome", Text),
+    Column("error", Text, nullable=False, server_default=""),
+    Column("milliseconds", REAL, key="duration_ms"),
+    Column("bytes_in", Integer, nullable=False, server_default="0"),
+    Column("bytes_out", Integer, nullable=False, server_default="0"),
+    Column("calls", Integer, nullable=False, server_default="1"),
+    Column("source", Text, nullable=False, server_default="code"),
+    Column("conversation", Text),
+    Column("copied", Integer, nullable=False, server_default="0"),
+    Index("calls_execution", "namespace", "execution", "number"),
+    Index("calls_namespace", "namespace", "number"),
+    Index("calls_open", "number", sqlite_where=text("ended IS NULL")),
+    Index("calls_uncopied", "number", sqlite_where=text("copied = 0 AND ended IS NOT NULL")),
+    sqlite_autoincrement=True,
+)
+"""Calls from their beginning, by the fields of `ToolCallRecord`. Numbers rise with time. `copied` says whether the call
+is in the records."""
 VERSION: Final = Table(
     "records_schema",
     METADATA,

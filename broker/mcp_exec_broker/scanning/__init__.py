@@ -1,1 +1,1 @@
-"""Detection of secrets and personal data in texts, and the tokens that replace personal data."""
+"""Detectors of secrets and personal data in texts, and the tokens that replace personal data."""

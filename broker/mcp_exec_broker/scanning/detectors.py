@@ -361,7 +361,7 @@ def _adapt(pattern: str) -> str:
 
 
 def _extract_literals(pattern: str) -> tuple[bytes, ...]:
-    """Return literals of which each match contains one: beginning, the first group's alternatives, or known ones."""
+    """Return literals; each match contains one of them: beginning, the first group's alternatives, or known ones."""
     for beginning, literals in _KNOWN_LITERALS.items():
         if pattern.startswith(beginning):
             return literals
@@ -375,7 +375,7 @@ def _extract_literals(pattern: str) -> tuple[bytes, ...]:
 
 
 def _find_end(texts: TextIndex, kind: str, start: int, end: int) -> int:
-    """Return the end of a secret, of which the pattern may have matched only the beginning."""
+    """Return the end of a secret. The pattern may have matched only its beginning."""
     if kind == _PRIVATE_KEY:
         last = texts.find_end_of_text(end)
         match = _KEY_END.search(texts.data, end, last)

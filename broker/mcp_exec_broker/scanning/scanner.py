@@ -23,7 +23,7 @@ from mcp_exec_broker.scanning.tokenizer import Tokenizer
 Result = TypeVar("Result")
 
 _THREAD_BYTES: Final = 4 * 1024
-"""Bytes of text from which on a scan may delay other calls: 4 KiB of phone numbers take 50 ms, of prose 0.2 ms."""
+"""Bytes of text that are scanned in a thread, as more delay other calls: 4 KiB of phone numbers take 50 ms."""
 _PREFIX_FACTOR: Final = 8
 """Characters scanned of a long text, as a multiple of the characters kept."""
 

@@ -129,7 +129,7 @@ class TokenizerCache:
         self._clock = clock
         self._memory = TokenMemory(max_bytes)
         self._tokenizers: OrderedDict[str, tuple[float, Tokenizer]] = OrderedDict()
-        """The time at which each is dropped, and the tokenizer, by that time."""
+        """When each is dropped, and the tokenizer, by that time."""
 
     def get_or_create(self, uid: str) -> Tokenizer:
         """Return the execution's tokenizer; its first call creates it."""

@@ -33,7 +33,7 @@ REFUSED_NETWORKS: Final = (
     ("a cloud's metadata service", ("fd00:ec2::/32", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32")),
 )
 _TRANSLATED: Final = IPv6Network("64:ff9b::/96")
-"""IPv6 addresses whose last 32 bits are an IPv4 address, to which a translator connects (RFC 6052)."""
+"""IPv6 addresses that a translator connects to the IPv4 address in their last 32 bits (RFC 6052)."""
 _RESOLVE_SECONDS: Final = 5.0
 """Time limit: that of a connection, so that a silent DNS server has a reason of its own."""
 _WRONG_PATHS: Final = frozenset({404, 405, 410})
@@ -68,7 +68,7 @@ class AddressCheck:
     """Check of the address of each connection that is about to be made."""
 
     allowed: Sequence[Network] = ()
-    """Networks to which the broker connects, whatever they are."""
+    """Networks that the broker connects to, whatever they are."""
     api_server: str = ""
     """URL of the API server. A host name in it is not resolved: pods use its IP address."""
 

@@ -36,10 +36,10 @@ _READ_SECONDS: Final = 5.0
 _SECRET_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _ENCODED_PREFIX: Final = "base64-"
 MIN_SECRET_LENGTH: Final = 6
-"""Characters from which on a value is redacted in answers: shorter ones are words rather than secrets."""
+"""Minimum characters of a value that is redacted in answers: shorter ones are words rather than secrets."""
 _MAX_TOKENS: Final = 512
 _EXPIRY_MARGIN: Final = 0.1
-"""Part of its lifetime in which a token is no longer used, so that none expires in transit."""
+"""Last part of a token's lifetime. The token is not used then, so that none expires in transit."""
 _DEFAULT_SECONDS: Final = 3600.0
 _MAX_SECONDS: Final = 1e9
 """Longest lifetime. A token endpoint may send integers that no float can hold."""

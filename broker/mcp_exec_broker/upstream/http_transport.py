@@ -35,7 +35,7 @@ TOO_LARGE: Final = "the answer exceeds its size limit"
 _OWN_HEADERS: Final = frozenset({b"host", b"content-length", b"connection", b"accept-encoding", b"transfer-encoding"})
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=5)
 _CONNECTION_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError)
-"""Errors after which no request was sent."""
+"""Errors of requests that were not sent."""
 _MCP_TYPES: Final = ("application/json", "text/event-stream")
 _SESSION_HEADER: Final = "mcp-session-id"
 _MIN_FILE_BYTES: Final = 64 * 1024
@@ -58,7 +58,7 @@ class _BodyStream(httpx2.AsyncByteStream):
     """Body of a response, limited in size, whose messages are weighed before the SDK gets them."""
 
     def __init__(self, response: aiohttp.ClientResponse, *, max_bytes: int, is_events: bool = False) -> None:
-        """`is_events` is whether the body is a stream of events, each of which is limited by itself."""
+        """`is_events` is whether the body is a stream of events, which are limited one by one."""
         self._response = response
         self._max_bytes = max_bytes
         self._is_events = is_events
@@ -201,7 +201,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
 
 
 def _is_about_request(status: int) -> bool:
-    """Return whether a status says that the request is wrong, and not where it was sent or when."""
+    """Return whether a status blames the request, and not its address or its time."""
     return status < 500 and status not in (404, 405, 408, 410, 429)
 
 

@@ -1,4 +1,4 @@
-"""Redaction of a server's own credentials from its answers, which may echo requests. Pure."""
+"""Removes a server's own credentials from its answers, which may echo requests. Pure."""
 
 import json
 from collections.abc import Iterable

@@ -301,7 +301,7 @@ class UpstreamSession:
     async def _handle_message(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             self.on_tools_changed()
-        elif isinstance(message, Exception):
+        elif isinstance(message, Exception) and not self.has_ended:
             self.end_cause = redact_excerpt(str(message), self.secrets, max_chars=300)
             self.failure = ServerUnavailable(ServerReason.NOT_MCP, self.end_cause)
 

@@ -150,27 +150,10 @@ async def _receive(
     on_end: Callable[[ServerUnavailable], None],
     receivers: Receivers,
 ) -> None:
-    own = get_receiver()
-    cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the server has ended")
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         async with received:  # closing it ends the session
             try:
-                text: Exception | None = None
-                """A line that is no message, held back until it is known whether the process ends with it."""
-                while (line := await _read_line(reader, _HOLD_SECONDS if text else None)) != b"":
-                    if line is not None and (exited := _parse_exit(line)) is not None:
-                        cause = exited
-                        break
-                    if text is not None:
-                        await received.send(text)
-                        text = None
-                    if line is not None and line.strip():
-                        message = await _parse_message(line, own, receivers)
-                        if isinstance(message, Exception):
-                            text = message
-                        else:
-                            await received.send(message)
-                        own.hand_over()
+                cause = await _pass_messages(reader, received, receivers)
             except AnswerRefused as error:
                 cause = ServerUnavailable(ServerReason.NOT_MCP, f"a line that the server wrote: {error}")
             except ValueError:
@@ -178,6 +161,33 @@ async def _receive(
             except OSError:
                 cause = ServerUnavailable(ServerReason.CONNECTION_LOST, "the connection broke")
             on_end(cause)
+
+
+async def _pass_messages(
+    reader: asyncio.StreamReader, received: MemoryObjectSendStream[SessionMessage | Exception], receivers: Receivers
+) -> ServerUnavailable:
+    """Pass messages on until the process or the connection ends, and return why.
+
+    A line that is no message is held back for a moment. If the process ends with it, the end is the cause to report.
+    """
+    own = get_receiver()
+    text: Exception | None = None
+    while (line := await _read_line(reader, _HOLD_SECONDS if text else None)) != b"":
+        if line is not None and (exited := _parse_exit(line)) is not None:
+            return exited
+        if line is not None and not line.strip():
+            continue
+        if text is not None:
+            await received.send(text)
+            text = None
+        if line is not None:
+            message = await _parse_message(line, own, receivers)
+            if isinstance(message, Exception):
+                text = message
+            else:
+                await received.send(message)
+            own.hand_over()
+    return ServerUnavailable(ServerReason.CONNECTION_LOST, "the server has ended")
 
 
 async def _read_line(reader: asyncio.StreamReader, seconds: float | None) -> bytes | None:

@@ -23,7 +23,7 @@ _MAX_TOOLS: Final = 2000
 _MAX_BYTES: Final = 4 * 1024 * 1024
 """Bytes of all kept tools as JSON."""
 _MAX_RECEIVED: Final = 16 * 1024 * 1024
-"""Bytes of all tools as JSON, after which no more pages are requested."""
+"""Bytes of all tools as JSON. No more pages are requested beyond them."""
 _MAX_NODES: Final = 200_000
 """Values in the schemas of all kept tools, which take about 100 bytes of memory each."""
 _MAX_STEPS: Final = 1_000_000
@@ -31,7 +31,7 @@ _MAX_STEPS: Final = 1_000_000
 _MAX_NAME: Final = 128
 _MAX_TITLE: Final = 1024
 _MAX_DESCRIPTION: Final = 16 * 1024
-"""Characters of a description, after which it is cut."""
+"""Maximum characters of a description; the rest is cut."""
 _MAX_ANNOTATIONS: Final = 4 * 1024
 _MAX_SCHEMA_BYTES: Final = 128 * 1024
 _MAX_SCHEMA_NODES: Final = 10_000
@@ -41,7 +41,7 @@ _MAX_ITEMS: Final = 2000
 """Items of a list, such as the values of an enumeration."""
 _MAX_EXPANDED: Final = 50_000
 _MAX_REFERENCES: Final = 32
-"""References of which each leads to the next."""
+"""Length of a chain of references."""
 _MAX_REPORTED: Final = 20
 _SHOWN_NAME: Final = 80
 
@@ -248,7 +248,7 @@ class _SchemaWalk:
     def expand(self, schema: Any, *, references: int = 0) -> int:
         """Return the number of values after all local references are replaced. Raises _Exceeded if it is too large."""
         if references > _MAX_REFERENCES:
-            raise _Exceeded(f"has more than {_MAX_REFERENCES} references of which each leads to the next")
+            raise _Exceeded(f"has more than {_MAX_REFERENCES} references in a chain")
         total, stack = 0, [schema]
         while stack:
             value = stack.pop()

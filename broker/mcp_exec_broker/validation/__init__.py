@@ -1,1 +1,1 @@
-"""Validation of arguments and results against untrusted JSON Schemas."""
+"""Validates arguments and results against untrusted JSON Schemas."""

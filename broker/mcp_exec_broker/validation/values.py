@@ -1,4 +1,4 @@
-"""Validation of a call's arguments and of its result against the schemas of its tool.
+"""Validates a call's arguments and its result against the schemas of its tool.
 
 The schemas come from the server and are untrusted, see validation/schema.py. Arguments are checked before the call
 travels. Those whose check exceeds its bounds travel unchecked, and the server checks them; missing and unknown
@@ -64,7 +64,7 @@ class _ParsedSchema:
 
     @cached_property
     def spellings(self) -> Mapping[str, str | None]:
-        """The parameters by the form in which all their spellings agree; None if several have it."""
+        """The parameters by the common form of all their spellings; None if several have it."""
         spellings: dict[str, str | None] = {}
         for name in self.parameters.schemas:
             if len(name) <= _MAX_NAME:

@@ -154,7 +154,7 @@ class Agent:
     ) -> AgentAnswer:
         """Do a task and return the answer. `expected` is what the application knows about it, for the hybrid rules.
 
-        Raises AgentError, of which LimitReached and ModelError are kinds, and McpExecError if the gateway does not
+        Raises AgentError (LimitReached, ModelError), and McpExecError if the gateway does not
         respond. A task that fails is not part of the history; its usage counts.
         """
         if self._busy:

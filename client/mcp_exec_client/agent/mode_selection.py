@@ -61,9 +61,9 @@ class TaskTools:
     """Tools of one task."""
 
     code: CodeMode | None
-    """None if the task runs by direct calls alone."""
+    """None if the task runs only by direct calls."""
     direct: DirectMode | None
-    """None if the task runs by code alone."""
+    """None if the task runs only by code."""
     definitions: list[Block]
     rules: HybridRules | None = None
     """Bounds of direct calls in a hybrid task."""
@@ -128,7 +128,7 @@ class TaskTools:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSetup:
-    """How one task is done."""
+    """Mode, prompt and tools of one task."""
 
     choice: ModeChoice
     system: str

@@ -44,7 +44,7 @@ _MODES: Final = get_args(Mode)
 
 @dataclass(frozen=True, kw_only=True)
 class TaskProfile:
-    """What is expected of a task. None is unknown."""
+    """Expectations of a task. None means unknown."""
 
     rows: int | None = None
     """Rows or items that the tools return in total."""

@@ -1,4 +1,4 @@
-"""What comes of a task: events and approvals while it runs, limits and prices, the trace, the answer, the errors."""
+"""Outcomes of a task: events and approvals while it runs, limits and prices, the trace, the answer, the errors."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -152,7 +152,7 @@ class AgentLimits:
     history_tokens: int = 150_000
     """Most tokens of earlier tasks, as an estimate; the oldest ones are dropped."""
     failures: int = 3
-    """Failed blocks of code in a row, after which the model gets no further attempt."""
+    """Failed blocks of code in a row until the model gets no further attempt."""
     cut_answers: int = 2
     """Most repetitions of a request whose answer was cut off."""
 
@@ -190,7 +190,7 @@ def find_price(prices: Mapping[str, TokenPrice], model: str) -> TokenPrice | Non
 
 @dataclass(kw_only=True)
 class TaskBudget:
-    """What a task has used of its limits."""
+    """Use of a task's limits so far."""
 
     limits: AgentLimits
     price: TokenPrice | None
@@ -233,7 +233,7 @@ class RunTrace:
     model: str
     prompt_version: str = VERSION
     mode: Mode = "code"
-    """Mode in which the task ran."""
+    """Mode of the task."""
     reason: str = ""
     """Why it ran in this mode."""
     steps: list[AgentStep] = field(default_factory=list)

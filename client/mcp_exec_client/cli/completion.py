@@ -20,7 +20,7 @@ REQUEST_SECONDS: Final = 3.0
 """Time limit of a request for names: a shell that completes must not hang."""
 _MAX_NAMES: Final = 100
 _ANY_ARGUMENTS: Final = ("any",) * 3
-"""Values of arguments that are not typed yet, of which no command needs more."""
+"""Values of arguments that are not typed yet. No command needs more."""
 _BASH: Final = """\
 # bash completion of mcp-exec: eval "$(mcp-exec completion bash)"
 _mcp_exec() {
@@ -88,7 +88,7 @@ def find_candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> li
 
 
 class _CommandLine:
-    """What has been typed so far: the command, and the option or argument that comes next."""
+    """The words typed so far: the command, and the option or argument that comes next."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         self.parser = parser

@@ -13,9 +13,9 @@ from mcp_exec_client.cli.output import escape_line
 from mcp_exec_client.cli.printer import EventPrinter, describe_end
 
 _NOTE_SECONDS: Final = 2.0
-"""Time after which a person is informed. An operator needs well under a second."""
+"""Time until a person is informed. An operator needs well under a second."""
 _CHECK_SECONDS: Final = 5.0
-"""Time after which the namespace is checked."""
+"""Time until the namespace is checked."""
 _MAX_SECONDS: Final = 60.0
 """Longest time without an operator, for example while another one becomes the leader."""
 _ABANDON_SECONDS: Final = 3.0

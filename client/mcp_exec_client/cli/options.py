@@ -1,4 +1,4 @@
-"""What all commands share: their error and exit codes, common options, and the end by an interrupt."""
+"""Error, exit codes, options and interrupts that all commands share."""
 
 import argparse
 import asyncio
@@ -149,7 +149,7 @@ def add_connection_options(command: argparse.ArgumentParser) -> None:
 
 
 def add_output_option(command: argparse.ArgumentParser, *formats: str) -> None:
-    """Add -o with these formats, of which the first is the default."""
+    """Add -o with these formats. The first is the default."""
     command.add_argument(
         "-o",
         "--output",

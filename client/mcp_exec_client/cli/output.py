@@ -21,13 +21,22 @@ _SUSPECT: Final = re.compile(r"[^ -~\n\t]")
 
 @dataclass(frozen=True, kw_only=True)
 class TableColumn:
-    """TableColumn of a table."""
+    """Column of a table."""
 
     title: str
     cell: Callable[[Object], object]
     """Returns the value of an object; None and empty values are shown as nothing."""
     wide: bool = False
     """Whether only the format `wide` has it."""
+
+
+def fields(*names: str, wide: bool = False) -> tuple[TableColumn, ...]:
+    """Return columns of fields whose names, in capitals, are the titles."""
+
+    def build(name: str) -> TableColumn:
+        return TableColumn(title=name.upper(), cell=lambda item: item.get(name), wide=wide)
+
+    return tuple(map(build, names))
 
 
 def _read_name(item: Object) -> str:

@@ -1,88 +1,70 @@
-"""How executions, approvals and tools are shown in tables."""
+"""Tables of executions, approvals, tools and other objects."""
 
 from typing import Any, Final
 
 from mcp_exec_client.cli.options import Object
-from mcp_exec_client.cli.output import TableColumn, age
+from mcp_exec_client.cli.output import TableColumn, age, fields
 
 EXECUTIONS: Final = (
-    TableColumn(title="NAME", cell=lambda item: item["name"]),
-    TableColumn(title="PHASE", cell=lambda item: item.get("phase")),
-    TableColumn(title="REASON", cell=lambda item: item.get("reason")),
-    TableColumn(title="POOL", cell=lambda item: item.get("pool")),
-    TableColumn(title="START", cell=lambda item: item.get("start")),
-    TableColumn(title="DURATION", cell=lambda item: item.get("duration")),
-    TableColumn(title="CALLER", cell=lambda item: item.get("caller"), wide=True),
-    TableColumn(title="DESCRIPTION", cell=lambda item: item.get("description"), wide=True),
+    *fields("name", "phase", "reason", "pool", "start", "duration"),
+    *fields("caller", "description", wide=True),
     TableColumn(title="POD", cell=lambda item: item.get("podName"), wide=True),
     TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
 )
 SESSIONS: Final = (
-    TableColumn(title="NAME", cell=lambda item: item["name"]),
-    TableColumn(title="PHASE", cell=lambda item: item.get("phase")),
-    TableColumn(title="REASON", cell=lambda item: item.get("reason")),
-    TableColumn(title="POOL", cell=lambda item: item.get("pool")),
+    *fields("name", "phase", "reason", "pool"),
     TableColumn(title="EXECUTIONS", cell=lambda item: item.get("executions", 0)),
     TableColumn(title="QUEUED", cell=lambda item: item.get("queued") or None, wide=True),
     TableColumn(title="MEMORY", cell=lambda item: format_bytes(item.get("memoryBytes"))),
-    TableColumn(title="USER", cell=lambda item: item.get("user"), wide=True),
-    TableColumn(title="CALLER", cell=lambda item: item.get("caller"), wide=True),
-    TableColumn(title="DESCRIPTION", cell=lambda item: item.get("description"), wide=True),
+    *fields("user", "caller", "description", wide=True),
     TableColumn(title="POD", cell=lambda item: item.get("podName"), wide=True),
     TableColumn(title="EXPIRES", cell=lambda item: item.get("expiresAt"), wide=True),
     TableColumn(title="USED", cell=lambda item: age(item.get("lastUsedAt"))),
     TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
 )
 WORKSPACES: Final = (
-    TableColumn(title="NAME", cell=lambda item: item["name"]),
-    TableColumn(title="VERSION", cell=lambda item: item.get("version")),
-    TableColumn(title="FILES", cell=lambda item: item.get("files")),
+    *fields("name", "version", "files"),
     TableColumn(title="SIZE", cell=lambda item: format_bytes(item.get("bytes"))),
     TableColumn(title="LIMIT", cell=lambda item: format_bytes(item.get("maxBytes")), wide=True),
-    TableColumn(title="DESCRIPTION", cell=lambda item: item.get("description"), wide=True),
+    *fields("description", wide=True),
     TableColumn(title="EXPIRES", cell=lambda item: item.get("expiresAt"), wide=True),
     TableColumn(title="USED", cell=lambda item: age(item.get("usedAt"))),
     TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
 )
 FILES: Final = (
-    TableColumn(title="PATH", cell=lambda item: item["path"]),
+    *fields("path"),
     TableColumn(title="SIZE", cell=lambda item: format_bytes(item.get("size"))),
-    TableColumn(title="SHA256", cell=lambda item: item.get("sha256"), wide=True),
+    *fields("sha256", wide=True),
 )
 VERSIONS: Final = (
-    TableColumn(title="VERSION", cell=lambda item: item["version"]),
-    TableColumn(title="FILES", cell=lambda item: item.get("files")),
+    *fields("version", "files"),
     TableColumn(title="SIZE", cell=lambda item: format_bytes(item.get("bytes"))),
     TableColumn(title="CHANGED", cell=lambda item: item.get("changedFiles")),
-    TableColumn(title="RESTORED", cell=lambda item: item.get("restored")),
-    TableColumn(title="EXECUTION", cell=lambda item: item.get("execution"), wide=True),
+    *fields("restored"),
+    *fields("execution", wide=True),
     TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
 )
 ARTIFACTS: Final = (
-    TableColumn(title="ID", cell=lambda item: item["id"]),
-    TableColumn(title="NAME", cell=lambda item: item.get("name")),
+    *fields("id", "name"),
     TableColumn(title="TYPE", cell=lambda item: item.get("mediaType")),
     TableColumn(title="SIZE", cell=lambda item: format_bytes(item.get("bytes"))),
-    TableColumn(title="TITLE", cell=lambda item: item.get("title")),
+    *fields("title"),
     TableColumn(title="LINK", cell=lambda item: item.get("url"), wide=True),
 )
 POOLS: Final = (
-    TableColumn(title="NAME", cell=lambda item: item["name"]),
+    *fields("name"),
     TableColumn(title="WARM", cell=lambda item: item.get("warm", 0)),
     TableColumn(title="BUSY", cell=lambda item: item.get("busy", 0)),
     TableColumn(title="QUEUED", cell=lambda item: item.get("queued", 0)),
-    TableColumn(title="RUNTIME", cell=lambda item: item.get("runtime"), wide=True),
-    TableColumn(title="PYTHON", cell=lambda item: item.get("python")),
+    *fields("runtime", wide=True),
+    *fields("python"),
     TableColumn(title="LIBRARIES", cell=lambda item: list_libraries(item.get("libraries"))),
 )
 SKILLS: Final = (
     TableColumn(title="NAME", cell=lambda item: f"{item['name']}-v{item['version']}"),
-    TableColumn(title="STATE", cell=lambda item: item.get("state")),
-    TableColumn(title="AUTHOR", cell=lambda item: item.get("author")),
-    TableColumn(title="USES", cell=lambda item: item.get("uses")),
-    TableColumn(title="SUCCESSES", cell=lambda item: item.get("successes")),
+    *fields("state", "author", "uses", "successes"),
     TableColumn(title="DESCRIPTION", cell=lambda item: first_line(item.get("description"))),
-    TableColumn(title="IMPORT", cell=lambda item: item.get("import"), wide=True),
+    *fields("import", wide=True),
 )
 SKILL_VERSIONS: Final = (
     *SKILLS[:3],
@@ -92,18 +74,15 @@ SKILL_VERSIONS: Final = (
     *SKILLS[3:],
 )
 APPROVALS: Final = (
-    TableColumn(title="EXECUTION", cell=lambda item: item.get("execution")),
-    TableColumn(title="ID", cell=lambda item: item["id"]),
-    TableColumn(title="STATE", cell=lambda item: item.get("state")),
-    TableColumn(title="TOOL", cell=lambda item: item.get("tool")),
+    *fields("execution", "id", "state", "tool"),
     TableColumn(title="EXPIRES", cell=lambda item: item.get("expiresAt")),
     TableColumn(title="DECIDED BY", cell=lambda item: item.get("decidedBy"), wide=True),
-    TableColumn(title="ARGUMENTS", cell=lambda item: item.get("arguments")),
+    *fields("arguments"),
 )
 TOOLS: Final = (
     TableColumn(title="TOOL", cell=lambda item: tool_name(item)),
     TableColumn(title="DESCRIPTION", cell=lambda item: first_line(item.get("description"))),
-    TableColumn(title="IMPORT", cell=lambda item: item.get("import"), wide=True),
+    *fields("import", wide=True),
 )
 
 

@@ -26,7 +26,7 @@ from mcp_exec_client.mcp_bridge.endpoint import (
     build_error,
     is_response_to,
 )
-from mcp_exec_client.transport import RETRIED_STATUSES, can_retry
+from mcp_exec_client.transport import RETRIED_STATUSES, Attempts
 
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 """More than the largest body that a gateway accepts."""
@@ -145,7 +145,7 @@ class StdioBridge:
         task.add_done_callback(self._others.discard)
 
     async def _serve(self, message: ClientMessage) -> None:
-        """Send a request and write the messages of its response, the last of which is the result or an error."""
+        """Send a request and write the messages of its response. The last one is the result or an error."""
         if message.runs_code:
             message = message.with_idempotency_key(uuid.uuid4().hex)
         try:
@@ -159,13 +159,12 @@ class StdioBridge:
 
     async def _follow(self, message: ClientMessage) -> AsyncGenerator[Object, None]:
         """Yield all messages up to the response, also if connections are lost in between. Raises McpExecError."""
-        transport, reception = self._endpoint.transport, Reception(headers={})
-        failures, waited = 0, 0.0
+        attempts, reception = Attempts(self._endpoint.transport), Reception(headers={})
         while True:
             try:
                 async with aclosing(self._exchange(message, reception)) as messages:
                     async for received in messages:
-                        failures, waited = 0, 0.0
+                        attempts.reset()
                         if message.method == "initialize":
                             self._begin_session(received, reception)
                         yield received
@@ -173,14 +172,7 @@ class StdioBridge:
                             return
                 raise GatewayUnreachable("the gateway ended a response before its result")
             except (GatewayError, GatewayUnreachable) as error:
-                failures += 1
-                retry_after = error.retry_after if isinstance(error, GatewayError) else None
-                delay = transport.retries.find_delay(failures, waited=waited, retry_after=retry_after)
-                repeatable = message.is_repeatable or reception.last_event_id is not None
-                if delay is None or not can_retry(error, repeatable=repeatable):
-                    raise
-            await transport.sleep(delay)
-            waited += delay
+                await attempts.pause(error, repeatable=message.is_repeatable or reception.last_event_id is not None)
 
     def _exchange(self, message: ClientMessage, reception: Reception) -> AsyncGenerator[Object, None]:
         if message.modern_version is not None:

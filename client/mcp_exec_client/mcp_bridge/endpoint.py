@@ -125,7 +125,7 @@ def build_error(request_id: RequestId | None, code: int, text: str, data: Any = 
 
 @dataclass(kw_only=True)
 class Reception:
-    """What is known of a response so far."""
+    """State of a response so far."""
 
     headers: Mapping[str, str]
     last_event_id: str | None = None

@@ -1,1 +1,1 @@
-"""What lasts beyond a run: sessions, workspaces and their files, artifacts."""
+"""Objects that outlive a run: sessions, workspaces and their files, artifacts, skills."""

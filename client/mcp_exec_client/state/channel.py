@@ -2,7 +2,7 @@
 
 import asyncio
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from pydantic import BaseModel
 
 from mcp_exec_client.errors import GatewayError, GatewayUnreachable, NotFound, UnexpectedResponse
-from mcp_exec_client.transport import HttpReply, Query, Transport, can_retry, read_bounded
+from mcp_exec_client.transport import Attempts, HttpReply, Query, Transport, read_bounded
 from mcp_exec_client.types import parse_reply
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
@@ -43,6 +43,29 @@ class RequestChannel:
     ) -> Parsed:
         """Send a request and return its result. Raises McpExecError."""
         return parse_reply(result, await self.send(method, path, query=query, **more))
+
+    async def pages(
+        self,
+        result: type[Parsed],
+        path: str,
+        *,
+        query: dict[str, str | None],
+        cursor: str,
+        find_next: Callable[[Parsed], str | None],
+        limit: int = 1000,
+    ) -> AsyncGenerator[Parsed, None]:
+        """Yield the pages of a list, each when it is needed. The parameter `cursor` has what the page before it names.
+
+        Raises McpExecError, also if there are more than `limit`.
+        """
+        position: str | None = None
+        for _ in range(limit):
+            page = await self.fetch(result, "GET", path, query={**query, cursor: position})
+            yield page
+            position = find_next(page)
+            if position is None:
+                return
+        raise UnexpectedResponse(f"the list has more than {limit} pages")
 
 
 def quote_segment(name: str) -> str:
@@ -80,7 +103,7 @@ async def send_upload(
     """Send an upload until there is a response without an error, and return it. The request must be repeatable."""
     address = f"{method} {transport.url}{path}"
     sent = {"Content-Type": upload.media_type, "Content-Length": str(upload.size), **(headers or {})}
-    failures, waited = 0, 0.0
+    attempts = Attempts(transport)
     while True:
         try:
             async with transport.open(
@@ -91,16 +114,13 @@ async def send_upload(
                     status=response.status_code, content=content, address=address, headers=dict(response.headers)
                 )
         except (GatewayError, GatewayUnreachable) as error:
-            failures += 1
-            delay = _find_delay(transport, error, failures, waited)
-        await transport.sleep(delay)
-        waited += delay
+            await attempts.pause(error)
 
 
 @asynccontextmanager
 async def open_download(transport: Transport, path: str, *, query: Query) -> AsyncIterator[AsyncIterator[bytes]]:
     """Open a download, again if that is safe, and yield its parts. Raises an error if it ends early."""
-    failures, waited = 0, 0.0
+    attempts = Attempts(transport)
     async with AsyncExitStack() as stack:
         while True:
             try:
@@ -111,20 +131,8 @@ async def open_download(transport: Transport, path: str, *, query: Query) -> Asy
                 )
                 break
             except (GatewayError, GatewayUnreachable) as error:
-                failures += 1
-                delay = _find_delay(transport, error, failures, waited)
-            await transport.sleep(delay)
-            waited += delay
+                await attempts.pause(error)
         yield response.aiter_raw(_PART_BYTES)
-
-
-def _find_delay(transport: Transport, error: GatewayError | GatewayUnreachable, failures: int, waited: float) -> float:
-    """Return the seconds until the next attempt. Raises the error if there is none."""
-    retry_after = error.retry_after if isinstance(error, GatewayError) else None
-    delay = transport.retries.find_delay(failures, waited=waited, retry_after=retry_after)
-    if delay is None or not can_retry(error):
-        raise error
-    return delay
 
 
 async def read_all(parts: AsyncIterator[bytes], *, limit: int, what: str) -> bytes:

@@ -1,6 +1,7 @@
 """Conversations of an application with a model, and records: what was used, what people think of it, and arms."""
 
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any, Final
 
 from mcp_exec_api.wire.records import NewUsageReport, RecordList, RecordTable
@@ -82,12 +83,15 @@ class Records:
     @streamed
     async def read(self, table: RecordTable) -> AsyncGenerator[dict[str, Any], None]:
         """Yield all records of a table by column, oldest first. Times are microseconds since 1970."""
-        cursor: str | None = None
-        for _ in range(_MAX_PAGES):
-            query = {"limit": str(_PAGE), "cursor": cursor}
-            page = await self._channel.fetch(RecordList, "GET", f"/v1/records/{table}", query=query)
-            for item in page.items:
-                yield item
-            cursor = page.next
-            if cursor is None:
-                return
+        pages = self._channel.pages(
+            RecordList,
+            f"/v1/records/{table}",
+            query={"limit": str(_PAGE)},
+            cursor="cursor",
+            find_next=lambda page: page.next,
+            limit=_MAX_PAGES,
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for item in page.items:
+                    yield item

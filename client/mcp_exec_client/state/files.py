@@ -1,13 +1,14 @@
 """Files of workspaces."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
 from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFile, WorkspaceFileList
-from mcp_exec_client.errors import NotFound, Outdated, UnexpectedResponse
+from mcp_exec_client.errors import NotFound, Outdated
 from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, read_all, send_upload
 from mcp_exec_client.state.folders import (
@@ -27,7 +28,6 @@ from mcp_exec_client.state.workspaces import build_condition, workspace_path
 from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import parse_reply
 
-_MAX_PAGES: Final = 1000
 _SYNC_ATTEMPTS: Final = 5
 """Attempts of a synchronization while others save to the same workspace."""
 
@@ -44,20 +44,17 @@ class Files:
         self, workspace: str, *, prefix: str = "", version: int | None = None, user: str | None = None
     ) -> AsyncGenerator[WorkspaceFile, None]:
         """Yield the files whose path begins so, of the newest version or of another, in the order of their paths."""
-        after: str | None = None
-        for _ in range(_MAX_PAGES):
-            page = await self._channel.fetch(
-                WorkspaceFileList,
-                "GET",
-                workspace_path(workspace, "files"),
-                query={"prefix": prefix or None, "version": _text(version), "user": user, "after": after},
-            )
-            for item in page.items:
-                yield item
-            after = page.next
-            if after is None:
-                return
-        raise UnexpectedResponse(f"the list has more than {_MAX_PAGES} pages")
+        pages = self._channel.pages(
+            WorkspaceFileList,
+            workspace_path(workspace, "files"),
+            query={"prefix": prefix or None, "version": _text(version), "user": user},
+            cursor="after",
+            find_next=lambda page: page.next,
+        )
+        async with aclosing(pages):
+            async for page in pages:
+                for item in page.items:
+                    yield item
 
     async def read(
         self,

@@ -19,7 +19,7 @@ MAX_READ_BYTES: Final = 64 * 1024 * 1024
 _UNSAFE: Final = re.compile(r"[^\w.@+= -]+")
 _MAX_NAME: Final = 120
 Content = bytes
-"""Bytes, of which the field `bytes` hides the name."""
+"""The type `bytes`, whose name the field `bytes` hides."""
 Opener = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 """Opens a download: a context with the bytes in parts."""
 
@@ -75,7 +75,7 @@ class ExecutionArtifacts(ArtifactList):
 
 
 class SyncResult(Model):
-    """What a synchronization did."""
+    """Result of a synchronization."""
 
     uploaded: tuple[str, ...] = ()
     """Paths of the files that were sent."""

@@ -23,9 +23,9 @@ class SessionOptions(TypedDict, total=False):
     pool: str
     """Pool whose pod the session keeps."""
     idle_timeout_seconds: int
-    """Seconds without an execution after which the session ends."""
+    """Seconds without an execution until the session ends."""
     max_age_seconds: int
-    """Seconds after which the session ends in any case."""
+    """Seconds until the session ends in any case."""
     max_queued: int
     """Most executions that may wait for the session."""
     description: str

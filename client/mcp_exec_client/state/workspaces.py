@@ -133,7 +133,7 @@ class Artifacts:
         self._channel = channel
 
     async def list(self, execution: str, *, link_seconds: int | None = None) -> Sequence[ExecutionArtifact]:
-        """Return the artifacts of an execution, in the order in which its code produced them.
+        """Return the artifacts of an execution, in the order of their production.
 
         Each has a `url` that shows it in a browser, without a key, for so many seconds, 15 minutes by default.
         """

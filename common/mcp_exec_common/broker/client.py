@@ -1,5 +1,7 @@
 """Client of the broker's control interface, for operator and gateway, across all replicas.
 
+Each request says by `Repeat` after which failures it goes to the next replica.
+
 One replica, which the execution's grant names, counts its calls; the others have no data of it. What is known of an
 execution is therefore the sum over all replicas. Catalogs and wrappers are the same on each of them.
 """
@@ -8,10 +10,14 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from enum import Enum
+from io import BytesIO
 from typing import Annotated, Final, Self, TypeVar
+from zlib import crc32
 
 import aiohttp
 from pydantic import Field, ValidationError
+from yarl import URL
 
 from mcp_exec_api.approvals import Approval, PendingApproval
 from mcp_exec_api.code_execution import ToolCalls
@@ -21,7 +27,7 @@ from mcp_exec_common.broker.replicas import list_replicas, reflect_replicas
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_common.peers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, parse_answer, read_answer
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""
@@ -29,7 +35,10 @@ MAX_CALLS_BYTES: Final = 16 * 2**20
 """Longest accepted answer about the calls of one execution, or about a namespace's pending approvals."""
 MAX_PENDING_APPROVALS: Final = 1000
 """Most pending approvals that a replica lists of one namespace."""
+NOT_IMPLEMENTED: Final = 501
+"""HTTP status of a broker without the feature that was requested (RFC 9110)."""
 _MAX_WAITS: Final = 64
+_CONNECT_SECONDS: Final = 1.0
 _Answer = TypeVar("_Answer")
 _Content = TypeVar("_Content", bound=Model)
 _PORT: Final = "control"
@@ -37,11 +46,25 @@ _PORT: Final = "control"
 
 
 class BrokerError(Exception):
-    """A broker that cannot be reached or sent an invalid response. `status` is its HTTP status, or 0."""
+    """A broker that cannot be reached, refused a request or sent an invalid response."""
 
-    def __init__(self, message: str, *, status: int = 0) -> None:
+    def __init__(self, message: str, *, status: int = 0, text: str = "", is_sent: bool = True) -> None:
         super().__init__(message)
         self.status = status
+        """HTTP status, or 0."""
+        self.text = text
+        """Beginning of the response of a broker that refused the request."""
+        self.is_sent = is_sent
+        """Whether a replica may have received the request."""
+
+
+class Repeat(Enum):
+    """After which failures of a replica a request goes to the next one."""
+
+    IF_UNREACHED = "IfUnreached"
+    """If no connection was made, so that the replica did not receive the request."""
+    IF_FAILED = "IfFailed"
+    """Unless it was answered or refused (4xx, 501): for requests that may be made twice."""
 
 
 class ApprovalWait(Model):
@@ -113,8 +136,11 @@ class BrokerClient:
 
     async def close_files(self, uid: str, *, timeout_seconds: float = 2.0) -> None:
         """Forget what an execution has uploaded and not committed. Raises BrokerError if no replica answers."""
-        path = f"/v1/executions/{uid}/files"
-        await self._gather(lambda address: self._request(address, "DELETE", path, timeout_seconds=timeout_seconds))
+        await self._gather(
+            lambda address: self._ask_one(
+                address, "DELETE", f"/v1/executions/{uid}/files", timeout_seconds=timeout_seconds
+            )
+        )
 
     async def list_pending_approvals(
         self, namespace: str, *, caller: str | None = None, timeout_seconds: float = 5.0
@@ -134,26 +160,108 @@ class BrokerClient:
     ) -> PendingApprovals:
         path = f"/v1/namespaces/{namespace}/approvals"
         params = None if caller is None else {"caller": caller}
-        content = await self._request(
-            address, "GET", path, params=params, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES
-        )
+        content = await self._ask_one(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
         return _parse(PendingApprovals, content)
 
     async def get(self, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0) -> Object:
         """Return the response of the first replica that answers. Raises BrokerError."""
-        last: BrokerError = BrokerError("no broker replica is ready")
-        for address in self.addresses():
-            try:
-                return await self._request(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
-            except BrokerError as error:
-                last = error
-        raise last
+        return await self.ask("GET", path, repeat=Repeat.IF_FAILED, params=params, timeout_seconds=timeout_seconds)
 
     async def get_from(
         self, address: str, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float = 10.0
     ) -> Object:
         """Return the response of the replica at one of the addresses. Raises BrokerError."""
-        return await self._request(address, "GET", path, params=params, timeout_seconds=timeout_seconds)
+        return await self.ask(
+            "GET", path, repeat=Repeat.IF_UNREACHED, at=[address], params=params, timeout_seconds=timeout_seconds
+        )
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        repeat: Repeat,
+        at: Sequence[str] | None = None,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        timeout_seconds: float,
+        limit: int = MAX_ANSWER_BYTES,
+    ) -> Object:
+        """Return the answer, a JSON object of at most `limit` bytes, of the first of the replicas `at` that gives one.
+
+        Raises BrokerError.
+        """
+        last = BrokerError("no broker replica is ready", is_sent=False)
+        for address in self.addresses() if at is None else at:
+            try:
+                sending = self.send(
+                    method, path, at=[address], params=params, body=body, timeout_seconds=timeout_seconds
+                )
+                async with sending as response:
+                    content = await read_answer(response, limit=limit)
+                    if response.status != 200:
+                        text = content[:500].decode(errors="replace").strip()
+                        message = f"the broker at {address} answered {response.status}: {text}"
+                        raise BrokerError(message, status=response.status, text=text)
+                    return parse_answer(content)
+            except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
+                last = BrokerError(f"the broker at {address}: {type(error).__name__} {error}")
+            except BrokerError as error:
+                last = error
+            is_refused = 400 <= last.status < 500 or last.status == NOT_IMPLEMENTED
+            if last.is_sent and (repeat is Repeat.IF_UNREACHED or is_refused):
+                break
+        raise last
+
+    @asynccontextmanager
+    async def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        at: Sequence[str] | None = None,
+        near: str = "",
+        token: str = "",
+        params: Mapping[str, str] | None = None,
+        body: bytes | AsyncIterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_seconds: float,
+        stall_seconds: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open the response of the first of the replicas `at` that can be reached, whatever its status.
+
+        Requests `near` the same text reach the same replica, as long as it is ready. `path` is encoded already. `token`
+        is sent in place of the sender's own. The response's body is not bounded yet: see `read_answer`. Raises
+        BrokerError, and what aiohttp raises while the body is read.
+        """
+        addresses = list(self.addresses() if at is None else at)
+        if near:
+            addresses.sort(key=lambda address: crc32(f"{near} {address}".encode()))
+        token = token or self.signer.sign_service_token(self.sender)
+        last = BrokerError("no broker replica is ready", is_sent=False)
+        for address in addresses:
+            request = self.session.request(
+                method,
+                URL(f"http://{address}{path}", encoded=True),
+                params=params,
+                data=BytesIO(body) if isinstance(body, bytes) else body,  # aiohttp sends large bytes in one piece
+                headers={"Authorization": f"Bearer {token}", **(headers or {})},
+                timeout=aiohttp.ClientTimeout(
+                    total=timeout_seconds, sock_connect=_CONNECT_SECONDS, sock_read=stall_seconds
+                ),
+                allow_redirects=False,
+            )
+            try:
+                response = await request
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerNotProven) as error:
+                last = BrokerError(f"the broker at {address}: {type(error).__name__} {error}", is_sent=False)
+                continue
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error
+            async with response:
+                yield response
+            return
+        raise last
 
     async def _sum_calls(self, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
         records, is_complete = await self._gather(
@@ -175,38 +283,21 @@ class BrokerClient:
         return answers, len(answers) == len(results)
 
     async def _request_calls(self, address: str, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
-        path = f"/v1/executions/{uid}"
-        content = await self._request(address, method, path, timeout_seconds=timeout_seconds, limit=MAX_CALLS_BYTES)
+        content = await self._ask_one(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
         return _parse(ExecutionCalls, content)
 
-    async def _request(
-        self,
-        address: str,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        timeout_seconds: float,
-        limit: int = MAX_ANSWER_BYTES,
+    async def _ask_one(
+        self, address: str, method: str, path: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float
     ) -> Object:
-        headers = {"Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}"}
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=1.0)
-        try:
-            async with self.session.request(
-                method,
-                f"http://{address}{path}",
-                params=params,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                body = await read_answer(response, limit=limit)
-                if response.status != 200:
-                    message = f"the broker at {address} answered {response.status}: {body[:300]!r}"
-                    raise BrokerError(message, status=response.status)
-                return parse_answer(body)
-        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
-            raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error
+        return await self.ask(
+            method,
+            path,
+            repeat=Repeat.IF_UNREACHED,
+            at=[address],
+            params=params,
+            timeout_seconds=timeout_seconds,
+            limit=MAX_CALLS_BYTES,
+        )
 
 
 def follow_broker(

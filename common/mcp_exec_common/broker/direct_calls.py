@@ -1,17 +1,16 @@
 """Client of the broker's route for direct calls: calls that the gateway makes for a caller, without an execution."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final
-from zlib import crc32
 
 import aiohttp
 from cachetools import TTLCache
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
-from mcp_exec_common.broker.grants import DirectGrant, GrantSigner
-from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, read_answer
+from mcp_exec_common.broker.grants import DirectGrant
+from mcp_exec_common.peers import InvalidAnswer, read_answer
 
 PATH: Final = "/v1/direct/calls"
 _TOKEN_SECONDS: Final = 90
@@ -20,7 +19,6 @@ _REUSE_SECONDS: Final = 60
 _MAX_TOKENS: Final = 1024
 _CALL_SECONDS: Final = 330.0
 """Longer than any call: `callTimeoutSeconds` of a ToolServer is at most 300."""
-_CONNECT_SECONDS: Final = 1.0
 
 
 class CallUncertain(BrokerError):
@@ -31,17 +29,9 @@ class CallUncertain(BrokerError):
 class DirectCallClient:
     """Makes direct calls. The calls of one caller reach the same replica, as long as it is ready."""
 
-    session: aiohttp.ClientSession
-    signer: GrantSigner
-    addresses: Callable[[], Sequence[str]]
-    """Returns HOST:PORT of the control interface of each ready replica."""
+    broker: BrokerClient
     _tokens: TTLCache[tuple[Any, ...], str] = field(default_factory=lambda: TTLCache(_MAX_TOKENS, _REUSE_SECONDS))
     """Signed grants: signing one takes longer than sending it."""
-
-    @classmethod
-    def create(cls, broker: BrokerClient) -> "DirectCallClient":
-        """Create a client for the replicas of another one."""
-        return cls(session=broker.session, signer=broker.signer, addresses=broker.addresses)
 
     async def call(
         self, grant: DirectGrant, body: bytes, *, limit: int, reserve: Callable[[int], None] = lambda size: None
@@ -51,35 +41,31 @@ class DirectCallClient:
         The grant's expiry is set here. Cancelling it cancels the call. Another replica is tried only if no connection
         was made. Raises BrokerError: CallUncertain if the call may have been made.
         """
-        token = self._sign(grant)
-        last = BrokerError("no broker replica is ready")
-        for address in sorted(self.addresses(), key=lambda address: crc32(f"{grant.account} {address}".encode())):
-            try:
-                return await self._post(address, token, body, limit=limit, reserve=reserve)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerNotProven) as error:
-                last = BrokerError(f"the broker at {address}: {type(error).__name__} {error}")
-            except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
-                raise CallUncertain(f"the broker at {address}: {type(error).__name__} {error}") from error
-        raise last
-
-    async def _post(
-        self, address: str, token: str, body: bytes, *, limit: int, reserve: Callable[[int], None]
-    ) -> bytes:
-        async with self.session.post(
-            f"http://{address}{PATH}",
-            data=body,
-            headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-            timeout=aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=_CONNECT_SECONDS),
-            allow_redirects=False,
-        ) as response:
-            reserve(min(response.content_length or 0, limit))
-            line = await read_answer(response, limit=limit)
-            if response.status != 200:
-                message = f"the broker answered {response.status}: {line.decode(errors='replace').strip()[:300]}"
-                if response.status >= 500:  # it failed before the call, during it or after it
-                    raise CallUncertain(message, status=response.status)
-                raise BrokerError(message, status=response.status)
+        sending = self.broker.send(
+            "POST",
+            PATH,
+            near=grant.account,
+            token=self._sign(grant),
+            body=body,
+            headers={"Content-Type": "application/json"},
+            timeout_seconds=_CALL_SECONDS,
+        )
+        try:
+            async with sending as response:
+                reserve(min(response.content_length or 0, limit))
+                line = await read_answer(response, limit=limit)
+        except BrokerError as error:
+            if error.is_sent:
+                raise CallUncertain(str(error)) from error
+            raise
+        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
+            raise CallUncertain(f"the broker's answer: {type(error).__name__} {error}") from error
+        if response.status == 200:
             return line
+        message = f"the broker answered {response.status}: {line.decode(errors='replace').strip()[:300]}"
+        if response.status >= 500:  # it failed before the call, during it or after it
+            raise CallUncertain(message, status=response.status)
+        raise BrokerError(message, status=response.status)
 
     def _sign(self, grant: DirectGrant) -> str:
         if grant.approved is not None:  # for one call
@@ -95,4 +81,4 @@ class DirectCallClient:
 
     def _sign_now(self, grant: DirectGrant) -> str:
         expires = int(time()) + _TOKEN_SECONDS
-        return self.signer.sign_direct_grant(grant.model_copy(update={"expires": expires}))
+        return self.broker.signer.sign_direct_grant(grant.model_copy(update={"expires": expires}))

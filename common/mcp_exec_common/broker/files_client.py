@@ -3,17 +3,15 @@
 All replicas have the same store. The requests of one owner reach the same replica, as long as it is ready.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
-from zlib import crc32
 
 import aiohttp
 from pydantic import ValidationError
-from yarl import URL
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.owner import Owner
@@ -28,8 +26,7 @@ from mcp_exec_api.wire.workspaces import (
 )
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.files import CALLER_LIMIT, MAX_UPLOAD_SECONDS, FilesReason, WorkspaceCount
-from mcp_exec_common.broker.grants import GrantSigner, ServiceName
-from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, parse_answer, read_answer
+from mcp_exec_common.peers import InvalidAnswer, parse_answer, read_answer
 from mcp_exec_tools.workspace_files import is_digest
 
 _MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
@@ -89,21 +86,11 @@ class WriteCondition:
 NO_CONDITION: Final = WriteCondition()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class FilesClient:
     """Reads and writes the workspaces and artifacts of owners. All methods raise FilesError."""
 
-    session: aiohttp.ClientSession
-    signer: GrantSigner
-    sender: ServiceName
-    """Process that sends the requests."""
-    addresses: Callable[[], Sequence[str]]
-    """Returns HOST:PORT of the control interface of each ready replica."""
-
-    @classmethod
-    def create(cls, broker: BrokerClient) -> "FilesClient":
-        """Create a client for the replicas of another one."""
-        return cls(session=broker.session, signer=broker.signer, sender=broker.sender, addresses=broker.addresses)
+    broker: BrokerClient
 
     async def list_workspaces(self, owner: Owner) -> WorkspaceList:
         """Return the workspaces of an owner, by name."""
@@ -288,38 +275,28 @@ class FilesClient:
         condition: WriteCondition = NO_CONDITION,
         seconds: float = _SECONDS,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        last = _unavailable("no broker replica is ready")
         query = {**(params or {}), "namespace": owner.namespace, "owner": owner.digest, "caller": owner.caller_digest}
-        for address in sorted(self.addresses(), key=lambda address: crc32(f"{owner.digest} {address}".encode())):
-            request = self.session.request(
-                method,
-                URL(f"http://{address}{path}", encoded=True),
-                params=query,
-                json=content,
-                data=BytesIO(body) if isinstance(body, bytes) else body,  # aiohttp warns of large bytes
-                headers={
-                    "Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}",
-                    **condition.to_headers(),
-                },
-                timeout=aiohttp.ClientTimeout(
-                    total=seconds if body is None else _UPLOAD_SECONDS,
-                    sock_connect=1.0,
-                    sock_read=_STALL_SECONDS if body is None else None,
-                ),
-                allow_redirects=False,
-            )
+        headers = condition.to_headers()
+        if content is not None:
+            body, headers["Content-Type"] = json.dumps(content).encode(), "application/json"
+        is_upload = body is not None and content is None
+        sending = self.broker.send(
+            method,
+            path,
+            near=owner.digest,
+            params=query,
+            body=body,
+            headers=headers,
+            timeout_seconds=_UPLOAD_SECONDS if is_upload else seconds,
+            stall_seconds=None if is_upload else _STALL_SECONDS,
+        )
+        async with AsyncExitStack() as stack:
             try:
-                response = await request
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, PeerNotProven) as error:
-                last = _unavailable(f"the broker at {address}: {type(error).__name__} {error}")
-                continue
-            except (aiohttp.ClientError, TimeoutError) as error:
-                raise _unavailable(f"the broker at {address}: {type(error).__name__} {error}") from error
-            async with response:
-                await _check(response)
-                yield response
-            return
-        raise last
+                response = await stack.enter_async_context(sending)
+            except BrokerError as error:
+                raise _unavailable(str(error)) from error
+            await _check(response)
+            yield response
 
 
 async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

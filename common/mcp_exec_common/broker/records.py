@@ -1,29 +1,24 @@
 """Client of the broker's records, for operator and gateway. All replicas have the same store."""
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from typing import Annotated, Any, Final, TypeVar
 
-import aiohttp
 from pydantic import Field, ValidationError
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.rollouts import MeasuredRollout
 from mcp_exec_api.wire.usage import UsageGrouping
-from mcp_exec_common.broker.client import BrokerClient, BrokerError
-from mcp_exec_common.broker.grants import GrantSigner, ServiceName
-from mcp_exec_common.peers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.broker.client import NOT_IMPLEMENTED, BrokerClient, BrokerError, Repeat
 from mcp_exec_common.usage import MeasuredUsage
 
 MAX_RECORDS: Final = 1000
 """Maximum rows of a request, of a page, and uids of a search."""
 MAX_RECORDS_BYTES: Final = 8 * 1024 * 1024
 """Maximum bytes of a request."""
-RECORDS_OFF_STATUS: Final = 501
-"""HTTP status of a broker without records: Not Implemented (RFC 9110)."""
-_MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+RECORDS_OFF_STATUS: Final = NOT_IMPLEMENTED
+"""HTTP status of a broker without records."""
 _SECONDS: Final = 30.0
 
 RecordRow = Mapping[str, object]
@@ -67,21 +62,11 @@ class RecordRows(Model):
     """Whether nothing more was stored when the page was read."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RecordsClient:
     """Writes and reads records. All methods raise RecordsError; RecordsOff if there are none."""
 
-    session: aiohttp.ClientSession
-    signer: GrantSigner
-    sender: ServiceName
-    """Process that sends the requests."""
-    addresses: Callable[[], Sequence[str]]
-    """Returns HOST:PORT of the control interface of each ready replica."""
-
-    @classmethod
-    def create(cls, broker: BrokerClient) -> "RecordsClient":
-        """Create a client for the replicas of another one."""
-        return cls(session=broker.session, signer=broker.signer, sender=broker.sender, addresses=broker.addresses)
+    broker: BrokerClient
 
     async def add(self, rows: Mapping[str, Sequence[RecordRow]]) -> AddedRecords:
         """Store rows of one or more tables, at most MAX_RECORDS in all. Rows that are stored remain as they are."""
@@ -130,42 +115,18 @@ class RecordsClient:
         params: Mapping[str, str] | None = None,
         content: object = None,
     ) -> _Answer:
-        """Return the answer of the first replica that can be reached."""
+        """Return the answer of the first replica that gives one."""
         body = None if content is None else json.dumps(content).encode()
-        error = RecordsError("no broker replica is ready")
-        for address in self.addresses():
-            try:
-                return answer.model_validate(await self._send(address, method, path, params=params, body=body))
-            except RecordsError as failure:
-                if 400 <= failure.status < 500 or isinstance(failure, RecordsOff):
-                    raise
-                error = failure
-            except ValidationError as failure:
-                raise RecordsError(f"the broker sent invalid {answer.__name__}: {failure}") from failure
-        raise error
-
-    async def _send(
-        self, address: str, method: str, path: str, *, params: Mapping[str, str] | None, body: bytes | None
-    ) -> dict[str, Any]:
-        headers = {"Authorization": f"Bearer {self.signer.sign_service_token(self.sender)}"}
-        timeout = aiohttp.ClientTimeout(total=_SECONDS, sock_connect=1.0)
         try:
-            async with self.session.request(
-                method,
-                f"http://{address}{path}",
-                params=params,
-                data=None if body is None else BytesIO(body),  # aiohttp sends bytes of this size in one piece
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as response:
-                text = await read_answer(response, limit=_MAX_ANSWER_BYTES)
-                if response.status == 200:
-                    return parse_answer(text)
-                kind = RecordsOff if response.status == RECORDS_OFF_STATUS else RecordsError
-                raise kind(text[:500].decode(errors="replace").strip(), status=response.status)
-        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
-            raise RecordsError(f"the broker at {address}: {type(error).__name__} {error}") from error
+            found = await self.broker.ask(
+                method, path, repeat=Repeat.IF_FAILED, params=params, body=body, timeout_seconds=_SECONDS
+            )
+            return answer.model_validate(found)
+        except BrokerError as error:
+            kind = RecordsOff if error.status == RECORDS_OFF_STATUS else RecordsError
+            raise kind(error.text or str(error), status=error.status) from error
+        except ValidationError as error:
+            raise RecordsError(f"the broker sent invalid {answer.__name__}: {error}") from error
 
 
 def _name_caller(caller: str | None) -> dict[str, str]:

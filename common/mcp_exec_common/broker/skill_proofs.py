@@ -1,4 +1,4 @@
-"""Skills and their proofs: new objects with a proof of their author or release, and what a review says if it is proven."""
+"""Skills and their proofs: new objects with a proof of their author or release, and reviews that are proven."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -7,7 +7,7 @@ from mcp_exec_api.meta import OpenEnum
 
 
 class ReasonTrait(Flag):
-    """What else a reason says."""
+    """Further facts about a reason."""
 
     SANDBOX = auto()
     """A sandbox may report it as the reason of a failure."""

@@ -28,7 +28,7 @@ class RecordList(Model):
 
 
 class ConversationReport(Model):
-    """What all reports about a conversation have in common."""
+    """Common fields of all reports about a conversation."""
 
     id: Annotated[str, Field(min_length=1, max_length=64)]
     """Id that the caller makes. A report that is sent again with the same id counts once."""
@@ -47,7 +47,7 @@ class ConversationReport(Model):
 
 
 class NewUsageReport(ConversationReport):
-    """What a model used for one task."""
+    """Tokens and time that a model used for one task."""
 
     model: Annotated[str, Field(min_length=1, max_length=128)]
     """Name of the model."""
@@ -76,7 +76,7 @@ class NewUsageReport(ConversationReport):
 
 
 class NewFeedback(ConversationReport):
-    """What a person thinks of a conversation."""
+    """A person's rating of a conversation."""
 
     rating: Annotated[int, Field(ge=1, le=5)]
     """From 1, bad, to 5, good."""
@@ -85,7 +85,7 @@ class NewFeedback(ConversationReport):
 
 
 class NewOutcome(Model):
-    """What came of one conversation or task of a unit."""
+    """Outcome of one conversation or task of a unit."""
 
     id: Annotated[str, Field(min_length=1, max_length=64)]
     """Id that the caller makes. An outcome that is sent again with the same id counts once."""

@@ -126,7 +126,7 @@ class MeasuredInterval(Model):
 
 
 class MeasuredArm(Model):
-    """What one arm measured."""
+    """Measures of one arm."""
 
     name: str
     """Name of the arm."""
@@ -151,14 +151,14 @@ class MeasuredArm(Model):
 
 
 class MeasuredRollout(Model):
-    """What the arms of a rollout measured in a window."""
+    """Measures of a rollout's arms in a window."""
 
     arms: Annotated[list[MeasuredArm], Field(max_length=MAX_MEASURED_ARMS)] = []
     """Arms with outcomes or exposures, by name."""
 
 
 class RolloutReport(MeasuredRollout):
-    """What the arms of a rollout measured since it began."""
+    """Measures of a rollout's arms since it began."""
 
     rollout: str
     """Name of the rollout."""

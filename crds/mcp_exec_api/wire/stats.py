@@ -1,4 +1,4 @@
-"""What a caller can use in a namespace: pools, tool servers and limits."""
+"""A caller's pools, tool servers and limits in a namespace."""
 
 from typing import Annotated
 
@@ -126,7 +126,7 @@ class GatewayLimits(Model):
 
 
 class NamespaceStats(Model):
-    """What a caller can use in a namespace, and what is in use."""
+    """A caller's pools, tool servers and limits in a namespace, and their use."""
 
     namespace: str
     """Namespace of the request."""

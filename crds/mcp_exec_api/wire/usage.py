@@ -12,7 +12,7 @@ Money = Annotated[float, Field(ge=0)]
 
 
 class ModeUsage(Model):
-    """What models used in one mode, as applications reported it."""
+    """Use of models in one mode, as applications reported it."""
 
     mode: str
     """How the model called tools: direct, code or hybrid."""
@@ -45,7 +45,7 @@ class ModeUsage(Model):
 
 
 class SandboxUsage(Model):
-    """What executions used."""
+    """Use of sandboxes by executions."""
 
     executions: int
     """Executions that ended."""

@@ -20,7 +20,7 @@ Count = Annotated[int, Field(ge=0, le=2**53)]
 
 
 class WorkspaceSettings(Model):
-    """What can be set for a workspace. What is not set has the installation's default."""
+    """Settings of a workspace. A setting that is not given has the installation's default."""
 
     description: Annotated[str, Field(max_length=200)] = ""
     """What the workspace is for."""

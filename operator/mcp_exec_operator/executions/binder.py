@@ -8,41 +8,24 @@ from math import inf
 from time import monotonic
 from typing import Final
 
-from pydantic import ValidationError
-
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Priority, Start
+from mcp_exec_api.code_execution import Phase, Start
 from mcp_exec_api.execution_state import read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_common.supervisor.protocol import JobSkills
-from mcp_exec_operator.executions.admission import Admission, CodeCheckResult, check_still_wanted, parse_spec
-from mcp_exec_operator.executions.binding import (
-    Binding,
-    build_job,
-    longest_run_seconds,
-    run_deadline_seconds,
-    strip_spec,
-)
-from mcp_exec_operator.executions.files import FilesIssuer, WorkspaceTurns
+from mcp_exec_operator.executions.features import Attempt, longest_run_seconds
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, build_failure
-from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.session_turns import SessionTurns
-from mcp_exec_operator.executions.spec_cache import SpecCache, SpecHold
-from mcp_exec_operator.executions.status import build_bound_status, build_pending_status
-from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools import GrantIssuer
+from mcp_exec_operator.executions.record import BoundPod, ExecutionRecord
+from mcp_exec_operator.executions.specs import check_still_wanted
+from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_bound_status, build_pending_status
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods
 from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
-from mcp_exec_operator.sessions.record import SessionRecord
-from mcp_exec_operator.sessions.status import SessionGone
-from mcp_exec_operator.skills.resolver import SkillResolver, SkillsRefused
 
 _MAX_TIMEOUTS: Final = 20
 """How many bind timeouts an execution waits at most in a queue that moves."""
@@ -54,197 +37,82 @@ _CHECK_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Binder:
-    """Claims pods for executions."""
+    """Claims pods for executions, and records which pod an execution has."""
 
     pools: PoolRegistry
     writer: ExecutionStatusWriter
     supervisors: SupervisorClient
-    specs: SpecCache
-    tools: GrantIssuer
-    skills: SkillResolver
-    files: FilesIssuer
-    writers: WorkspaceTurns
-    admission: Admission
-    turns: SessionTurns
     bind_timeout_seconds: float
     clock: Callable[[], datetime] = now
 
-    async def bind(self, record: ExecutionRecord) -> Binding:
-        """Claim a pod, record it in the status, and begin to send the job.
+    async def claim(self, attempt: Attempt) -> Start:
+        """Claim a pod: that of the session, a warm one, or one for which the execution waits. Return which.
 
         Raises EndedBeforeRun, Superseded and what ExecutionStatusWriter raises.
         """
-        hold = await self.specs.acquire(record)
-        try:
-            session = None
-            if record.session is not None:
-                parse_spec(record, hold.spec)
-                session = await self.turns.enter(record, on_wait=lambda: self.specs.release(hold))
-                await self._restore(record, hold)
-            checked, priority = await self._admit(record, hold)
-            if record.workspace is not None:
-                await self.writers.wait(record, on_wait=lambda: self.specs.release(hold))
-            if session is not None and session.pod is not None:
-                kept = self.pools.get(session.pool), session.pod
-                return await self._bind_to(record, *kept, start=Start.SESSION, checked=checked, hold=hold)
-            # the registry is asked again: the pool may have been deleted and created meanwhile
-            pool = self.pools.get(record.pool)
-            cold = False
-            pod = pool.take(_find_owner(record, pool))
-            if pod is None:
-                self.specs.release(hold)  # thousands may wait
-                cold = True
-                pod = await self._wait(record, pool, priority)
-            if session is not None:
-                await self._keep(record, session, pool, pod)
-            start = Start.REUSED if pod.uses else Start.COLD if cold else Start.WARM
-            return await self._bind_to(record, pool, pod, start=start, checked=checked, hold=hold)
-        except BaseException:
-            self.specs.release(hold)
-            if record.binding is None:
-                self.turns.leave(record)
-            raise
-
-    async def _restore(self, record: ExecutionRecord, hold: SpecHold) -> None:
-        """Hold the spec again, if it was released during a wait."""
-        if hold.spec is None:
-            hold.take(await self.specs.acquire(record))
-
-    async def _keep(self, record: ExecutionRecord, session: SessionRecord, pool: Pool, pod: Pod) -> None:
-        """Keep the pod that an execution took for its session, or for a new one if that was deleted meanwhile."""
-        try:
-            try:
-                await self.turns.claims.keep(session, pool, pod)
-            except SessionGone:
-                await self.turns.claims.keep(await self.turns.claim(record), pool, pod)
-        except (SessionGone, EndedBeforeRun):
-            self.pools.retire(pool, pod)
-            raise
-
-    async def _admit(self, record: ExecutionRecord, hold: SpecHold) -> tuple[CodeCheckResult, Priority]:
-        """Check the spec, and return the findings in the code and the priority."""
-        spec = parse_spec(record, hold.spec)
-        if spec.tools:
-            await self.tools.check_broker()
-        self.files.check(spec)
-        checked = await self.admission.check(spec, self.pools.get(record.pool))
-        await self._find_skills(record, spec)
-        return checked, spec.priority
-
-    async def _bind_to(
-        self,
-        record: ExecutionRecord,
-        pool: Pool,
-        pod: Pod,
-        *,
-        start: Start,
-        checked: CodeCheckResult,
-        hold: SpecHold,
-    ) -> Binding:
-        record.pod = pod.name
-        binding: Binding | None = None
-        try:
-            await self._restore(record, hold)
-            spec = parse_spec(record, hold.spec)
-            binding = Binding(
-                pool=pool,
-                pod=pod,
-                spec=strip_spec(spec),
-                release_job=lambda: self.specs.release(hold),
-            )
-            owner = record.owner if record.session is not None else _find_owner(record, pool)
-            binding.owner = owner.digest if owner is not None else None
-            pod.caller = record.caller
-            checked = await self.admission.check(spec, pool, earlier=checked)
-            if spec.tools:
-                seconds = run_deadline_seconds(spec)
-                binding.tools = await self.tools.grant(record, binding, run_seconds=seconds)
-            skills = await self._find_skills(record, spec)
-            await self.admission.check_skills(skills, pool)
-            binding.skills = sorted(skills.sources) if skills is not None else []
-            binding.files = self.files.grant(record, binding)
-            began = monotonic()
-            connection = self.supervisors.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
-            binding.pending_run = connection.prepare_run(
-                build_job(
-                    record.uid,
-                    spec,
-                    binding.tools,
-                    files=binding.files,
-                    owner=binding.owner,
-                    skills=skills,
-                    libraries=binding.find_missing_libraries(),
-                ),
-                timeout_seconds=longest_run_seconds(spec),
-            )
-            await self._record_both(record, binding, start, checked)
-        except BaseException as error:
-            if binding is not None:
-                binding.withdraw()
-            # after a cancellation it is unknown whether the binding was recorded, so the pod is not released
-            if isinstance(error, Exception):
-                record.pod = None
-                if record.session is None:
-                    pool.release(pod)
-            raise
-        binding.bound = monotonic()
-        binding.bind_milliseconds = (binding.bound - began) * 1000
-        return binding
-
-    async def _record_both(
-        self, record: ExecutionRecord, binding: Binding, start: Start, checked: CodeCheckResult
-    ) -> None:
-        """Record the binding in the status, and meanwhile the owner of a pod that may be used again in its label."""
-        pod = binding.pod
-        if binding.owner is None or pod.owner:
-            await self._record(record, binding, start, checked)
+        record, session = attempt.record, attempt.session
+        # the registry is asked only now: the pool may have been deleted and created meanwhile
+        attempt.pool = pool = self.pools.get(record.pool)
+        if session is not None and session.pod is not None:
+            pod, start = session.pod, Start.SESSION
         else:
-            pool, owner = binding.pool, binding.owner
+            taken = pool.take(_find_owner(record, pool))
+            if taken is None:
+                attempt.held.release()  # thousands may wait
+                pod, start = await self._wait(attempt, pool), Start.COLD
+            else:
+                pod, start = taken, Start.WARM
+            start = Start.REUSED if pod.uses else start
+        attempt.pod, record.pod = pod, pod.name
+        owner = record.owner if record.session is not None else _find_owner(record, pool)
+        attempt.owner = owner.digest if owner is not None else None
+        pod.caller = record.caller
+        return start
+
+    async def bind(self, attempt: Attempt, *, start: Start) -> None:
+        """Record the claimed pod in the status, and begin to send the job meanwhile. Raises what `claim` raises."""
+        pool, pod = attempt.pool, attempt.pod
+        skills = sorted(attempt.skills.sources) if attempt.skills is not None else []
+        spec = await attempt.held.load()
+        began = monotonic()
+        connection = self.supervisors.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
+        attempt.pending_run = connection.prepare_run(
+            attempt.build_job(spec), timeout_seconds=longest_run_seconds(attempt.spec)
+        )
+        if attempt.owner is None or pod.owner:
+            await self._record(attempt, start, skills)
+        else:
+            # the owner of a pod that may be used again stands in its label
             recorded, claimed = await asyncio.gather(
-                self._record(record, binding, start, checked),
-                self.pools.claim(pool, pod, owner=owner),
+                self._record(attempt, start, skills),
+                self.pools.claim(pool, pod, owner=attempt.owner),
                 return_exceptions=True,
             )
             if isinstance(recorded, BaseException):
                 raise recorded
             if claimed is not True:
-                binding.owner = None  # the pod is deleted after this execution
+                attempt.owner = None  # the pod is deleted after this execution
             pod.owned_since = monotonic()
         pod.uses += 1
+        attempt.bound = monotonic()
+        attempt.bind_milliseconds = (attempt.bound - began) * 1000
+        attempt.record.bound = BoundPod(pod, attempt.owner)
 
-    async def adopt(self, record: ExecutionRecord) -> Binding:
-        """Return the binding to the pod that the status names.
-
-        Raises EndedBeforeRun if the spec is invalid now, and what SpecCache raises.
-        """
-        record.pod = str(record.status.get("podName") or "")
-        if record.turn is None:
-            self.turns.adopt(record)  # an earlier attempt has bound it after all
-        pool = self.pools.get(record.pool)
-        pod = pool.pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
-        hold = await self.specs.acquire(record)
-        try:
-            spec = strip_spec(CodeExecutionSpec.model_validate(hold.spec))
-        except ValidationError as error:
-            message = "the spec was changed after its binding and is invalid"
-            raise EndedBeforeRun(build_failure(Reason.REJECTED, message)) from error
-        finally:
-            self.specs.release(hold)
+    def adopt(self, attempt: Attempt) -> None:
+        """Take over the pod that the status names."""
+        record = attempt.record
+        name = record.pod = str(record.status.get("podName") or "")
+        attempt.pool = self.pools.get(record.pool)
+        attempt.pod = pod = attempt.pool.pods.adopt(name, uid=record.pod_uid, now=monotonic())
         owner = record.owner.digest
-        if record.session is not None:
-            return Binding(pool=pool, pod=pod, spec=spec, owner=owner)
         # without the label another operator may not have recorded the owner: the pod serves this execution only
-        return Binding(pool=pool, pod=pod, spec=spec, owner=owner if pod.owner == owner else None)
+        attempt.owner = owner if record.session is not None or pod.owner == owner else None
+        attempt.needs_job = False
+        record.bound = BoundPod(pod, attempt.owner)
 
-    async def _find_skills(self, record: ExecutionRecord, spec: CodeExecutionSpec) -> JobSkills | None:
-        try:
-            return await self.skills.resolve(spec, namespace=record.namespace, caller=record.skills_caller)
-        except SkillsRefused as error:
-            raise EndedBeforeRun(build_failure(Reason.REJECTED, str(error))) from error
-
-    async def _record(self, record: ExecutionRecord, binding: Binding, start: Start, checked: CodeCheckResult) -> None:
-        pod, moment, created = binding.pod, self.clock(), record.created_at()
-        ready_seconds = monotonic() - pod.ready_at
+    async def _record(self, attempt: Attempt, start: Start, skills: list[str]) -> None:
+        record, pod = attempt.record, attempt.pod
+        moment, created, ready_seconds = self.clock(), record.created_at(), monotonic() - pod.ready_at
 
         def decide(body: Object) -> Object | None:
             status, phase = body.get("status") or {}, read_phase(body)
@@ -262,17 +130,18 @@ class Binder:
                 ready_seconds=ready_seconds,
                 uses=pod.uses,
                 digest=record.digest,
-                code_findings=checked.findings,
-                skills=binding.skills,
+                code_findings=attempt.findings,
+                skills=skills,
                 moment=moment,
                 created=created,
             )
 
         await self.writer.write(record, decide, what="bind")
 
-    async def _wait(self, record: ExecutionRecord, pool: Pool, priority: Priority) -> Pod:
+    async def _wait(self, attempt: Attempt, pool: Pool) -> Pod:
         """Wait for a pod, and write the reason and the queue position to the status meanwhile."""
-        waiter = self._join(record, pool, priority)
+        record = attempt.record
+        waiter = self._join(attempt, pool)
         began = monotonic()
         report_at = began + _REPORT_SECONDS
         written, write_at = QueueUpdate.from_status(record.status), began + first_update_after(len(pool.queue))
@@ -302,10 +171,11 @@ class Binder:
             raise
         return waiter.future.result()
 
-    def _join(self, record: ExecutionRecord, pool: Pool, priority: Priority) -> Waiter:
+    def _join(self, attempt: Attempt, pool: Pool) -> Waiter:
+        record = attempt.record
         try:
             owner = _find_owner(record, pool)
-            waiter = pool.join(caller=record.caller, priority=priority, owner=owner)
+            waiter = pool.join(caller=record.caller, priority=attempt.spec.priority, owner=owner)
         except QueueFull as error:
             message = f"{error}: {pool.explain_shortage().message}"
             raise EndedBeforeRun(build_failure(Reason.QUEUE_FULL, message)) from error

@@ -5,25 +5,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import ceil
-from time import monotonic, time
+from time import time
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, QueuePlace
-from mcp_exec_api.execution_state import read_phase
 from mcp_exec_api.files import MAX_ARTIFACTS
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import JobFiles
-from mcp_exec_operator.executions.admission import check_still_wanted
-from mcp_exec_operator.executions.binding import Binding, run_deadline_seconds
-from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, build_failure
+from mcp_exec_operator.executions.features import Attempt, Feature, run_deadline_seconds, wait_for_turn
+from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
-from mcp_exec_operator.executions.status import build_pending_status
-from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
-from mcp_exec_operator.queueing.turns import SerialQueue, Turn, first_update_after, next_update_after
+from mcp_exec_operator.executions.status import ExecutionStatusWriter
+from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
@@ -39,24 +35,81 @@ _CHECK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesIssuer:
-    """Grants files to executions."""
+class Files(Feature):
+    """Grants files to executions. One that writes to a workspace has its turn until its end is written."""
 
     broker: BrokerDiscovery | None
     """The broker; None if none is configured: then nothing of a run is kept."""
+    writer: ExecutionStatusWriter
+    tasks: TaskRegistry
+    wait_seconds: float = WAIT_SECONDS
+    clock: Callable[[], datetime] = now
+    _queue: SerialQueue[WorkspaceKey] = field(default_factory=SerialQueue)
+    _turns: dict[str, Turn[WorkspaceKey]] = field(default_factory=dict)
+    """By uid of the execution."""
 
-    def check(self, spec: CodeExecutionSpec) -> None:
-        """Raise EndedBeforeRun if an execution names a workspace and there can be none."""
-        if spec.workspace is not None and self.broker is None:
+    def adopt(self, record: ExecutionRecord) -> None:
+        """Hold the turn of an execution that another operator has bound."""
+        if record.workspace is not None and record.uid not in self._turns:
+            self._turns[record.uid] = self._queue.hold(record.workspace)
+
+    async def admit(self, attempt: Attempt) -> None:
+        """Reject a workspace if there can be none, and wait until no other execution writes to it."""
+        if attempt.spec.workspace is not None and self.broker is None:
             message = "spec.workspace: there are no workspaces, since this installation has no broker"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        record, key = attempt.record, attempt.record.workspace
+        if key is None or record.uid in self._turns:
+            return
+        try:
+            turn = self._queue.join(key, limit=MAX_WAITING, wakeup=record.wakeup)
+        except QueueFull as error:
+            message = f"{error}: too many executions write to workspace {key.name}"
+            raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
+        self._turns[record.uid] = turn
+        if not turn.is_granted:
+            attempt.held.release()
+            await wait_for_turn(
+                record,
+                turn,
+                self._queue,
+                writer=self.writer,
+                reason=Reason.WORKSPACE_BUSY,
+                message=f"another execution writes to workspace {key.name}",
+                timeout_seconds=self.wait_seconds,
+                timeout_message=f"another execution has written to workspace {key.name}",
+                clock=self.clock,
+            )
 
-    def grant(self, record: ExecutionRecord, binding: Binding) -> JobFiles | None:
+    async def prepare(self, attempt: Attempt) -> None:
+        """Add the files to the job."""
+        if attempt.needs_job and attempt.files is None:
+            attempt.files = self._grant(attempt)
+
+    async def finish(self, attempt: Attempt) -> None:
+        """Revoke the grant of a writer whose sandbox may still commit, and discard what others did not commit."""
+        record = attempt.record
+        if record.workspace is None or (attempt.spec.tools and self.broker is not None):
+            return  # the broker ends the files of an execution with its calls
+        if record.deleted:
+            self.tasks.spawn(self._revoke(record), name=f"revoke the files of {record.name}")
+        elif attempt.outcome is not None and not attempt.ended:
+            await self._revoke(record)
+        elif attempt.outcome is not None:
+            self.tasks.spawn(self._discard(record), name=f"discard files of {record.name}")
+
+    def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
+        """End the turn of an execution, or its wait."""
+        if (turn := self._turns.pop(record.uid, None)) is not None:
+            self._queue.leave(turn)
+        return False
+
+    def _grant(self, attempt: Attempt) -> JobFiles | None:
         """Return the files of the execution's job; None if it has no workspace and nothing can be kept.
 
         Raises EndedBeforeRun if it names a workspace and the broker has no pod.
         """
-        workspace = binding.spec.workspace
+        record, workspace = attempt.record, attempt.spec.workspace
         replica = self.broker.choose_replica(record.uid) if self.broker is not None else None
         if self.broker is None or replica is None:
             if workspace is None:
@@ -73,9 +126,9 @@ class FilesIssuer:
             execution=record.uid,
             workspace=access,
             artifacts=_ALLOWANCE,
-            pod_address=binding.pod.address,
+            pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + run_deadline_seconds(binding.spec)) + _GRACE_SECONDS,
+            expires=ceil(time() + run_deadline_seconds(attempt.spec)) + _GRACE_SECONDS,
         )
         return JobFiles(
             url=replica.url,
@@ -85,95 +138,14 @@ class FilesIssuer:
             max_artifact_bytes=_ALLOWANCE.total_bytes,
         )
 
-    async def close(self, record: ExecutionRecord) -> None:
-        """Let the broker forget what a run has uploaded and not committed."""
+    async def _discard(self, record: ExecutionRecord) -> None:
+        """Let the broker discard what a run has uploaded and not committed."""
         if self.broker is not None:
             with suppress(BrokerError):
                 await self.broker.client.close_files(record.uid, timeout_seconds=_CLOSE_SECONDS)
 
-    async def revoke(self, record: ExecutionRecord) -> None:
-        """End the grant of an execution whose sandbox may still run, so that the next writer meets no late commit."""
+    async def _revoke(self, record: ExecutionRecord) -> None:
+        """Revoke the grant of a sandbox that may still run, so that the next writer meets no late commit."""
         if self.broker is not None:
             with suppress(BrokerError):
                 await self.broker.client.close_calls(record.uid, timeout_seconds=_CLOSE_SECONDS)
-
-
-@dataclass(kw_only=True, eq=False)
-class WorkspaceTurns:
-    """Turns at workspaces. An execution has its turn until its end is written and its grant is void."""
-
-    writer: ExecutionStatusWriter
-    wait_seconds: float = WAIT_SECONDS
-    clock: Callable[[], datetime] = now
-    _queue: SerialQueue[WorkspaceKey] = field(default_factory=SerialQueue)
-    _turns: dict[str, Turn[WorkspaceKey]] = field(default_factory=dict)
-    """By uid of the execution."""
-
-    def hold(self, record: ExecutionRecord) -> None:
-        """Take the turn of an execution that another operator has bound. It never waits."""
-        if record.workspace is not None and record.uid not in self._turns:
-            self._turns[record.uid] = self._queue.hold(record.workspace)
-
-    def leave(self, record: ExecutionRecord) -> None:
-        """End the turn of an execution, or its wait."""
-        if (turn := self._turns.pop(record.uid, None)) is not None:
-            self._queue.leave(turn)
-
-    async def wait(self, record: ExecutionRecord, *, on_wait: Callable[[], None]) -> None:
-        """Return when the execution has its turn. The status has the reason and its position meanwhile.
-
-        `on_wait` is called before a wait, to release memory.
-
-        Raises EndedBeforeRun if too many wait or it waits too long, and what ExecutionStatusWriter raises.
-        """
-        if record.workspace is None or record.uid in self._turns:
-            return
-        try:
-            turn = self._queue.join(record.workspace, limit=MAX_WAITING, wakeup=record.wakeup)
-        except QueueFull as error:
-            message = f"{error}: too many executions write to workspace {record.workspace.name}"
-            raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
-        self._turns[record.uid] = turn
-        if not turn.is_granted:
-            on_wait()
-            await self._wait(record, turn)
-
-    async def _wait(self, record: ExecutionRecord, turn: Turn[WorkspaceKey]) -> None:
-        began = monotonic()
-        written: QueuePlace | None = None
-        write_at = began + first_update_after(self._queue.count_waiting(turn.key))
-        while not turn.is_granted:
-            next_at = min(began + self.wait_seconds, write_at)
-            await turn.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
-            record.wakeup.clear()
-            check_still_wanted(record)
-            at = monotonic()
-            if turn.is_granted:
-                return
-            if at >= began + self.wait_seconds:
-                message = (
-                    f"another execution has written to workspace {turn.key.name} for {self.wait_seconds:.0f} s, "
-                    f"{self._queue.place(turn)}"
-                )
-                raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message))
-            if at >= write_at:
-                write_at = at + next_update_after(self._queue.count_waiting(turn.key))
-                place = self._queue.place(turn)
-                if place != written:
-                    await self._write(record, turn.key, place)
-                    written = place
-
-    async def _write(self, record: ExecutionRecord, key: WorkspaceKey, place: QueuePlace) -> None:
-        def decide(body: Object) -> Object | None:
-            if read_phase(body) is not Phase.PENDING:
-                raise Superseded
-            return build_pending_status(
-                body.get("status") or {},
-                reason=Reason.WORKSPACE_BUSY,
-                message=f"another execution writes to workspace {key.name}",
-                place=place,
-                moment=self.clock(),
-                created=record.created_at(),
-            )
-
-        await self.writer.write(record, decide, what="pending")

@@ -19,10 +19,9 @@ from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.executions.binding import Binding
 from mcp_exec_operator.executions.outcome import ExecutionOutcome, estimate_part
-from mcp_exec_operator.executions.status import measure_stored_bytes
 from mcp_exec_operator.kube.observations import is_older
+from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
@@ -37,6 +36,13 @@ class WorkspaceKey(NamedTuple):
 
     owner: str
     name: str
+
+
+class BoundPod(NamedTuple):
+    """The pod of an execution, and the digest of the only owner that its sandbox serves, if it serves more than one."""
+
+    pod: Pod
+    owner: str | None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -78,7 +84,8 @@ class ExecutionRecord:
     """Name of the pod that it has or is bound to."""
     weight: int = 0
     """Bytes of memory of the spec."""
-    binding: Binding | None = None
+    bound: BoundPod | None = None
+    """Its pod, once it is bound to it."""
     outcome: ExecutionOutcome | None = None
     """How it ended, once that is known."""
     task: asyncio.Task[None] | None = None
@@ -86,7 +93,7 @@ class ExecutionRecord:
     """Whether its end was recorded and its sandbox can be used again, once it is cleaned."""
     deleted: bool = False
     """Whether the object was deleted."""
-    withdrawn: str = ""
+    cancelled: str = ""
     """Why the operator cancels it: its pool or its namespace is deleted."""
     started: bool = False
     """Whether the task has made its first step."""
@@ -178,12 +185,12 @@ class ExecutionRecord:
     @property
     def is_unwanted(self) -> bool:
         """Whether it is to be cancelled, on request or by the operator."""
-        return self.cancel_requested or bool(self.withdrawn)
+        return self.cancel_requested or bool(self.cancelled)
 
-    def withdraw(self, why: str) -> None:
+    def cancel(self, why: str) -> None:
         """Cancel it, because it cannot go on."""
-        if not self.withdrawn:
-            self.withdrawn = why
+        if not self.cancelled:
+            self.cancelled = why
             self.wakeup.set()
 
     @property
@@ -209,8 +216,8 @@ class ExecutionRecord:
         if self.cancel_requested and not was_requested:
             self.wakeup.set()
 
-    def drop_spec(self) -> None:
-        """Drop the spec to save memory. What can still change in it is recognised by digests."""
+    def discard_spec(self) -> None:
+        """Discard the spec to save memory. What can still change in it is recognised by digests."""
         if self.spec is not None:
             self._field_digests = {name: _digest(self.spec.get(name)) for name in IMMUTABLE}
             self.spec = None
@@ -255,6 +262,12 @@ def reduce_body(body: Object) -> Object:
         "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
         "status": {name: value for name, value in status.items() if name != "output"},
     }
+
+
+def measure_stored_bytes(value: Any) -> int:
+    """Return an upper bound of a value's size as JSON, both as Python and as the API server write it."""
+    text = json.dumps(value)
+    return len(text) + 5 * sum(text.count(mark) for mark in "<>&")
 
 
 def _read_written_workspace(spec: Object) -> str:

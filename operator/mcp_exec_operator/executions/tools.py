@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import ceil
 from time import time
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, ToolCalls
@@ -19,8 +19,8 @@ from mcp_exec_common.broker.grants import build_grant
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.supervisor.protocol import JobTools
-from mcp_exec_operator.executions.binding import Binding
+from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, JobTools, ToolResultEvent
+from mcp_exec_operator.executions.features import Attempt, Feature, RunDeadline, run_deadline_seconds
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -30,8 +30,7 @@ from mcp_exec_operator.executions.outcome import (
     build_failure,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.status import build_approvals_status
-from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_approvals_status, read_waited_seconds
 from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
@@ -57,6 +56,8 @@ _MAX_APPROVALS: Final = 50
 _MAX_ARGUMENTS: Final = 12 * 1024
 """Characters of the arguments of an approval, which the broker bounds already."""
 _MAX_TOOLS: Final = 64
+_MAX_APPROVAL_WRITES: Final = 8
+"""Statuses and Events about approvals that are written at once, of the 64 connections to the API server."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -93,56 +94,6 @@ class ApprovalWaits:
         return min(self.seconds + remaining, self.limit_seconds)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GrantIssuer:
-    """Grants tools to executions that ask for them. Other executions never come here."""
-
-    broker: BrokerDiscovery | None
-    """The broker; None if none is configured."""
-    distributor: WrapperDistributor
-
-    async def check_broker(self) -> None:
-        """Wait a bounded time until the broker has a replica. Raises EndedBeforeRun if no tool can be called."""
-        if self.broker is None:
-            message = "spec.tools: no tool can be called, since this installation has no broker"
-            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
-        for _ in range(_CHECKS):
-            if self.broker.choose_replica("") is not None:
-                return
-            await asyncio.sleep(_CHECK_SECONDS)
-
-    async def grant(self, record: ExecutionRecord, binding: Binding, *, run_seconds: float) -> JobTools:
-        """Return the tools of the execution's job. Waits at most two seconds for wrappers.
-
-        Raises EndedBeforeRun if no tool can be called. `run_seconds` is the longest time that the run may take.
-        """
-        broker, replica = self._choose_replica(record.uid)
-        spec, pool = binding.spec, binding.pool.spec
-        wrappers = await self.distributor.ensure(record.namespace, binding.pod)
-        grant = build_grant(
-            spec,
-            uid=record.uid,
-            name=record.name,
-            namespace=record.namespace,
-            pool_tools=pool.tools if pool is not None else _DENY_ALL,
-            caller=record.caller or record.claimed_caller or None,
-            pod_address=binding.pod.address,
-            replica=replica.uid,
-            expires=ceil(time() + run_seconds) + _GRACE_SECONDS,
-        )
-        return JobTools(
-            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
-        )
-
-    def _choose_replica(self, uid: str) -> tuple[BrokerDiscovery, BrokerReplica]:
-        replica = self.broker.choose_replica(uid) if self.broker is not None else None
-        if self.broker is None or replica is None:
-            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
-            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
-            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
-        return self.broker, replica
-
-
 @dataclass(kw_only=True, eq=False)
 class ToolCallTracker:
     """Tool calls of one execution while it runs. An event of the sandbox only triggers a request to the broker."""
@@ -155,8 +106,8 @@ class ToolCallTracker:
     """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
     waits: ApprovalWaits = field(default_factory=lambda: ApprovalWaits(limit_seconds=0))
     """Time in which calls waited for approvals."""
-    extend: Callable[[float], Awaitable[bool]] | None = None
-    """Extends the run's time limit to a number of seconds in all, and returns whether the sandbox has it."""
+    deadline: RunDeadline | None = None
+    """The run's time limit, which waits extend; None if nothing runs."""
     _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
     """The broker's last response."""
     _written: list[Object] = field(init=False)
@@ -170,9 +121,8 @@ class ToolCallTracker:
         # an earlier operator may have written them
         self._written = list(self.record.status.get("approvals") or [])
 
-    def follow(self, extend: Callable[[float], Awaitable[bool]]) -> None:
-        """Extend the run's time limit by the waits of its calls. Go on with what an earlier operator began."""
-        self.extend = extend
+    def resume(self) -> None:
+        """Go on with what an earlier operator began."""
         if self._written:
             self.watch_approvals()
 
@@ -194,12 +144,12 @@ class ToolCallTracker:
                 self._watching.cancel()
                 await asyncio.wait({self._watching}, timeout=1)
 
-    async def abandon(self) -> None:
+    async def cancel(self) -> None:
         """End the calls of a deleted execution at the broker."""
         with suppress(BrokerError):
             await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
 
-    async def close(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
+    async def finish(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """End the calls at the broker, and return the outcome with their counts. Takes at most 2.5 s."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS + 0.5):
@@ -239,7 +189,7 @@ class ToolCallTracker:
             log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
             return True
         self.waits.observe(self._newest)
-        is_extended = self.extend is None or await self.extend(self.waits.extension_seconds)
+        is_extended = self.deadline is None or await self.deadline.extend(self.waits.extension_seconds)
         approvals = _merge_approvals(self._written, self._newest.approvals, has_all=self._newest.tool_calls.complete)
         if approvals != self._written:
             known = {each["id"] for each in self._written}
@@ -272,6 +222,99 @@ class ToolCallTracker:
             f"{approval['id']}"
         )
         await self.writer.record_event(self.record, "Normal", "ApprovalNeeded", message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools(Feature):
+    """Grants tools to executions that ask for them, and tracks their calls while they run."""
+
+    broker: BrokerDiscovery | None
+    """The broker; None if none is configured."""
+    distributor: WrapperDistributor
+    writer: ExecutionStatusWriter
+    tasks: TaskRegistry
+    _approval_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_APPROVAL_WRITES))
+    _trackers: WeakKeyDictionary[Attempt, ToolCallTracker] = field(default_factory=WeakKeyDictionary)
+
+    async def admit(self, attempt: Attempt) -> None:
+        """Wait a bounded time until the broker has a replica. Reject the execution if no tool can be called."""
+        if not attempt.spec.tools:
+            return
+        if self.broker is None:
+            message = "spec.tools: no tool can be called, since this installation has no broker"
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        for _ in range(_CHECKS):
+            if self.broker.choose_replica("") is not None:
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
+
+    async def prepare(self, attempt: Attempt) -> None:
+        """Add the tools to the job, and track the calls. Go on with what an earlier operator began."""
+        if not attempt.spec.tools:
+            return
+        if self.broker is not None and attempt not in self._trackers:
+            self._trackers[attempt] = ToolCallTracker(
+                record=attempt.record,
+                broker=self.broker.client,
+                writer=self.writer,
+                tasks=self.tasks,
+                approval_writes=self._approval_writes,
+                waits=ApprovalWaits(
+                    limit_seconds=attempt.spec.approval_timeout_seconds,
+                    recorded_seconds=read_waited_seconds(attempt.record.status),
+                ),
+                deadline=attempt.deadline,
+            )
+            self._trackers[attempt].resume()
+        if attempt.needs_job and attempt.tools is None:
+            attempt.tools = await self._grant(attempt)
+
+    def on_event(self, attempt: Attempt, event: Event) -> None:
+        """Ask the broker if an event says that a call began or ended to wait for an approval."""
+        if (tracker := self._trackers.get(attempt)) is None:
+            return
+        if isinstance(event, ApprovalEvent):
+            tracker.watch_approvals()
+        elif isinstance(event, ToolResultEvent):
+            tracker.refresh_approvals()
+
+    async def finish(self, attempt: Attempt) -> None:
+        """End the calls at the broker, and add their counts to the outcome."""
+        if (tracker := self._trackers.get(attempt)) is None:
+            return
+        if attempt.record.deleted:  # the counts have no reader any more, but no call may go on
+            self.tasks.spawn(tracker.cancel(), name=f"end the calls of {attempt.record.name}")
+        await tracker.stop()
+        if attempt.outcome is not None:
+            attempt.outcome = await tracker.finish(attempt.outcome)
+
+    async def _grant(self, attempt: Attempt) -> JobTools:
+        """Return the tools of the job. Waits at most two seconds for wrappers. Raises EndedBeforeRun."""
+        record, spec, pool = attempt.record, attempt.spec, attempt.pool.spec
+        broker, replica = self._choose_replica(record.uid)
+        wrappers = await self.distributor.ensure(record.namespace, attempt.pod)
+        grant = build_grant(
+            spec,
+            uid=record.uid,
+            name=record.name,
+            namespace=record.namespace,
+            pool_tools=pool.tools if pool is not None else _DENY_ALL,
+            caller=record.caller or record.claimed_caller or None,
+            pod_address=attempt.pod.address,
+            replica=replica.uid,
+            expires=ceil(time() + run_deadline_seconds(spec)) + _GRACE_SECONDS,
+        )
+        return JobTools(
+            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
+        )
+
+    def _choose_replica(self, uid: str) -> tuple[BrokerDiscovery, BrokerReplica]:
+        replica = self.broker.choose_replica(uid) if self.broker is not None else None
+        if self.broker is None or replica is None:
+            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
+            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
+            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
+        return self.broker, replica
 
 
 def _merge_approvals(written: list[Object], approvals: list[Approval], *, has_all: bool) -> list[Object]:

@@ -43,7 +43,7 @@ class ExecutionRow:
     """None if a newer version of the operator wrote one that is unknown here."""
     finished_at: str | None
     ttl_seconds: float | None
-    """Seconds after its end at which it is due for deletion; None if the CRD in the cluster is an older one."""
+    """Seconds from its end until it is due for deletion; None if the CRD in the cluster is an older one."""
     stored_bytes: int | None
     """Bytes of the object, at most; None if an older version of the operator wrote its end."""
     metadata: Object

@@ -44,9 +44,9 @@ class LeaseConfig:
     identity: str
     """The candidate. A process restarted in the same pod has the same identity, so it need not wait for itself."""
     duration_seconds: int
-    """Seconds without a renewal after which other candidates take the Lease over."""
+    """Seconds without a renewal until other candidates take the Lease over."""
     renew_seconds: float
-    """Seconds without a renewal after which the leader stops. Less than the duration, so that two never lead."""
+    """Seconds without a renewal until the leader stops. Less than the duration, so that two never lead."""
     retry_seconds: float
     """Seconds between two attempts to acquire or renew the Lease."""
 
@@ -88,9 +88,9 @@ class LeaderElector:
     _is_own_write: bool = False
     """Whether the last known Lease is the result of this process's last write, and nothing has shown otherwise."""
     _changed_at: float = 0.0
-    """Monotonic time at which the Lease's spec was first seen as it is."""
+    """When the Lease's spec was first seen as it is, by the monotonic clock."""
     _renewed_at: float = 0.0
-    """Monotonic time at which the last renewal was sent; no other candidate sees it earlier."""
+    """When the last renewal was sent, by the monotonic clock; no other candidate sees it earlier."""
     _released: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the watch reports a Lease without holder."""
 
@@ -100,7 +100,7 @@ class LeaderElector:
     ) -> Self:
         """Create an elector that has not asked for the Lease yet."""
         config = LeaseConfig.from_settings(settings)
-        # A request that hangs must leave time for another one before the deadline. The elector retries by itself.
+        # A request that hangs must leave time for another one before the deadline. The elector retries.
         return cls(
             kube=replace(kube, timeout_seconds=config.renew_seconds / 2, retry_delays=()),
             config=config,
@@ -217,7 +217,7 @@ class LeaderElector:
         return True
 
     def _seconds_left(self) -> float:
-        """Return the seconds for which another operator holds the Lease; 0 if none does, or this one."""
+        """Return how many seconds another operator holds the Lease; 0 if none does, or this one."""
         if self.holder in ("", self.config.identity):
             return 0.0
         # The duration that the holder wrote counts, not the own setting.

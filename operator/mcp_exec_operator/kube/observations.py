@@ -13,17 +13,20 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED, MAX_PROOF_AGE, Attestor
 from mcp_exec_common.kube.objects import Object
 
+_STRIPPED: Final = ("namespace", "name", "uid", "resourceVersion", "labels")
 _MAX_DELETED: Final = 10_000
-
-
 _KEPT: Final = 2 * MAX_PROOF_AGE
-
-"""Time for which a proof is remembered. After it, no object can be created for which the proof is valid: clocks of
-gateway and API server may differ by MAX_PROOF_AGE in either direction."""
+"""How long a proof is remembered. It is valid for no object that is created later: clocks of gateway and API server may
+differ by MAX_PROOF_AGE in either direction."""
 _SIGNATURE: Final = 32
-
 """Last characters of a proof that are remembered: 128 bits of its signature."""
 _MAX_REPEATED: Final = 10_000
+
+
+def strip(item: Object) -> Object:
+    """Return what the report of a deletion needs that a watch missed. Caches have everything else that is needed."""
+    metadata = item["metadata"]
+    return {"metadata": {name: metadata[name] for name in _STRIPPED if name in metadata}}
 
 
 @dataclass(kw_only=True, eq=False)

@@ -16,7 +16,7 @@ from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_tools.text import shorten
 
 _IDLE_WRITES: Final = 8
-"""Status writes in flight up to which pod creation and deletion do not slow them down."""
+"""Status writes in flight that pod creation and deletion do not slow down."""
 _MAX_DEFER_SECONDS: Final = 2.0
 """Longest deferral, counted from the moment the writes became many: an endless load needs new pods too."""
 _MAX_MESSAGE: Final = 900
@@ -55,7 +55,7 @@ class WritePriority:
                 self._idle.set()
 
     def defer_seconds(self) -> float:
-        """Return the seconds for which pod creation and deletion should wait; 0 if they need not."""
+        """Return how many seconds pod creation and deletion should wait; 0 if they need not."""
         if self._busy_since is None:
             return 0.0
         return max(0.0, self._busy_since + _MAX_DEFER_SECONDS - self.clock())

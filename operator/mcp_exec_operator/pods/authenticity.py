@@ -127,7 +127,7 @@ class Alterations:
             self._found[pod.name] = changed, self.clock()
 
     def expire(self, now: float) -> float | None:
-        """Drop what was reported for long enough. Return the time at which the next report ends, or None."""
+        """Drop what was reported for long enough. Return when the next report ends, or None."""
         self._found = {name: each for name, each in self._found.items() if each[1] + _REPORT_SECONDS > now}
         return min((at + _REPORT_SECONDS for _, at in self._found.values()), default=None)
 

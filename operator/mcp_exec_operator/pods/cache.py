@@ -30,7 +30,7 @@ from mcp_exec_operator.pods.status import (
 )
 
 EXPECTATION_SECONDS: Final = 300.0
-"""Seconds after which a requested pod that was never seen is not counted any more."""
+"""How many seconds a requested pod counts that was never seen."""
 UNCERTAIN_SECONDS: Final = 5.0
 """The same if the API server's answer to the request was lost."""
 
@@ -63,7 +63,7 @@ class Pod:
     name: str
     state: PodState
     template: str = ""
-    """Hash of the template from which it was created."""
+    """Hash of its template."""
     uid: str | None = None
     address: str = ""
     node: str | None = None
@@ -76,7 +76,7 @@ class Pod:
     expected_seconds: float = EXPECTATION_SECONDS
     """How much younger a list without it must be to prove that it was not created."""
     ready_at: float = 0.0
-    """Time at which it became warm."""
+    """When it became warm."""
     created_at: float | None = None
     """Creation time of a pod that another process created, computed when it is first needed."""
     newest: Object | None = None
@@ -96,7 +96,7 @@ class Pod:
     owner: str = ""
     """Digest of the only owner that it serves; empty before its first execution, and if it serves only one."""
     caller: str = ""
-    """Caller of its last execution, by which pods are shared fairly."""
+    """Caller of its last execution: callers share pods fairly."""
     taken_by: str = ""
     """Digest of the owner whose execution has it, or had it last; empty if the pod is not used again."""
     taken_at: float = 0.0
@@ -106,24 +106,24 @@ class Pod:
     owned_since: float = 0.0
     """Time of its first execution, or of the start of this process if an earlier one dispatched it."""
     idle_since: float = 0.0
-    """Time at which it became idle for its owner."""
+    """When it became idle for its owner."""
     recycling: bool = False
     """Whether it is being cleaned after an execution."""
     labelled_busy: bool = False
     wrappers: str | None = None
     """Hash of the tool wrappers that it has."""
     next_failure_at: float = 0.0
-    """Time from which another failed image pull counts against its pool."""
+    """When another failed image pull counts against its pool."""
     warning: str = ""
     """Message of its newest warning Event, if Events were read."""
     read_events_at: float = 0.0
-    """Time from which its Events may be read; infinite while and after they are."""
+    """When its Events may be read; infinite while and after they are."""
     held: bool = False
     """Whether a reason that is not its own, such as full nodes, delays it."""
     held_at: float = 0.0
-    """Time at which such a reason was last seen."""
+    """When such a reason was last seen."""
     overtaken_at: float = 0.0
-    """Time at which a much younger pod on its node became ready before it."""
+    """When a much younger pod on its node became ready before it."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the pod is lost or its node changes. An execution that has the pod puts its own event here."""
 
@@ -136,7 +136,7 @@ class Pod:
         return now - self.created_at
 
     def starting_for(self, now: float, moment: datetime) -> float:
-        """Return the seconds in which it could have become ready: since its creation, or since nothing delayed it."""
+        """Return how many seconds it had to become ready: since its creation, or since nothing delayed it."""
         since = now - self.since if self.address else self.age(now, moment)
         return min(since, now - self.held_at) if self.held_at else since
 
@@ -387,7 +387,7 @@ class PodCache:
     def adopt(self, name: str, *, uid: str, now: float) -> Pod:
         """Make the pod that an execution's status names busy, whatever its state, even if it is unknown.
 
-        If another pod has the name now, that pod is left alone, and the returned one is gone. An empty uid is that of
+        If another pod has the name now, that pod is not touched, and the returned one is gone. An empty uid is that of
         a pod which an operator bound before statuses had uids.
         """
         pod = self._pods.get(name)

@@ -1,4 +1,4 @@
-"""Indexes of a pool's pods: by the time at which each has to be looked at, and by owner. No clock, no I/O."""
+"""Indexes of a pool's pods: by the time of the next look at each, and by owner. No clock, no I/O."""
 
 import heapq
 import math

@@ -61,7 +61,7 @@ _SECCOMP_ANNOTATIONS: Final = (
     "seccomp.security.alpha.kubernetes.io/",
     "container.seccomp.security.alpha.kubernetes.io/",
 )
-"""Annotations by which API servers before Kubernetes 1.27 repeat the pod's seccomp profile, which is checked itself."""
+"""Annotations that repeat the pod's seccomp profile on API servers before Kubernetes 1.27. The profile is checked."""
 _RUNTIME_DEFAULT: Final = "runtime/default"
 _PINNED: Final = re.compile(r"([^@]+)@sha256:[0-9a-f]{64}")
 _CHANGEABLE_FIELDS: Final = ("initContainers", "ephemeralContainers", "resources")

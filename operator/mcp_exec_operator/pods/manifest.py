@@ -27,7 +27,6 @@ from mcp_exec_api.meta import field_errors, parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pods.template import merge_template, refused_fields, select_labels
 
@@ -36,7 +35,7 @@ LAST_UID: Final = 2**31 - 2
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 _LOST_NODE_SECONDS: Final = 10
-"""Seconds after which a pod leaves a node that is not ready. The Kubernetes default is 300."""
+"""Seconds until a pod leaves a node that is not ready. The Kubernetes default is 300."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +47,29 @@ class PodIdentity:
     """SHA-256 of the bearer token that the supervisor accepts."""
     uid: int
     """User and group ID. Each pod has its own, so that a process limit counts the processes of one pod."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IsolationAddresses:
+    """What a sandbox must not reach, and what it can reach if its network works, each as IP:PORT."""
+
+    forbidden: tuple[str, ...] = ()
+    """Addresses that answer other pods. Empty skips the check."""
+    answering: str = ""
+    """The broker, which the pool's policy allows. Empty if there is none."""
+
+    def to_environment(self) -> list[Object]:
+        """Return the variables of a sandbox."""
+        if not self.forbidden:
+            return []
+        values = {
+            "MCP_EXEC_FORBIDDEN_ADDRESSES": ",".join(self.forbidden),
+            "MCP_EXEC_ANSWERING_ADDRESS": self.answering,
+        }
+        return [{"name": name, "value": value} for name, value in values.items() if value]
+
+
+NO_ADDRESSES: Final = IsolationAddresses()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,7 +296,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
             ],
             "volumes": [{"name": name, "emptyDir": _volume(spec)} for name in ("workspace", "tmp")],
             "tolerations": _tolerations(spec),
-            # a lost node takes few warm pods; the scheduler spreads pods that belong to no workload by load alone
+            # a lost node takes few warm pods; the scheduler spreads pods that belong to no workload only by load
             "topologySpreadConstraints": [
                 {
                     "maxSkew": 1,

@@ -30,7 +30,7 @@ from mcp_exec_operator.pods.manifest import PoolIdentity, base_policy_name, owne
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 FOREGROUND: Final = "foregroundDeletion"
-"""Finalizer with which the garbage collector deletes an object's blocking dependents before the object."""
+"""Finalizer that makes the garbage collector delete an object's blocking dependents before the object."""
 _PREFIXES: Final = (base_policy_name(""), "mcp-exec-pool-")
 _MAX_POLICIES: Final = 256
 """Policies of a namespace that are kept."""

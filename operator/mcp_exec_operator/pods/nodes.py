@@ -83,7 +83,7 @@ def read_node(item: Object) -> Node:
         name=name,
         lost=lost,
         cordoned=bool(spec.get("unschedulable")),
-        # without the time at which the taint was added: it does not concern pods
+        # without the time of the taint: it does not concern pods
         taints=tuple(
             {key: each.get(key) for key in ("key", "value", "effect")}
             for each in taints

@@ -33,9 +33,9 @@ _MAX_TERMINATION_CHARACTERS: Final = 4096
 NORMAL_WAITING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """Waiting reasons of a container that is starting normally."""
 _MAX_MEMORY_BYTES: Final = 2**40
-"""Memory of a pod of which no limit is known."""
+"""Memory of a pod without a known limit."""
 _MAX_CPUS: Final = 64.0
-"""Cores of a pod of which no limit is known."""
+"""Cores of a pod without a known limit."""
 _CPU_SLACK_SECONDS: Final = 1.0
 """Time in addition to a sandbox's life, because CPU limits hold on average and clocks have steps."""
 

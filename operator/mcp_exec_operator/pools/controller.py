@@ -24,8 +24,14 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
-from mcp_exec_operator.pods.isolation_addresses import NO_ADDRESSES, IsolationAddresses
-from mcp_exec_operator.pods.manifest import FIRST_UID, LAST_UID, PodIdentity, build_pod
+from mcp_exec_operator.pods.manifest import (
+    FIRST_UID,
+    LAST_UID,
+    NO_ADDRESSES,
+    IsolationAddresses,
+    PodIdentity,
+    build_pod,
+)
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer, PodInspector
 from mcp_exec_operator.pools.pool import Pool
@@ -58,7 +64,7 @@ class PoolControllerConfig:
 
     release_namespace: str
     isolation: Callable[[], IsolationAddresses] = lambda: NO_ADDRESSES
-    """Returns the addresses by which a new sandbox verifies its isolation."""
+    """Returns the addresses that a new sandbox needs to verify its isolation."""
     broker: bool = False
     """Whether there is a broker that sandboxes may reach."""
 
@@ -219,7 +225,7 @@ class PoolController:
         return self._next_reconcile_after(now, status_after, next_times)
 
     def _reconcile_pods(self, now: float) -> float | None:
-        """Create and delete pods. Return the time from which missing pods may be created."""
+        """Create and delete pods. Return when missing pods may be created, or None."""
         pool = self.pool
         # pods that an execution waits for are part of its binding; refill is not
         deferred = not pool.queue and self.write_priority.defer_seconds() > 0
@@ -242,9 +248,7 @@ class PoolController:
         if self.network_policy.dirty:
             delays.append(self.network_policy.backoff.until - now)
         counts = self.pool.counts
-        if (
-            counts.coming or counts.owned or self.pool.lacking_since is not None
-        ):  # time alone changes what is to be done
+        if counts.coming or counts.owned or self.pool.lacking_since is not None:  # time changes what is to be done
             delays.append(_RECHECK_SECONDS)
         return max(min(delays), 0.01) if delays else None
 

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _MAX_READS: Final = 8
 
-"""Concurrent reads of pods that disappeared, of which a lost node may have many."""
+"""Concurrent reads of pods that disappeared: a lost node may have many."""
 _LABELS: Final = ("metadata.labels",)
 
 """What was changed in a pod that watches do not select any more, if that is unknown."""

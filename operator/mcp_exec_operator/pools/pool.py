@@ -84,14 +84,14 @@ class Pool:
     strangers: dict[str, str] = field(default_factory=dict)
     """Uids by name of pods that have the pool's labels and that no operator created."""
     served_at: float = 0.0
-    """Time at which the last waiting execution got a pod: no execution times out in a queue that moves."""
+    """When the last waiting execution got a pod: no execution times out in a queue that moves."""
     create_backoff: Backoff = field(default_factory=Backoff)
     refusal: PodProblem | None = None
     """Why the API server refused the last pod."""
     failure: PodProblem | None = None
     """Why the last failed pod failed."""
     changed_fields: tuple[str, ...] = ()
-    """Fields in which the last created pod differed from the requested one."""
+    """Fields of the last created pod that differed from the requested one."""
     refused_fields: tuple[str, ...] = ()
     """Fields of the template that its pods do not have."""
     lacking_since: float | None = None
@@ -360,7 +360,7 @@ class Pool:
         return self.plan
 
     def reconsider_after(self) -> float | None:
-        """Return the seconds after which time alone may change how many pods should be warm, or None."""
+        """Return the seconds until time may change how many pods should be warm, or None."""
         return self.autoscaler.reconsider_after(self.spec) if self.spec is not None else None
 
     def review(self, now: float) -> list[PodReview]:

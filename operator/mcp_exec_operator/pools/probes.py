@@ -229,7 +229,7 @@ class _Image:
     backoff: Backoff = field(default_factory=lambda: Backoff(first=_AGAIN_SECONDS, last=_LAST_RETRY_SECONDS))
 
     def find_due(self, template: str, now: float) -> float:
-        """Return the time from which pods of a template may be asked."""
+        """Return when pods of a template may be asked."""
         return now if template != self.template else max(self.next_at, self.backoff.until)
 
 
@@ -250,7 +250,7 @@ class LibraryReader:
         self._missing = self._missing or not self._knows(pod)
 
     def read_missing(self, now: float) -> float | None:
-        """Start to read what is not known of the pods. Return the time from which more may be read, or None."""
+        """Start to read what is not known of the pods. Return when more may be read, or None."""
         image = self._image
         if image.reading or not self._missing:
             return None

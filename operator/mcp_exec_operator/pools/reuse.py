@@ -12,7 +12,7 @@ from mcp_exec_operator.pods.status import tolerations_of
 from mcp_exec_operator.queueing.wait_queue import Waiter
 
 _SPARE_IDLE_SECONDS: Final = 60.0
-"""Idle time after which a pod of an owner gives way to nobody in particular. With less, owners that take turns in a
+"""Idle time of an owner's pod before it gives way to nobody in particular. With less, owners that take turns in a
 pool of as many places would always find their pods deleted."""
 _IDLE_DIVISOR: Final = 2
 """The idle pods of one owner are at most this part of `maxPods`."""

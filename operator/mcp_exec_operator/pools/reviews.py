@@ -22,9 +22,9 @@ from mcp_exec_operator.scaling.rollout import OutdatedPod, find_outdated, most_u
 _READ_EVENTS_SECONDS: Final = 10.0
 """How long a pod may be starting before its Events are read for a reason."""
 _IMAGE_FAILURE_SECONDS: Final = 10.0
-"""Interval in which a failed image pull counts against the pool again: the pod is kept, not replaced."""
+"""Seconds until a failed image pull counts against the pool again: the pod is kept, not replaced."""
 _LATE_CHECK_SECONDS: Final = 2.0
-"""Interval in which a slow pod is reviewed: how long others usually take changes meanwhile."""
+"""Seconds between two reviews of a slow pod: how long others usually take changes meanwhile."""
 _STRICT: Final = 0.001
 """Added to a limit that has to be passed and not only reached."""
 
@@ -61,7 +61,7 @@ class PodTimes:
     start_timeout: float = 120.0
     """How long a pod may be starting."""
     seal_after: float = 5.0
-    """Age at which a pod is sealed, so that a later operator can recognize it. Most pods of a busy pool are used
+    """Age of a pod when it is sealed, so that a later operator can recognize it. Most pods of a busy pool are used
     earlier, so that sealing costs no write per execution."""
 
 
@@ -157,7 +157,7 @@ def _hold(review: PodReview, problem: PodProblem, *, now: float) -> PodReview:
 
 
 def _review_slow(review: PodReview, rules: ReviewRules, *, now: float) -> PodReview:
-    """Compare the time for which a pod has been starting with all limits."""
+    """Compare how long a pod has been starting with all limits."""
     pod, seconds, timeout = review.pod, review.seconds, rules.times.start_timeout
     born = now - seconds + _STRICT
     if is_stuck(pod, now):
@@ -212,7 +212,7 @@ def _can_be_asked(pod: Pod, rules: ReviewRules) -> bool:
 
 
 def _find_guard_time(pod: Pod, rules: ReviewRules) -> float:
-    """Return the time from which a pod has to be sealed or gets its owners again."""
+    """Return when a pod has to be sealed or gets its owners again."""
     if not pod.verified or pod.newest is None or pod.lost:
         return NEVER
     if not pod.sealed and pod.state is not PodState.BUSY:

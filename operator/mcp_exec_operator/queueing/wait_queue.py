@@ -26,7 +26,7 @@ PATIENCE: Final = 8
 T = TypeVar("T", bound=Hashable)
 _SAMPLES: Final = 64
 _SAMPLE_SECONDS: Final = 300.0
-"""Age up to which a sample counts."""
+"""Highest age of a sample that counts."""
 _MIN_SAMPLES: Final = 3
 """Samples below which the rate is unknown."""
 _POSITIONS_SECONDS: Final = 1.0
@@ -117,7 +117,7 @@ class FairQueue(Generic[T]):
             callers.move_to_end(caller)
 
     def order(self) -> Iterator[T]:
-        """Yield all items in the order in which they will be popped if no other item is added. O(n)."""
+        """Yield all items in the order of their turns, if no other item is added. O(n)."""
         rest: FairQueue[T] = FairQueue(
             _classes={priority: copy(each) for priority, each in self._classes.items()}, _keys=dict(self._keys)
         )

@@ -18,6 +18,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance, refuse
 from mcp_exec_common.util.backoff import Backoff
+from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.rollouts.measures import (
@@ -224,7 +225,7 @@ class RolloutComponent:
                     kube=self.kube,
                     path=custom_resource_path(ROLLOUTS, namespace=namespace),
                     on_change=self.controller.observe,
-                    transform=_strip_rollout,
+                    transform=strip,
                 )
                 self._reflectors.append(reflector)
                 await stack.enter_async_context(reflector.run_in_background())
@@ -240,8 +241,3 @@ class RolloutComponent:
                 for reflector in self._reflectors:
                     await reflector.synced.wait()
         self.controller.raise_pools()
-
-
-def _strip_rollout(rollout: Object) -> Object:
-    """Return what a deletion missed by the watch has to name."""
-    return {"metadata": {name: rollout["metadata"].get(name, "") for name in ("namespace", "name", "uid")}}

@@ -18,9 +18,9 @@ from mcp_exec_operator.pools.health import PoolHealth
 log = logging.getLogger(__name__)
 
 _FRESH_SECONDS: Final = 10.0
-"""Age up to which measures are used again."""
+"""Highest age of measures that are used again."""
 _STALE_SECONDS: Final = 60.0
-"""Age up to which measures are used although newer ones cannot be read: a restart of the broker stops no rollout."""
+"""Highest age of measures that are used if newer ones cannot be read: a restart of the broker stops no rollout."""
 _READ_SECONDS: Final = 5.0
 """Longest wait for the records."""
 NO_RECORDS: Final = RolloutMeasures(problem="the operator reads no records, so that guards have no samples")

@@ -178,7 +178,7 @@ class Autoscaler:
         return decision
 
     def bound_required(self, spec: SandboxPoolSpec) -> int:
-        """Return the warm pods that rollouts need, of which a pool has at most `maxPods`."""
+        """Return the warm pods that rollouts need, at most `maxPods`."""
         return min(self.required, spec.max_pods)
 
     def _follow_demand(self, spec: SandboxPoolSpec, *, waiting: int, counts: PodCounts, now: float) -> ScalingDecision:
@@ -200,7 +200,7 @@ class Autoscaler:
         )
 
     def reconsider_after(self, spec: SandboxPoolSpec) -> float | None:
-        """Return the seconds after which time alone may change the decision, or None if it cannot."""
+        """Return the seconds until time may change the decision, or None if it cannot."""
         if self.decision is None or not spec.follows_demand or self.decision.desired <= spec.warm.min:
             return None
         return min(_RECONSIDER_SECONDS, spec.scaling.fast_window_seconds / 2)

@@ -18,7 +18,7 @@ _STARTUPS: Final = 64
 """Startup times that are stored."""
 _STEPS: Final = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 SHORT_WAIT_SECONDS: Final = 0.25
-"""Wait for which no pod is created: no sandbox starts faster."""
+"""Longest wait that causes no new pod: no sandbox starts faster."""
 _WEIGHT: Final = 0.1
 """Weight of the newest time in the mean."""
 
@@ -142,7 +142,7 @@ def _two_digits(value: float) -> float:
 
 @dataclass(kw_only=True)
 class UseTime:
-    """Moving mean of the time for which an execution has a pod that is used again: to its end, and until it is clean.
+    """Moving mean of how long an execution has a pod that is used again: to its end, and until it is clean.
 
     Times are seconds of a monotonic clock.
     """
@@ -165,7 +165,7 @@ class Unserved:
 
     number: int = 0
     until: float | None = None
-    """When time alone may change the number, or None."""
+    """When time may change the number, or None."""
 
 
 def find_unserved(waiting: Mapping[str, int], busy: Iterable[Pod], *, use_time: UseTime, now: float) -> Unserved:

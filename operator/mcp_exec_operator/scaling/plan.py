@@ -49,7 +49,7 @@ class PoolState:
     unserved: int = 0
     """Part of `waiting` that no pod of its owner serves soon."""
     cold_starts: int = 0
-    """Waiting executions for which a pod is created."""
+    """Waiting executions that get a new pod."""
     outdated: Sequence[OutdatedPod] = ()
     stale: Sequence[Pod] = ()
     """Starting pods of another template."""
@@ -83,7 +83,7 @@ class PodPlan:
     missing_since: float | None = None
     """Time since which pods are missing, or None if none are."""
     next_at: float | None = None
-    """Time from which missing pods may be created, or None if none are missing or none may be created."""
+    """When missing pods may be created, or None if none are missing or none may be created."""
     short: int = 0
     """Pods that are missing and have no place, because the pool is full or its pods have no room."""
     message: str = ""
@@ -199,7 +199,7 @@ def _counts_after(counts: PodCounts, deleted: Sequence[Pod]) -> PodCounts:
 
 
 def late_after(usual_startup: float | None) -> float:
-    """Return the seconds after which a starting pod is late, from the median startup time if it is known."""
+    """Return how many seconds a pod may be starting before it is late, from the median startup time if it is known."""
     return max(MIN_LATE_SECONDS, _LATE_FACTOR * (STARTUP_GUESS_SECONDS if usual_startup is None else usual_startup))
 
 

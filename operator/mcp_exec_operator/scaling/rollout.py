@@ -72,7 +72,7 @@ def most_urgent_first(outdated: Iterable[OutdatedPod]) -> list[OutdatedPod]:
 
 
 def share_of_age(name: str) -> float:
-    """Return the part of the maximum age at which the pod of that name expires: fixed by the name, 0.8 to 1."""
+    """Return when the pod of that name expires, as a part of the maximum age: fixed by the name, 0.8 to 1."""
     return 1.0 - _AGE_SPREAD * zlib.crc32(name.encode()) / 2**32
 
 

@@ -167,7 +167,7 @@ class SessionClaims:
         self.sessions.touch(turn.key)
         return True
 
-    def abandon(self, turn: SessionTurn) -> None:
+    def release_undecided(self, turn: SessionTurn) -> None:
         """End the turn of an execution of which another operator decides."""
         if (record := self.sessions.get(turn.key)) is not None:
             record.unsettled, record.starting = record.pod is not None, False

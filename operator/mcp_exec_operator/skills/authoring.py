@@ -35,7 +35,7 @@ _MAX_ATTEMPTS: Final = 5
 
 _WAIT_SECONDS: Final = 5.0
 
-"""Longest time for which the end of an execution waits for its drafts."""
+"""Longest wait of an execution's end for its drafts."""
 
 
 _FIRST_DELAY: Final = 0.1

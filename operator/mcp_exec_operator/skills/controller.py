@@ -19,6 +19,7 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.skills.authoring import DraftWriter, ShippedSkills
 from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
@@ -29,13 +30,13 @@ log = logging.getLogger(__name__)
 
 _MAX_MESSAGE = 1024
 _FLUSH_SECONDS: Final = 5.0
-"""Time for which uses are gathered before they are written: at most one write of a skill in this time."""
+"""How long uses are gathered before they are written: at most one write of a skill in this time."""
 _RETRY_SECONDS: Final = 1.0
 _RULES: Final = CodeCheck(mode=CodeCheckMode.WARN)
 """Rules of the static check. Those of a pool apply when an execution uses the skill there."""
 _STATE_FIELDS: Final = ("state", "author", "digest", "reviewedBy", "reviewedAt", "conditions")
 _LAST_FLUSH_SECONDS: Final = 3.0
-"""Longest time in which uses are written at the end."""
+"""Longest wait for the last write of uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +240,7 @@ class SkillComponent:
                     kube=self.kube,
                     path=custom_resource_path(SKILLS, namespace=namespace),
                     on_change=self.controller.observe,
-                    transform=_strip_skill,
+                    transform=strip,
                     synced=self.index.synced[namespace],
                 )
                 await stack.enter_async_context(reflector.run_in_background())
@@ -250,8 +251,3 @@ class SkillComponent:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(_LAST_FLUSH_SECONDS):
                         await self.controller.flush()
-
-
-def _strip_skill(skill: Object) -> Object:
-    """Return what a deletion missed by the watch has to name."""
-    return {"metadata": {name: skill["metadata"].get(name, "") for name in ("namespace", "name", "uid")}}

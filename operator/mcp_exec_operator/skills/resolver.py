@@ -34,7 +34,7 @@ _FROM: Final = re.compile(r"(?<![\w.])from[ \t]{1,20}\Z")
 _CALLED: Final = re.compile(r"run_skill\(\s{0,20}[\"']([a-z][a-z0-9_-]{0,63})[\"']")
 _SEARCHES: Final = re.compile(r"search_(?:skills|tools)(?!\w)")
 MAX_CODE_BYTES: Final = 512 * 1024
-"""Bytes of the skills of one execution. A supervisor accepts 4 MiB of a job, in which JSON may take 6 bytes for one."""
+"""Bytes of the skills of one execution. A supervisor accepts 4 MiB of a job, and JSON may take 6 bytes for one."""
 _CACHE_BYTES: Final = 16 * 1024 * 1024
 _SYNC_SECONDS: Final = 5.0
 _CHECK_SECONDS: Final = 0.05
@@ -49,7 +49,7 @@ class NamedSkills:
     modules: tuple[str, ...] = ()
     """Modules below `skills` that the code may import, at most MAX_NAMES."""
     searches: bool = False
-    """Whether it may search skills, alone or together with tools."""
+    """Whether it may search skills, with or without tools."""
 
 
 def find_skills(code: str) -> NamedSkills:

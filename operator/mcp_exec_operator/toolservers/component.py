@@ -17,6 +17,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.settings import Settings
@@ -157,7 +158,7 @@ class ToolServerComponent:
                     path=resource_path("pods", namespace=namespace),
                     selector=f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={TOOL_SERVER_NAME}",
                     on_change=lambda pod, deleted: self.controller.observe_pod(pod, deleted=deleted),
-                    transform=_strip_pod,
+                    transform=strip,
                 )
                 await stack.enter_async_context(pods.run_in_background())
             with suppress(TimeoutError):
@@ -180,8 +181,3 @@ class ToolServerComponent:
     def _observe(self, body: Object, deleted: bool) -> None:
         self.controller.observe(body, deleted=deleted)
         self.distributor.bundles[body["metadata"]["namespace"]].observe(body, deleted=deleted)
-
-
-def _strip_pod(pod: Object) -> Object:
-    """Return what a deletion missed by the watch has to name."""
-    return {"metadata": {name: pod["metadata"].get(name) for name in ("name", "namespace")}}

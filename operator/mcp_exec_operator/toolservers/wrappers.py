@@ -34,7 +34,7 @@ _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 5.0
 """Short, since code that runs before the next attempt has no wrappers."""
 _GATHER_SECONDS: Final = 0.2
-"""Time for which changes of ToolServers are gathered into one request to the broker."""
+"""How long changes of ToolServers are gathered into one request to the broker."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Cleaning of a sandbox between the runs of one owner: places, what stays of them, and how a folder is emptied."""
+"""Cleanup of a sandbox between the runs of one owner: places to empty, what stays of them, and the removal of files."""
 
 import asyncio
 import errno

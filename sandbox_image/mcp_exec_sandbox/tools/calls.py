@@ -113,7 +113,7 @@ async def call_wrapped(
     Args:
         tool: SERVER.TOOL, the tool's original name.
         values: positional arguments: one dict with all arguments, or values in the order of `parameters`. Wrappers of
-            an earlier release pass that dict or None alone.
+            an earlier release pass only that dict or None.
         arguments: keyword arguments.
         parameters: the tool's parameters by their original names, and whether they are required.
         spellings: other spellings of parameters, and the original names.

@@ -1,4 +1,4 @@
-"""What is known here of a tool that is called by its name: read from its server's catalog, only if it is needed."""
+"""Facts about a tool that is called by its name: read from its server's catalog, only if they are needed."""
 
 import importlib
 import json

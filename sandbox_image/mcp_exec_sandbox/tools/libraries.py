@@ -13,7 +13,7 @@ from typing import Any
 from mcp_exec_sandbox.protocol import SERVERS_FOLDER
 from mcp_exec_sandbox.tools import tool_session
 from mcp_exec_sandbox.tools.arguments import find_similar
-from mcp_exec_tools.source.lines import INSTALL_SENTENCE, find_installed_packages
+from mcp_exec_tools.source.installers import INSTALL_SENTENCE, find_installed_packages
 from mcp_exec_tools.text import shorten_line
 
 _MAX_WORDS = 50

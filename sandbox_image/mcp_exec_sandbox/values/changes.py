@@ -1,4 +1,4 @@
-"""What a conversion to JSON changes, found by the walk through the value and named by its path."""
+"""Changes that a conversion to JSON makes, found by the walk through the value and named by their paths."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple

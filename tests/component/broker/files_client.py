@@ -10,6 +10,7 @@ from typing import Any
 from tests.component.broker.conftest import SIGNER, World
 
 from mcp_exec_api.files import WorkspaceMode
+from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.broker.files import (
     BLOBS_PATH,
     COMMIT_PATH,
@@ -122,4 +123,6 @@ class FakeSandbox:
 def files_client(world: World) -> FilesClient:
     """Return the client of gateway and operator."""
     address = world.control.removeprefix("http://")
-    return FilesClient(session=world.session, signer=SIGNER, sender="gateway", addresses=lambda: [address])
+    return FilesClient(
+        BrokerClient(session=world.session, signer=SIGNER, sender="gateway", addresses=lambda: [address])
+    )

@@ -7,7 +7,7 @@ from tests.component.broker.conftest import World
 from tests.component.broker.servers import Toolbox
 from tests.support.until import until
 
-from mcp_exec_broker.audit import store
+from mcp_exec_broker.records import audit_log
 
 
 async def test_a_call_that_cannot_be_recorded_is_not_made(world: World, box: Toolbox) -> None:
@@ -30,7 +30,7 @@ async def test_a_broker_whose_audit_writer_has_ended_is_restarted(
     def die(file: sqlite3.Connection) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(store, "select_usage", die)
+    monkeypatch.setattr(audit_log, "select_usage", die)
     with pytest.raises(sqlite3.OperationalError, match="has ended"):
         await world.broker.pipeline.audit.load_usage()
     await until(lambda: world.broker.health.audit.failure)

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_broker.audit.log import AuditLog
+from mcp_exec_broker.records.audit_log import AuditLog
 
 DEADLINE = 20
 
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord, write_to_stdout
+from mcp_exec_broker.records.audit_log import AuditLog
+from mcp_exec_broker.records.audit_log import build_record, write_to_stdout
 from mcp_exec_broker.errors import CallOutcome
 
 async def main():
@@ -25,7 +25,7 @@ async def main():
     async with AuditLog.open(Path(sys.argv[1])) as audit:
         for number in range(1_000_000):
             fields = dict.fromkeys(("namespace", "execution", "uid", "pool", "server", "tool", "digest", "arguments", "decision", "reason"), "x")
-            await audit.begin_call(AuditRecord(id=f"c-{number}", caller=None, user=None, **fields))
+            await audit.begin_call(build_record(id=f"c-{number}", **fields))
             if number % 10:
                 await audit.end_call(f"c-{number}", CallOutcome.OK, milliseconds=1)
 

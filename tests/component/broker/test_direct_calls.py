@@ -316,5 +316,6 @@ async def test_personal_data_has_tokens_of_one_conversation(gateway: Gateway, ev
     token = text.removeprefix("write to ")
     assert token.startswith("[EMAIL_1_")
     await gateway.call("evil.act", token=one, to=token)
-    assert evil.messages[-1]["params"]["arguments"] == {"to": "jane@example.com"}
+    call = [message for message in evil.messages if message.get("method") == "tools/call"][-1]
+    assert call["params"]["arguments"] == {"to": "jane@example.com"}
     assert (await gateway.call("evil.act", token=two, to=token))["reason"] == "UnknownToken"

@@ -235,7 +235,7 @@ async def test_a_hostile_answer_fails_its_call_alone(
         ("giant", "ConnectionLost", "a line that exceeds its size limit"),
         ("endless", "ConnectionLost", "a line that exceeds its size limit"),
         ("flood", None, ""),
-        ("exits", "ConnectionLost", "was lost: the server"),
+        ("exits", "ConnectionLost", "was lost: the command exited with code 3"),
     ],
 )
 async def test_a_hostile_stdio_server_fails_its_call_alone_and_is_started_again(

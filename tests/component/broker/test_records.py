@@ -18,6 +18,7 @@ from tests.support.postgres import Postgres, find_programs
 
 from mcp_exec_broker.records.queries import measure_usage
 from mcp_exec_broker.records.store import RecordStore
+from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
 from mcp_exec_common.usage import MeasuredUsage
 
@@ -44,7 +45,9 @@ EXPOSURES: list[Object] = [
 
 def build_client(*worlds: World) -> RecordsClient:
     addresses = [urlsplit(world.control).netloc for world in worlds]
-    return RecordsClient(session=worlds[0].session, signer=SIGNER, sender="operator", addresses=lambda: addresses)
+    return RecordsClient(
+        BrokerClient(session=worlds[0].session, signer=SIGNER, sender="operator", addresses=lambda: addresses)
+    )
 
 
 @pytest.fixture
@@ -289,5 +292,7 @@ async def test_a_broker_starts_without_its_database_and_stores_when_it_is_back(
 async def test_a_client_asks_the_next_replica_if_one_is_gone(world: World) -> None:
     addresses = ["127.0.0.1:1", urlsplit(world.control).netloc]
     async with aiohttp.ClientSession() as session:
-        client = RecordsClient(session=session, signer=SIGNER, sender="gateway", addresses=lambda: addresses)
+        client = RecordsClient(
+            BrokerClient(session=session, signer=SIGNER, sender="gateway", addresses=lambda: addresses)
+        )
         assert (await client.add({"executions": [EXECUTION]})).stored == 1

@@ -19,6 +19,7 @@ from tests.support.postgres import Postgres, find_programs
 from tests.support.processes import SECONDS, Process, started
 from tests.support.until import until
 
+from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.broker.records import RecordsClient, RecordsError
 
 Object = dict[str, Any]
@@ -98,7 +99,9 @@ async def test_two_brokers_on_one_postgresql_lose_no_acknowledged_row_through_ch
             environments.append(broker(folder, api, MCP_EXEC_RECORDS_DATABASE_FILE=str(url)))
         addresses = [f"127.0.0.1:{env['MCP_EXEC_CONTROL_PORT']}" for env in environments]
         clients = [
-            RecordsClient(session=session, signer=SIGNER, sender="operator", addresses=lambda each=order: each)
+            RecordsClient(
+                BrokerClient(session=session, signer=SIGNER, sender="operator", addresses=lambda each=order: each)
+            )
             for order in (addresses, addresses[::-1])
         ]
         acknowledged: set[str] = set()

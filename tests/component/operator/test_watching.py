@@ -47,6 +47,8 @@ async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settin
         world.execution("watched", "wait")
         await world.until(lambda: len(world.ran) == 1)
         world.merge(CEX, "watched", {"spec": {"cancelRequested": True}})
+        world.session("watched")
+        await world.until(lambda: world.session_status("watched").get("phase"))
         assert (await world.finished("watched"))["phase"] == "Cancelled"
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(15):

@@ -4,14 +4,15 @@ import asyncio
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.access.quotas import ExecutionUsage
-from mcp_exec_broker.audit import writer
-from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord
 from mcp_exec_broker.errors import CallOutcome
+from mcp_exec_broker.records import audit_writer
+from mcp_exec_broker.records.audit_log import AuditLog, build_record
 
 DEADLINE = 20
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -22,8 +23,10 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "audit" / "calls.db"
 
 
-def call(id: str, *, namespace: str = "agents", uid: str = "u-1", arguments: str = "{}") -> AuditRecord:
-    return AuditRecord(
+def call(
+    id: str, *, namespace: str = "agents", uid: str = "u-1", arguments: str = "{}", **fields: Any
+) -> ToolCallRecord:
+    return build_record(
         id=id,
         namespace=namespace,
         execution="exec",
@@ -37,6 +40,7 @@ def call(id: str, *, namespace: str = "agents", uid: str = "u-1", arguments: str
         arguments=arguments,
         decision="Allow",
         reason="",
+        **fields,
     )
 
 
@@ -106,7 +110,7 @@ async def test_a_full_log_refuses_records_until_old_ones_are_deleted(path: Path)
 async def test_the_write_ahead_log_is_emptied_while_records_are_written(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "_MAX_LOG_BYTES", 100_000)
+    monkeypatch.setattr(audit_writer, "_MAX_LOG_BYTES", 100_000)
     async with AuditLog.open(path, cleanup_seconds=1000) as audit:
         for number in range(300):
             await write(audit, f"c-{number}")
@@ -115,7 +119,7 @@ async def test_the_write_ahead_log_is_emptied_while_records_are_written(
 
 
 async def test_many_records_are_deleted_before_the_next_interval(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "_MANY_ROWS", 100)
+    monkeypatch.setattr(audit_writer, "_MANY_ROWS", 100)
     async with AuditLog.open(path, keep_bytes=200_000, cleanup_seconds=1000) as audit:
         async with asyncio.timeout(DEADLINE):
             written = 0
@@ -128,10 +132,10 @@ async def test_many_records_are_deleted_before_the_next_interval(path: Path, mon
 async def test_what_an_execution_has_used_outlives_its_records(path: Path) -> None:
     async with AuditLog.open(path, keep_days=0) as audit:
         for number in range(3):
-            await audit.begin_call(call(f"c-{number}"), bytes_out=10)
+            await audit.begin_call(call(f"c-{number}", bytes_out=10))
         await audit.end_call("c-0", CallOutcome.OK, bytes_in=100, bytes_out=10)
         await audit.end_call("c-1", CallOutcome.DENIED, bytes_in=7, bytes_out=10)
-        await audit.record_denials(call("d"), CallOutcome.DENIED, calls=40, first=MOMENT, last=MOMENT, error="")
+        await audit.record_denials(call("d", outcome=CallOutcome.DENIED, calls=40, at=MOMENT, ended_at=MOMENT))
         await audit.begin_call(call("e", uid="u-2"))
         await audit.close_execution("u-2")
         await audit.close_execution("u-3")
@@ -156,7 +160,7 @@ async def test_a_writer_that_has_ended_fails_what_waits_and_what_comes(path: Pat
     def die(file: sqlite3.Connection) -> None:
         raise SystemExit
 
-    log = writer.AuditWriter(path, max_bytes=2**30)
+    log = audit_writer.AuditWriter(path, max_bytes=2**30)
     path.parent.mkdir()
     await log.open()
     assert log.failure == ""

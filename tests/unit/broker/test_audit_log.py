@@ -12,16 +12,23 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord, audit_lines, compute_digest, write_to_stdout
-from mcp_exec_broker.audit.store import insert_calls
-from mcp_exec_broker.audit.writer import AuditWriter
+from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.errors import CallOutcome
+from mcp_exec_broker.records.audit_file import insert_calls
+from mcp_exec_broker.records.audit_log import (
+    AuditLog,
+    audit_lines,
+    build_record,
+    compute_digest,
+    write_to_stdout,
+)
+from mcp_exec_broker.records.audit_writer import AuditWriter
+from mcp_exec_broker.records.tables import AUDIT
 
 DEADLINE = 20
 
 
-def call(id: str, **fields: Any) -> AuditRecord:
+def call(id: str, **fields: Any) -> ToolCallRecord:
     known: dict[str, Any] = {
         "namespace": "agents",
         "execution": "exec-1",
@@ -36,7 +43,7 @@ def call(id: str, **fields: Any) -> AuditRecord:
         "decision": "Allow",
         "reason": "the policy's default",
     }
-    return AuditRecord(id=id, **known | fields)
+    return build_record(id=id, **known | fields)
 
 
 @pytest.fixture
@@ -134,6 +141,41 @@ async def test_the_file_of_an_earlier_version_is_brought_up_to_date(path: Path) 
         assert (found["id"], found["calls"]) == ("c-1", 1)
 
 
+FILE_OF_2025 = """
+CREATE TABLE calls (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, at TEXT NOT NULL, namespace TEXT NOT NULL,
+  execution TEXT NOT NULL, uid TEXT NOT NULL, pool TEXT NOT NULL, caller TEXT, user TEXT, server TEXT NOT NULL,
+  tool TEXT NOT NULL, digest TEXT NOT NULL, arguments TEXT NOT NULL, decision TEXT NOT NULL, reason TEXT NOT NULL,
+  approval TEXT, approved_by TEXT, ended TEXT, outcome TEXT, error TEXT NOT NULL DEFAULT '', milliseconds REAL,
+  bytes_in INTEGER NOT NULL DEFAULT 0, bytes_out INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX calls_execution ON calls (namespace, execution, number);
+CREATE INDEX calls_open ON calls (number) WHERE ended IS NULL;
+INSERT INTO calls (id, at, namespace, execution, uid, pool, server, tool, digest, arguments, decision, reason, ended,
+  outcome, milliseconds) VALUES
+  ('ended', '2026-01-02T03:04:05.000000Z', 'agents', 'exec', 'u', 'default', 'box', 'add', '', '{}', 'Allow', '',
+   '2026-01-02T03:04:06.000000Z', 'ok', 1.5),
+  ('open', '2026-01-02T03:04:05.000000Z', 'agents', 'exec', 'u', 'default', 'box', 'add', '', '{}', 'Allow', '',
+   NULL, NULL, NULL);
+"""
+
+
+async def test_no_record_of_the_first_release_is_lost_and_all_are_copied_to_the_records(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as file:
+        file.executescript(FILE_OF_2025)
+    async with AuditLog.open(path, keep_days=10_000) as audit:
+        await audit.begin_call(call("new"))
+        found = {item["id"]: item for item in (await audit.find_records())["items"]}
+        assert {id: item["outcome"] for id, item in found.items()} == {"ended": "ok", "open": "unfinished", "new": None}
+        assert (found["ended"]["durationMs"], found["ended"]["calls"], found["ended"]["source"]) == (1.5, 1, "code")
+        assert [row["id"] for row in await audit.read_uncopied(10)] == ["ended", "open"]
+
+
+def test_the_file_has_the_fields_of_a_record() -> None:
+    assert {*AUDIT.columns.keys()} - {"number", "copied"} == ToolCallRecord.model_fields.keys()
+
+
 async def test_old_records_are_forgotten_but_not_of_calls_under_way(path: Path) -> None:
     async with AuditLog.open(path, keep_days=0) as audit:
         for number in range(500):
@@ -226,7 +268,7 @@ async def test_one_bad_record_of_a_batch_fails_alone(path: Path) -> None:
 
 async def test_a_batch_that_cannot_be_written_is_not_tried_again_row_by_row(path: Path) -> None:
     path.parent.mkdir()
-    row = call("").to_row() | {"at": "", "bytes_out": 0}
+    row = dict(call("")) | {"at": ""}
     writer, statements, proceed = AuditWriter(path, max_bytes=2**30), list[str](), Event()
     await writer.open()
     await writer.submit(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from mcp_exec_broker.catalog.inferred_outputs import OutputInference
+from mcp_exec_broker.catalog.entry import OutputInference
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_tools.catalog import Catalog, Tool
 

@@ -15,7 +15,11 @@ from mcp_exec_broker.upstream.stdio_transport import connect_bridge
 
 DEADLINE = 20
 TEXT = b"hello, this is no JSON\n"
-EXITED = json.dumps({"jsonrpc": "2.0", "method": "mcp-exec/exited", "params": {"code": 0, "line": ""}}).encode() + b"\n"
+EXITED = (
+    b"\n"
+    + json.dumps({"jsonrpc": "2.0", "method": "mcp-exec/exited", "params": {"code": 0, "line": ""}}).encode()
+    + b"\n"
+)
 MESSAGE = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n'
 
 

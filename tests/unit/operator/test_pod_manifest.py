@@ -7,8 +7,8 @@ import pytest
 from tests.support.pod_security import violations
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.isolation_addresses import IsolationAddresses, find_forbidden_addresses
 from mcp_exec_operator.pods.manifest import (
+    IsolationAddresses,
     PodIdentity,
     PodManifest,
     PoolIdentity,
@@ -17,6 +17,7 @@ from mcp_exec_operator.pods.manifest import (
     label_value,
     template_hash,
 )
+from mcp_exec_operator.preflight import find_forbidden_addresses
 
 POOL = PoolIdentity(namespace="agents", name="default", uid="pool-uid")
 POD = PodIdentity(name="default-abc", token_sha256="digest", uid=123456)

@@ -8,7 +8,7 @@ import pytest
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.outcome import ExecutionGone
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.spec_cache import LARGE_BYTES, SpecCache
+from mcp_exec_operator.executions.specs import LARGE_BYTES, SpecCache
 from mcp_exec_operator.kube.api import OperatorApi
 
 
@@ -62,8 +62,8 @@ async def test_what_ended_takes_no_memory(api: Api) -> None:
     cache = build(api)
     for number in range(300):
         cache.keep(record := api.add(f"e{number}"))
-        cache.forget(record)
-        cache.forget(record)
+        cache.discard(record)
+        cache.discard(record)
     assert cache.used_bytes == 0
 
 
@@ -120,6 +120,6 @@ def test_a_record_keeps_neither_code_nor_output_nor_foreign_metadata(api: Api) -
     body["metadata"] |= {"managedFields": ["x" * 5000], "annotations": {"a": "x" * 5000}, "labels": {"b": "x" * 5000}}
     body["status"] = {"phase": "Running", "podName": "p", "output": {"stdout": "x" * 5000}}
     record = ExecutionRecord.from_object(body)
-    record.drop_spec()
+    record.discard_spec()
     assert len(str(vars(record))) < 3000
     assert (record.phase, record.pod) == ("Running", "p")

@@ -10,7 +10,7 @@ from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_common.broker.client import BrokerClient, ExecutionCalls
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.status_writer import ExecutionStatusWriter
+from mcp_exec_operator.executions.status import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools import ToolCallTracker
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Overlays: read from their folders, applied to a server, and the formats in which servers wrap values in text."""
+"""Overlays: read from their folders, applied to a server, and the formats of servers that wrap values in text."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from mcp_exec_tools.catalog import Catalog, Tool
 
 _SHIPPED: Final = Path(__file__).parent
 _HEAD: Final = 2000
-"""Characters in which the boundary's name must occur first."""
+"""The boundary's name must occur within so many characters."""
 _BOUNDARY: Final = re.compile(r"<(untrusted-data-[0-9A-Za-z-]{1,64})>")
 
 
@@ -43,7 +43,7 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class ResultOverlay:
-    """How the results of a tool are read."""
+    """Reading rules for the results of a tool."""
 
     format: str
     """A key of `FORMATS`."""
@@ -238,7 +238,7 @@ def _read_untrusted_data(value: Any) -> Any:
     """Return the JSON between the boundaries that Supabase's server puts around data, which warn models.
 
     The boundaries have a random name, and the JSON is a single line, so text in the data can't end it. The server
-    sends the text alone, or as the only field `result` of an object.
+    sends only the text, or as the only field `result` of an object.
     """
     text = value.get("result") if isinstance(value, Mapping) and value.keys() == {"result"} else value
     if not isinstance(text, str) or (boundary := _BOUNDARY.search(text, 0, _HEAD)) is None:

@@ -1,4 +1,4 @@
-"""The form of a tool in which the interfaces of models accept it: a plain object at the root, and short texts.
+"""The form of a tool that the interfaces of models accept: a plain object at the root, and short texts.
 
 Anthropic's and OpenAI's refuse a whole request if the schema of one tool has `anyOf`, `oneOf`, `allOf`, `not` or
 `enum` at its root, a dangling reference, or a property with other characters in its name. What a schema cannot say

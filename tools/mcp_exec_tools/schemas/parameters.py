@@ -57,7 +57,7 @@ class Parameters:
 
     @cached_property
     def rules(self) -> list[str]:
-        """What the schema requires of several parameters together, in sentences with the names in code."""
+        """Rules of the schema for several parameters together, in sentences with the names in code."""
         return self.describe_rules(self.code_names)
 
     def describe_rules(self, names: Mapping[str, str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Reading of untrusted JSON Schemas: wrong types, circular or dangling references, unlimited depth."""
+"""Reader of untrusted JSON Schemas: wrong types, circular or dangling references, unlimited depth."""
 
 import json
 from collections.abc import Mapping, Sequence

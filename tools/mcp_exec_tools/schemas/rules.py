@@ -1,4 +1,4 @@
-"""What a schema requires of several parameters together, in sentences."""
+"""Rules of a schema for several parameters together, in sentences."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final

@@ -36,7 +36,7 @@ class SearchEntry:
     module: str
     function: str
     name: str
-    """The tool's name, from which the function's name is made."""
+    """The tool's name. The function's name is made of it."""
     needs: tuple[str, ...]
     """Names of the tools that it calls."""
     description: str

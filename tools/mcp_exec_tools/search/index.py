@@ -128,9 +128,9 @@ MAX_QUERY: Final = 1000
 """Maximum length of a query in characters."""
 
 _VERBS: Final = 2
-"""Words at the beginning of a tool's name of which one may be its verb."""
+"""The verb of a tool's name is among so many words at its beginning."""
 _PREFIX: Final = 5
-"""Letters in which words of one family agree: `secure`, `security`."""
+"""Words of one family agree in so many letters: `secure`, `security`."""
 _PART: Final = 4
 """Least number of letters of a part of a compound: `sheet` in `spreadsheet`."""
 _LONGEST: Final = 30

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mcp_exec_tools.source.installers import INSTALL_SENTENCE
 from mcp_exec_tools.source.lines import (
-    INSTALL_SENTENCE,
     Block,
     ExplainInstall,
     LineProblem,
@@ -175,7 +175,7 @@ def _get_margin(line: str) -> str:
 
 
 def _get_common_start(first: str, second: str) -> str:
-    """Return the characters with which both texts begin. Of the least and the greatest of texts, those of all."""
+    """Return the common beginning of two texts. That of the least and the greatest of texts is common to all."""
     count = next((place for place, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), None)
     return first[: min(len(first), len(second)) if count is None else count]
 

@@ -43,7 +43,7 @@ class WrapperModule:
     other_spellings: Mapping[str, str] = field(default_factory=dict)
     """The parameter's name by another one that users know."""
     result_format: str | None = None
-    """Name of the format from which the sandbox reads the result, see `mcp_exec_tools.overlays.read_result`."""
+    """Name of the format of the result that the sandbox reads, see `mcp_exec_tools.overlays.read_result`."""
 
     @property
     def names(self) -> list[str]:

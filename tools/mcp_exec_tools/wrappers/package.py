@@ -158,7 +158,7 @@ def _sort_key(name: str) -> tuple[int, str]:
 
 
 _LONGEST: Final = 1000
-"""Length of a signature after which parameters are shown without types, and after as many again, left out."""
+"""Parameters are shown without types beyond this length of a signature, and left out beyond twice this length."""
 _VALUES, _MEMBERS, _DEPTH, _TYPE = 6, 4, 3, 80
 _SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 

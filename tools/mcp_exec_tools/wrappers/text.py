@@ -1,4 +1,4 @@
-"""Escaping of servers' texts: literals, comments and docstrings that no text can break out of.
+"""Escapes of servers' texts: literals, comments and docstrings that no text can break out of.
 
 The output is unchanged by `ruff format`.
 """

@@ -1,12 +1,14 @@
-"""How a new version is made of what a writer sends and of the versions before. Nothing is read or written here.
+"""Commits: how a new version is made of what a writer sends and of the versions before. No I/O happens here.
 
 A write may have preconditions: what the writer has seen must still be there (RFC 9110, If-Match and If-None-Match).
+Contents that executions have uploaded are pending until their commit.
 """
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 from typing import Final
 
 from mcp_exec_api.wire.workspaces import CommitResult
@@ -34,6 +36,11 @@ _MAX_HEADER: Final = 2000
 _MAX_TAGS: Final = 20
 _TAG: Final = re.compile(r'\s*(W/)?"([!#-~]{0,100})"\s*')
 _ANY: Final = "*"
+PENDING_SECONDS: Final = 1800.0
+"""Maximum seconds from an upload to its commit. The collector removes contents later, so a commit never loses any."""
+_MAX_CONTENTS: Final = 200_000
+"""Contents of all executions, of about 300 bytes each. Those of one namespace have half of the places."""
+_KEEP_CLOSED: Final = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +199,7 @@ class Precondition:
     """What must hold of a workspace's newest version, or of one of its files, when a write takes place."""
 
     tags: frozenset[str] | None = None
-    """Tags of a version, or digests of the file, one of which must be the current one. None: there is no condition."""
+    """Tags of a version, or digests of the file. One must be the current one. None: there is no condition."""
     must_be_new: bool = False
     """Whether the file must not exist yet, or without a path no version of the workspace."""
 
@@ -241,3 +248,77 @@ def _parse_tags(text: str) -> frozenset[str]:
 
 def _outdated(message: str, version: int) -> FilesRefused:
     return FilesRefused(FilesReason.OUTDATED, f"{message}; read it again, and repeat the change", version=version)
+
+
+@dataclass
+class _Upload:
+    namespace: str
+    workspace: str
+    """Id of the workspace that has the contents."""
+    started: float
+    contents: dict[str, Location] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True, eq=False)
+class PendingUploads:
+    """Uploads of executions, by their uids. A restart forgets them: the sandbox asks what is missing and repeats."""
+
+    most: int = 20_000
+    """Most contents of an execution: the files of a version."""
+    clock: Callable[[], float] = monotonic
+    _uploads: dict[str, _Upload] = field(default_factory=dict)
+    _closed: dict[str, None] = field(default_factory=dict)
+    """Executions that have ended, the oldest first."""
+
+    def find(self, execution: str, workspace: str) -> Mapping[str, Location]:
+        """Return the contents that an execution has uploaded to a workspace."""
+        upload = self._uploads.get(execution)
+        if upload is None or upload.workspace != workspace or self.clock() - upload.started > PENDING_SECONDS:
+            return {}
+        return upload.contents
+
+    def add(
+        self, execution: str, workspace: str, contents: Mapping[str, Location], *, namespace: str, started: float
+    ) -> None:
+        """Remember durable contents, whose upload began at `started`. Raises FilesRefused (BUSY, TOO_LARGE)."""
+        self.check_open(execution)
+        if not self.find(execution, workspace):
+            self._uploads.pop(execution, None)
+        own = self._uploads.get(execution)
+        if len(contents.keys() | own.contents.keys() if own else contents) > self.most:
+            raise build_too_large(f"at most {self.most} contents of an execution may wait for their commit")
+        self._drop_expired()
+        count = len(contents)
+        if self.count() + count > _MAX_CONTENTS or self.count(namespace) + count > _MAX_CONTENTS // 2:
+            raise FilesRefused(FilesReason.BUSY, "too many contents wait for their commits; repeat later")
+        self._uploads.setdefault(execution, _Upload(namespace, workspace, started)).contents.update(contents)
+
+    def count(self, namespace: str | None = None) -> int:
+        """Return how many contents wait for their commits, of one namespace or of all."""
+        return sum(len(upload.contents) for upload in self._uploads.values() if namespace in (None, upload.namespace))
+
+    def drop(self, execution: str, contents: Iterable[str]) -> None:
+        """Forget contents that were committed, or never will be."""
+        upload = self._uploads.get(execution)
+        if upload is not None:
+            for sha256 in contents:
+                upload.contents.pop(sha256, None)
+            if not upload.contents:
+                del self._uploads[execution]
+
+    def check_open(self, execution: str) -> None:
+        """Raise FilesRefused if the execution has ended."""
+        if execution in self._closed:
+            raise FilesRefused(FilesReason.NOT_ALLOWED, "the execution has ended")
+
+    def close(self, execution: str) -> None:
+        """Forget an execution that has ended, and refuse its requests."""
+        self._uploads.pop(execution, None)
+        self._closed[execution] = None
+        if len(self._closed) > _KEEP_CLOSED:
+            del self._closed[next(iter(self._closed))]
+
+    def _drop_expired(self) -> None:
+        now = self.clock()
+        for execution in [uid for uid, upload in self._uploads.items() if now - upload.started > PENDING_SECONDS]:
+            del self._uploads[execution]

@@ -66,7 +66,7 @@ class VersionSummary:
     execution: str
     """Uid of the execution that committed it, or empty."""
     digest: str
-    """Digest of the files that the execution sent, by which a repeated commit is recognized."""
+    """Digest of the files that the execution sent. It identifies a repeated commit."""
     restored: int | None
     packs: Mapping[str, int]
     """Bytes of its contents in each pack."""
@@ -151,7 +151,7 @@ def decode_manifest(data: bytes) -> Manifest:
     """Return the manifest in an object of the store. Raises ValueError."""
     if data[-65:] != hashlib.sha256(memoryview(data)[:-65]).hexdigest().encode() + b"\n":
         raise ValueError("the checksum of a version is wrong")
-    lines = BytesIO(data)  # of which one at a time is copied
+    lines = BytesIO(data)  # copies one at a time
     summary = decode_summary(lines.readline())
     packs = list(summary.packs)
     files: dict[str, VersionFile] = {}
@@ -165,7 +165,7 @@ def decode_manifest(data: bytes) -> Manifest:
 
 
 def decode_summary(line: bytes) -> VersionSummary:
-    """Return what the first line of a version's object says. Raises ValueError."""
+    """Return the summary in the first line of a version's object. Raises ValueError."""
     fields: dict[str, Any] = json.loads(line)
     if fields.pop("format") != _FORMAT:
         raise ValueError("a version has a format that this broker cannot read")

@@ -31,7 +31,7 @@ MOVED_BYTES: Final = 8 * 1024 * 1024
 _MOVED_PACKS: Final = 32
 """Most packs that one commit moves contents from."""
 _MANY_PACKS: Final = 32
-"""Packs of a version above which small ones are joined."""
+"""Packs of a version; if there are more, small ones are joined."""
 
 
 def choose_pack() -> str:

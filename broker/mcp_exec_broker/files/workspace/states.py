@@ -28,7 +28,7 @@ _ATTEMPTS: Final = 10
 _NAMES_PER_WORKSPACE: Final = 10
 """Names of an owner for each workspace that is allowed: deleted ones stay until the collector removes them."""
 TOUCH_AFTER: Final = timedelta(minutes=5)
-"""Time after which a use is written down again."""
+"""Time until a use is written down again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class WorkspaceState:
     is_deleted: bool = False
 
     def get_ttl(self, limits: StoreLimits) -> timedelta:
-        """Return the time after its last use at which it is deleted."""
+        """Return the time of its deletion, counted from its last use."""
         return timedelta(seconds=self.settings.ttl_seconds or limits.workspace_ttl_seconds)
 
     def get_max_bytes(self, limits: StoreLimits) -> int:

@@ -1,7 +1,7 @@
 """Workspaces: versions are read, committed and restored here.
 
 Safety against the collector: a new version uses contents of the newest version, of versions that are still kept, and
-of uploads that are younger than half of the time after which the collector removes what it found unused twice.
+of recent uploads. These are younger than half of the time that the collector waits before it removes what is unused.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from mcp_exec_broker.files.workspace.commit import (
     Change,
     CommitLimits,
     CommitSource,
+    PendingUploads,
     build_manifest,
     build_result,
     check_limits,
@@ -29,14 +30,13 @@ from mcp_exec_broker.files.workspace.commit import (
 )
 from mcp_exec_broker.files.workspace.manifest import Files, Location, Manifest, compute_digest
 from mcp_exec_broker.files.workspace.packs import PackReader, PackWriter, compact
-from mcp_exec_broker.files.workspace.pending import PendingUploads
 from mcp_exec_broker.files.workspace.states import WorkspaceState, WorkspaceStates
 from mcp_exec_broker.files.workspace.versions import Hold, Versions
 from mcp_exec_common.broker.files import FilesReason, WorkspaceAccess, build_tag
 
 _ATTEMPTS: Final = 10
 _COMPACT_EVERY: Final = 8
-"""Versions after which packs with few used bytes are looked for."""
+"""Versions between two searches for packs with few used bytes."""
 _MANY_PACKS: Final = 48
 _REPEATED: Final = (FilesReason.MISSING, FilesReason.BUSY, FilesReason.UNAVAILABLE)
 """Why a sandbox repeats a commit, with what it has uploaded."""

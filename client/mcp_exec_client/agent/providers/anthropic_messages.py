@@ -30,7 +30,7 @@ _STOPS: Final[dict[str | None, StopReason]] = {
     "model_context_window_exceeded": "context_full",
 }
 _PASSING: Final = ("overloaded_error", "api_error", "rate_limit_error", "timeout_error")
-"""Types of errors in the middle of a stream after which the same request may succeed."""
+"""Types of errors in the middle of a stream that a repeated request may not get again."""
 
 
 class AnthropicProvider:

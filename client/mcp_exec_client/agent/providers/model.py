@@ -1,4 +1,4 @@
-"""What every provider takes and returns. Content has the form of the Messages API's blocks."""
+"""Requests and replies of all providers. Content has the form of the Messages API's blocks."""
 
 import json
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,1 +1,1 @@
-"""What a model can use: code in sandboxes, and tools directly."""
+"""Tools of a model: code in sandboxes, and direct calls."""

@@ -161,7 +161,7 @@ class CodeMode:
     """Code execution for an existing loop: a system prompt, tool definitions, and a handler of tool uses.
 
     Everything in the options comes from the application and never from the model: the user, the patterns of tools, the
-    conversation, and `context`, of which the model sees names and types, not the values.
+    conversation, and `context`: the model sees its names and types, not the values.
     """
 
     def __init__(

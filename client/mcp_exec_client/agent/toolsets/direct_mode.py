@@ -16,7 +16,7 @@ from mcp_exec_client.errors import Forbidden, GatewayError, GatewayUnreachable, 
 from mcp_exec_client.mcp_bridge.endpoint import ClientMessage, McpEndpoint, Reception, is_response_to
 from mcp_exec_client.options import ExecutionOptions
 from mcp_exec_client.suggestions import suggesting
-from mcp_exec_client.transport import Query, Transport, can_retry
+from mcp_exec_client.transport import Attempts, Query, Transport
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 
 _REVISION: Final = "2026-07-28"
@@ -72,18 +72,12 @@ class McpCalls:
         return await self._request("tools/call", params, repeatable=False)
 
     async def _request(self, method: str, params: Object, *, repeatable: bool) -> Object:
-        transport, failures, waited = self.transport, 0, 0.0
+        attempts = Attempts(self.transport)
         while True:
             try:
                 return await self._send(method, params)
             except (GatewayError, GatewayUnreachable) as error:
-                failures += 1
-                retry_after = error.retry_after if isinstance(error, GatewayError) else None
-                delay = transport.retries.find_delay(failures, waited=waited, retry_after=retry_after)
-                if delay is None or not can_retry(error, repeatable=repeatable):
-                    raise
-            await transport.sleep(delay)
-            waited += delay
+                await attempts.pause(error, repeatable=repeatable)
 
     async def _send(self, method: str, params: Object) -> Object:
         capabilities: Object = {"elicitation": {"form": {}}} if self.shows_forms else {}

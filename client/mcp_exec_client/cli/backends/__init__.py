@@ -1,1 +1,1 @@
-"""What commands use while they run, with its libraries: a gateway, an API server, sources of catalogs, checks."""
+"""Parts of commands that need libraries: a gateway, an API server, sources of catalogs, checks."""

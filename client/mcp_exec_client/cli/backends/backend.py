@@ -1,4 +1,4 @@
-"""What commands need of a gateway or an API server."""
+"""Operations of a gateway or an API server that commands use."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field

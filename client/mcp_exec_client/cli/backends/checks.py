@@ -137,7 +137,7 @@ def _to_dotted(name: str) -> str:
 def _suggest(name: str, known: Collection[tuple[str, str]]) -> str:
     """Return a question with similar names; empty if no name is similar."""
     names = sorted(f"{server}.{tool}" for server, tool in known)
-    # the tool alone, in case its server is missing or wrong
+    # only the tool, in case its server is missing or wrong
     candidates = [known_name for known_name in names if known_name.partition(".")[2] == name.rpartition(".")[2]]
     candidates += get_close_matches(name[:_MAX_LENGTH], names, n=3, cutoff=0.8)
     suggestions = list(dict.fromkeys(candidates))[:3]

@@ -12,10 +12,10 @@ import aiohttp
 
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_api.execution_state import is_finished, read_created_at
-from mcp_exec_client.cli.backends import cluster_resources
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection, is_unobserved
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection, is_unobserved
+from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.pages import TableRow
@@ -25,8 +25,6 @@ _NAMESPACE: Final = "default"
 """Namespace if neither an option nor the context names one, as in kubectl."""
 _MAX_LISTED: Final = 20_000
 _MAX_DECISIONS: Final = 256
-_CONFLICTS: Final = 8
-"""Attempts to write a decision while the operator writes, too."""
 _WATCH_DELAYS: Final = tuple(delays(first=0.1, last=5.0, factor=2.0, attempts=8))
 _AUTHENTICATION: Final = "authentication.k8s.io/v1"
 _NO_CATALOG: Final = (
@@ -44,11 +42,9 @@ _END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations
 
 
 @dataclass(kw_only=True)
-class ClusterBackend:
-    """Executions of one namespace of a cluster."""
+class ClusterBackend(ClusterResources):
+    """Executions of one namespace of a cluster, and its other objects."""
 
-    kube: KubeClient
-    namespace: str
     streams_output: bool = field(default=False, init=False)
 
     @classmethod
@@ -153,9 +149,9 @@ class ClusterBackend:
         Without the right to list pools of all namespaces, the sentence does not name those that are served.
         """
         with _translating():
-            if await cluster_resources.is_served(self.kube, self.namespace):
+            if await self.is_served():
                 return None
-            served = ", ".join(await cluster_resources.find_served(self.kube))
+            served = ", ".join(await self.find_served())
         hint = f" (served: {served}); use -n" if served else "; use -n with a namespace of the chart's `namespaces`"
         return f"namespace {self.namespace} is not served by mcp-exec{hint}"
 
@@ -187,19 +183,14 @@ class ClusterBackend:
             entry["comment"] = decision.comment
         if decision.arguments_digest:
             entry["argumentsDigest"] = decision.arguments_digest
-        for attempt in range(_CONFLICTS):
-            execution = await self.kube.get(self._path(name))
-            found = _find_pending(execution, approval)
+
+        def build_change(execution: Object) -> Object:
+            _find_pending(execution, approval)
             earlier = (execution["spec"].get("approvals") or [])[-(_MAX_DECISIONS - 1) :]
-            version = {"resourceVersion": execution["metadata"]["resourceVersion"]}
-            try:
-                await self.kube.patch(self._path(name), {"metadata": version, "spec": {"approvals": [*earlier, entry]}})
-            except ApiError as error:
-                if error.code != 409 or attempt == _CONFLICTS - 1:
-                    raise
-            else:
-                return {**found, "state": "Approved" if decision.choice == "Approve" else "Denied"}
-        raise AssertionError("unreachable: the last attempt returns or raises")
+            return {"approvals": [*earlier, entry]}
+
+        changed = await self.change(self._path(name), build_change)
+        return {**_find_pending(changed, approval), "state": "Approved" if decision.choice == "Approve" else "Denied"}
 
     async def _find_username(self) -> str | None:
         """Return the own username, which admission policies require; None before Kubernetes 1.28, which has none."""
@@ -216,40 +207,8 @@ class ClusterBackend:
         """Raise CommandError: only a gateway can search."""
         raise CommandError(_NO_CATALOG, ExitCode.REFUSED)
 
-    async def list_sessions(self, *, user: str | None) -> list[Object]:
-        """Return the namespace's sessions, of all users or of one, ordered by name."""
-        return await cluster_resources.list_sessions(self.kube, namespace=self.namespace, user=user)
-
-    async def get_session(self, name: str, *, user: str | None) -> Object:
-        """Return a session."""
-        return await cluster_resources.get_session(self.kube, name, namespace=self.namespace, user=user)
-
-    async def reset_session(self, name: str, *, user: str | None) -> Object:
-        """Request that a session starts afresh, and return it."""
-        return await cluster_resources.reset_session(self.kube, name, namespace=self.namespace, user=user)
-
-    async def delete_session(self, name: str, *, user: str | None) -> None:
-        """End a session and delete it."""
-        await cluster_resources.delete_session(self.kube, name, namespace=self.namespace, user=user)
-
-    async def list_pools(self) -> list[Object]:
-        """Return the namespace's pools, ordered by name."""
-        return await cluster_resources.list_pools(self.kube, namespace=self.namespace)
-
-    async def list_rollouts(self) -> list[Object]:
-        """Return the namespace's rollouts, ordered by name."""
-        return await cluster_resources.list_rollouts(self.kube, namespace=self.namespace)
-
-    async def get_rollout(self, name: str) -> Object:
-        """Return a rollout."""
-        return await cluster_resources.get_rollout(self.kube, name, namespace=self.namespace)
-
-    async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
-        """Promote, pause, resume or abort a rollout, and return it."""
-        return await cluster_resources.steer_rollout(self.kube, name, action, namespace=self.namespace, to=to)
-
     def _path(self, name: str | None = None) -> str:
-        return custom_resource_path(EXECUTIONS, namespace=self.namespace, name=name)
+        return self.path(EXECUTIONS, name)
 
     async def _watch(self, name: str) -> AsyncGenerator[Object | None, None]:
         """Yield each version of an execution, and None if it was deleted. Lost watches are opened again."""

@@ -52,7 +52,7 @@ example:
 """
 _PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "TimedOut", "Cancelled")
 _QUIET_SECONDS: Final = 1.0
-"""For logs without -f: time without an event after which all output so far has come."""
+"""For logs without -f: time without an event that means that all output so far has come."""
 _APPROVALS: Final = """Lists the tool calls of an execution that wait or waited for an approval, or all that wait.
 
 examples:

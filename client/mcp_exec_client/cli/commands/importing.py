@@ -66,7 +66,7 @@ def add_to(commands: Subcommands) -> None:
         "--url", metavar="URL", help="with definitions in --from-file: address of the application that has the tools"
     )
     command.add_argument(
-        "--only", metavar="TOOL", action="append", default=[], help="import this tool alone; may be repeated"
+        "--only", metavar="TOOL", action="append", default=[], help="import only this tool; may be repeated"
     )
     command.add_argument(
         "--skip-invalid", action="store_true", help="leave out tools that cannot be imported; default: fail"

@@ -19,6 +19,7 @@ from mcp_exec_client.cli.output import (
     FORMATS,
     TableColumn,
     age,
+    fields,
     print_data,
     print_line,
     print_note,
@@ -35,8 +36,7 @@ ROLLOUT_STAGES: Final = (
 )
 ROLLOUT_ARMS: Final = (
     TableColumn(title="ARM", cell=lambda item: item["name"]),
-    TableColumn(title="MODE", cell=lambda item: item.get("mode")),
-    TableColumn(title="POOL", cell=lambda item: item.get("pool")),
+    *fields("mode", "pool"),
     TableColumn(title="UNITS", cell=lambda item: item["measured"].get("exposed")),
     TableColumn(title="OUTCOMES", cell=lambda item: item["measured"].get("outcomes")),
     TableColumn(title="ERROR RATE", cell=lambda item: item["measured"].get("errorRate")),
@@ -46,12 +46,7 @@ ROLLOUT_ARMS: Final = (
 )
 ROLLOUT_GUARDS: Final = (
     TableColumn(title="GUARD", cell=lambda item: item["name"]),
-    TableColumn(title="METRIC", cell=lambda item: item.get("metric")),
-    TableColumn(title="STATE", cell=lambda item: item.get("state")),
-    TableColumn(title="ARM", cell=lambda item: item.get("arm")),
-    TableColumn(title="VALUE", cell=lambda item: item.get("value")),
-    TableColumn(title="LIMIT", cell=lambda item: item.get("limit")),
-    TableColumn(title="SAMPLES", cell=lambda item: item.get("samples")),
+    *fields("metric", "state", "arm", "value", "limit", "samples"),
 )
 _LIST: Final = """Lists the rollouts of the namespace.
 
@@ -118,13 +113,11 @@ def worst_guard(guards: Sequence[Object] | None) -> str | None:
 
 
 ROLLOUTS: Final = (
-    TableColumn(title="NAME", cell=lambda item: item["name"]),
-    TableColumn(title="PHASE", cell=lambda item: item.get("phase")),
-    TableColumn(title="STAGE", cell=lambda item: item.get("stage")),
+    *fields("name", "phase", "stage"),
     TableColumn(title="ARMS", cell=lambda item: ", ".join(arm["name"] for arm in item.get("arms") or ())),
-    TableColumn(title="EXPOSURE", cell=lambda item: item.get("exposure")),
+    *fields("exposure"),
     TableColumn(title="GUARD", cell=lambda item: worst_guard(item.get("guards"))),
-    TableColumn(title="CONTROL", cell=lambda item: item.get("control"), wide=True),
+    *fields("control", wide=True),
     TableColumn(title="MESSAGE", cell=lambda item: item.get("problem") or item.get("message"), wide=True),
     TableColumn(title="SINCE", cell=lambda item: age(item.get("since"))),
 )

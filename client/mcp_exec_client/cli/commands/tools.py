@@ -1,4 +1,4 @@
-"""What code can use: pools with their libraries, and the tools that it may call."""
+"""Pools with their libraries, and the tools that code may call."""
 
 import argparse
 import sys

@@ -27,7 +27,7 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_output_option,
 )
-from mcp_exec_client.cli.output import TableColumn, print_data, print_line, print_note, print_table
+from mcp_exec_client.cli.output import TableColumn, fields, print_data, print_line, print_note, print_table
 
 _GROUP: Final = TableColumn(title="GROUP", cell=lambda row: row["key"])
 _GROUPINGS: Final = ("use-case", "caller", "tool", "arm", "day", "model")
@@ -79,9 +79,7 @@ MODELS: Final = UsageTable(
     part="models",
     columns=(
         _GROUP,
-        TableColumn(title="MODE", cell=lambda row: row["mode"]),
-        TableColumn(title="COUNTED", cell=lambda row: row["counted"]),
-        TableColumn(title="TASKS", cell=lambda row: row["tasks"]),
+        *fields("mode", "counted", "tasks"),
         TableColumn(title="TOKENS IN", cell=lambda row: row["inputTokens"]),
         TableColumn(title="OUT", cell=lambda row: row["outputTokens"]),
         TableColumn(title="CACHED", cell=lambda row: row["cacheReadTokens"] + row["cacheWriteTokens"]),
@@ -95,8 +93,7 @@ SANDBOXES: Final = UsageTable(
     part="sandboxes",
     columns=(
         _GROUP,
-        TableColumn(title="EXECUTIONS", cell=lambda row: row["executions"]),
-        TableColumn(title="FAILED", cell=lambda row: row["failed"]),
+        *fields("executions", "failed"),
         TableColumn(title="SANDBOX S", cell=lambda row: row["seconds"]),
         TableColumn(title="CPU S", cell=lambda row: row["cpuSeconds"]),
         TableColumn(title="COST", cell=lambda row: _money(row.get("cost"))),
@@ -109,8 +106,7 @@ CALLS: Final = UsageTable(
     columns=(
         _GROUP,
         TableColumn(title="CALLS BY", cell=lambda row: row["mode"]),
-        TableColumn(title="CALLS", cell=lambda row: row["calls"]),
-        TableColumn(title="FAILED", cell=lambda row: row["failed"]),
+        *fields("calls", "failed"),
         TableColumn(title="TOKENS IN CALLS", cell=lambda row: f"~{row['argumentTokens']}"),
         TableColumn(title="IN RESULTS", cell=lambda row: f"~{row['resultTokens']}"),
     ),

@@ -78,7 +78,7 @@ async def _print_to_log(_: MCPServer[Any]) -> AsyncIterator[None]:
 def main() -> None:
     """Serve standard input and output until it ends."""
     settings = json.loads(sys.argv[1])
-    with contextlib.redirect_stdout(sys.stderr):  # standard output has the protocol alone
+    with contextlib.redirect_stdout(sys.stderr):  # only the protocol may write to standard output
         functions = load_functions(sys.argv[2], settings["file"], settings["tools"])
     build_server(settings["server"], functions).run()
 

@@ -14,11 +14,11 @@ from mcp_exec_client.cli.importing.definitions import MAX_TOOLS, ImportProblem
 from mcp_exec_client.cli.options import CommandError, Object
 
 MAX_SETTINGS_BYTES: Final = 96 * 1024
-"""The settings are an argument of the server's command, of which Linux takes at most 128 KiB."""
+"""The settings are an argument of the server's command. Linux takes at most 128 KiB."""
 _DNS: Final[Object] = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]}
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 MAX_SOURCE_BYTES: Final = 64 * 1024
-"""The source is an argument of the server's command, of which Linux takes at most 128 KiB."""
+"""The source is an argument of the server's command. Linux takes at most 128 KiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class SecretVariable:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerPod:
-    """Where the server runs, and what it reaches."""
+    """Pod of the server, and the networks that it reaches."""
 
     image: str
     namespace: str | None = None

@@ -94,7 +94,7 @@ class RunnerReport:
 
 @dataclass(frozen=True, kw_only=True)
 class InterruptLocation:
-    """Where the interrupted code was, as the runner reports it."""
+    """Place of the interrupted code, as the runner reports it."""
 
     line: int | None = None
     traceback: str = ""

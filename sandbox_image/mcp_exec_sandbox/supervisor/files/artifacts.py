@@ -100,7 +100,7 @@ def is_text(media_type: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownFile:
-    """What the code said about a file that it showed."""
+    """The code's description of a file that it showed."""
 
     media_type: str | None
     title: str

@@ -137,7 +137,7 @@ class TransferBroken(TransferFailed):
 
 
 class _NotModified(Exception):
-    """What was asked for has not changed."""
+    """The requested content has not changed."""
 
 
 class FilesConnection:

@@ -109,7 +109,7 @@ def _parse_count(fields: dict[str, object], name: str) -> int:
 
 @dataclass(kw_only=True)
 class FilesReport:
-    """What became of the files of a run, for the event `end`."""
+    """Files of a run at its end, for the event `end`."""
 
     workspace: dict[str, Any] | None = None
     artifacts: list[dict[str, Any]] = field(default_factory=list)
@@ -119,7 +119,7 @@ class FilesReport:
 
 @dataclass(kw_only=True)
 class KeptFiles:
-    """What the supervisor knows about the files in the working folder, from one run of a session to the next."""
+    """The supervisor's state of the files in the working folder, from one run of a session to the next."""
 
     root: Path
     """The working folder."""

@@ -1,4 +1,4 @@
-"""Saving of a workspace after the run: only changed files are read, only new contents travel, all of it or nothing."""
+"""Upload of a workspace after the run: only changed files are read, only new contents travel, all of it or nothing."""
 
 import contextlib
 import os
@@ -115,7 +115,7 @@ changes no time of its file."""
 
 @dataclass(frozen=True, kw_only=True)
 class SavedWorkspace:
-    """What was saved. `version` is the newest one, also if nothing has changed."""
+    """Result of a save. `version` is the newest one, also if nothing has changed."""
 
     version: int
     changed_files: int

@@ -29,7 +29,7 @@ _KINDS = {
 
 
 class NotPlain(Exception):
-    """What is at a path is no regular file, or no folder."""
+    """The object at a path is no regular file, or no folder."""
 
 
 def find_path_problem(path: str) -> str:
@@ -153,7 +153,7 @@ class Signature(NamedTuple):
 
 @dataclass(kw_only=True)
 class FolderScan:
-    """What a walk has found."""
+    """Findings of a walk."""
 
     files: dict[str, Signature] = field(default_factory=dict)
     """Regular files by path."""

@@ -1,1 +1,1 @@
-"""What the code uses: processes, memory, storage, as /proc, /sys and the file system show them."""
+"""Resources of the code: processes, memory, storage, as /proc, /sys and the file system show them."""

@@ -247,7 +247,7 @@ class TaskCounter:
     """Counts the tasks of the container without the supervisor's one.
 
     The container's cgroup gives the number in one cheap read, which matters if a fork bomb leaves the supervisor
-    little CPU time. Only PID 1 can rely on the cgroup being the container's alone; any other process walks /proc.
+    little CPU time. PID 1 can rely on the cgroup, which has only the container's processes; others walk /proc.
     """
 
     def __init__(self, *, supervisor: int, cgroup_root: Path) -> None:

@@ -16,8 +16,8 @@ from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.storage import VolumeStorage
 from mcp_exec_broker.files.store import FilesStore
 from mcp_exec_broker.files.usage import StoreLimits
+from mcp_exec_broker.files.workspace.commit import PENDING_SECONDS
 from mcp_exec_broker.files.workspace.manifest import index_files
-from mcp_exec_broker.files.workspace.pending import PENDING_SECONDS
 from mcp_exec_common.broker.files import ArtifactAllowance, ArtifactHead, FilesReason
 
 DAY = 24 * 3600.0

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from mcp_exec_broker.audit.log import AuditLog
-from mcp_exec_broker.audit.record import AuditRecord
+from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.errors import CallOutcome
+from mcp_exec_broker.records.audit_log import AuditLog, build_record
 from mcp_exec_broker.records.maintenance import RecordMaintenance
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import CALLS, check_row
@@ -18,10 +18,10 @@ from mcp_exec_broker.records.tables import CALLS, check_row
 Object = dict[str, Any]
 
 
-def build_record(**changes: Any) -> AuditRecord:
+def call(**changes: Any) -> ToolCallRecord:
     fields: Object = dict.fromkeys(("execution", "pool", "digest", "arguments", "decision", "reason"), "x")
     fields |= {"id": "c-1", "namespace": "agents", "uid": "u-1", "caller": "team-a", "user": "jane"}
-    return AuditRecord(**(fields | {"server": "box", "tool": "add"} | changes))
+    return build_record(**(fields | {"server": "box", "tool": "add"} | changes))
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def read_calls(store: RecordStore) -> list[Object]:
 async def test_an_ended_call_becomes_one_record(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance
 ) -> None:
-    await audit.begin_call(build_record(), bytes_out=20)
+    await audit.begin_call(call(bytes_out=20))
     await audit.end_call("c-1", CallOutcome.OK, milliseconds=12.4, bytes_in=100, bytes_out=20)
     assert [await maintenance.copy_calls(), await maintenance.copy_calls()] == [1, 0]
     [row] = await read_calls(store)
@@ -75,7 +75,7 @@ async def test_an_ended_call_becomes_one_record(
 async def test_a_call_in_progress_waits_for_its_end(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance
 ) -> None:
-    await audit.begin_call(build_record())
+    await audit.begin_call(call())
     assert await maintenance.copy_calls() == 0
     await audit.end_call("c-1", CallOutcome.ERROR, error="no such row")
     assert await maintenance.copy_calls() == 1
@@ -85,7 +85,7 @@ async def test_a_call_in_progress_waits_for_its_end(
 async def test_a_direct_call_has_no_execution(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance
 ) -> None:
-    await audit.begin_call(build_record(source="direct", uid="", conversation="conv-1"))
+    await audit.begin_call(call(source="direct", uid="", conversation="conv-1"))
     await audit.end_call("c-1", CallOutcome.OK)
     await maintenance.copy_calls()
     [row] = await read_calls(store)
@@ -96,7 +96,7 @@ async def test_denied_calls_are_counted_in_one_record(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance
 ) -> None:
     moment = datetime(2026, 1, 2, tzinfo=UTC)
-    await audit.record_denials(build_record(), CallOutcome.DENIED, calls=7, first=moment, last=moment, error="no")
+    await audit.record_denials(call(outcome=CallOutcome.DENIED, calls=7, at=moment, ended_at=moment, error="no"))
     await maintenance.copy_calls()
     [row] = await read_calls(store)
     assert (row["calls"], row["outcome"]) == (7, "denied")
@@ -105,7 +105,7 @@ async def test_denied_calls_are_counted_in_one_record(
 async def test_calls_wait_while_the_database_fails_and_none_is_lost(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await audit.begin_call(build_record())
+    await audit.begin_call(call())
     await audit.end_call("c-1", CallOutcome.OK)
 
     async def fail(table: str, rows: object) -> None:
@@ -122,7 +122,7 @@ async def test_calls_wait_while_the_database_fails_and_none_is_lost(
 async def test_a_call_that_was_copied_but_not_marked_is_recorded_once(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await audit.begin_call(build_record())
+    await audit.begin_call(call())
     await audit.end_call("c-1", CallOutcome.OK)
 
     async def forget(numbers: object) -> None:
@@ -138,7 +138,7 @@ async def test_a_call_that_was_copied_but_not_marked_is_recorded_once(
 async def test_hostile_names_of_a_call_are_stored_in_bounds(
     audit: AuditLog, store: RecordStore, maintenance: RecordMaintenance
 ) -> None:
-    await audit.begin_call(build_record(tool="t\0" * 1000, caller="c" * 5000))
+    await audit.begin_call(call(tool="t\0" * 1000, caller="c" * 5000))
     await audit.end_call("c-1", CallOutcome.ERROR, error="\0" * 500)
     assert await maintenance.copy_calls() == 1
     [row] = await read_calls(store)

@@ -13,8 +13,15 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_broker.audit.schema import connect, create_tables, limit_size
-from mcp_exec_broker.audit.store import ROW_WRITERS, Row, RowWriter, truncate_log
+from mcp_exec_broker.records.audit_file import (
+    ROW_WRITERS,
+    Row,
+    RowWriter,
+    connect,
+    create_tables,
+    limit_size,
+    truncate_log,
+)
 
 log = logging.getLogger(__name__)
 
@@ -24,11 +31,11 @@ _MAX_BATCH: Final = 128
 """Jobs of one batch."""
 _CLOSE_SECONDS: Final = 5.0
 _STUCK_SECONDS: Final = 60.0
-"""Seconds of one batch, after which the disk counts as stuck. Longer than each lock that SQLite waits for."""
+"""Maximum seconds of one batch; then the disk counts as stuck. Longer than each lock that SQLite waits for."""
 _MANY_ROWS: Final = 4096
-"""Rows after which old records are deleted: at most 12 MiB."""
+"""Rows until old records are deleted: at most 12 MiB."""
 _MAX_LOG_BYTES: Final = 32 * 1024 * 1024
-"""Size of the write-ahead log, which takes up to 40 KiB for a row, from which on the thread empties it."""
+"""Maximum size of the write-ahead log, which takes up to 40 KiB for a row; then the thread empties it."""
 
 
 @dataclass(eq=False, slots=True)

@@ -1,4 +1,4 @@
-"""Code and context of unfinished executions: kept in bounded memory, and read from the API server if they were dropped.
+"""Specs of unfinished executions: kept in bounded memory, read again if they were dropped, and parsed once.
 
 A queue may hold thousands of executions of 512 KiB each, whose parsed context takes up to thirty times as much.
 """
@@ -7,12 +7,16 @@ import asyncio
 import heapq
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Self
 
-from mcp_exec_api.code_execution import spec_digest
+from pydantic import ValidationError
+
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, spec_digest
+from mcp_exec_api.meta import field_errors
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_operator.executions.outcome import ExecutionGone
+from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionGone, build_cancellation, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 
@@ -34,10 +38,6 @@ class SpecHold:
     """None once it is released."""
     weight: int
     """Bytes that count against the memory of specs in use; 0 if the spec is not large."""
-
-    def take(self, other: "SpecHold") -> None:
-        """Take over what another holds. This one holds nothing."""
-        self.spec, self.weight = other.spec, other.weight
 
 
 @dataclass(kw_only=True, eq=False)
@@ -66,7 +66,7 @@ class SpecCache:
 
     def keep(self, record: ExecutionRecord) -> None:
         """Keep the spec of a new record, and drop the largest specs if they take too much memory together."""
-        self.forget(record)
+        self.discard(record)
         record.weight = weigh(record.spec, limit=self.limit)
         self._kept[record.uid] = (record.weight, record)
         self._used += record.weight
@@ -74,20 +74,20 @@ class SpecCache:
         while self._used > self.limit:
             weight, uid = heapq.heappop(self._heaviest)
             if uid in self._kept and self._kept[uid][0] == -weight:
-                self._drop(uid)
+                self._discard(uid)
         if len(self._heaviest) > 2 * len(self._kept) + 64:
             self._heaviest = [(-weight, uid) for uid, (weight, _) in self._kept.items()]
             heapq.heapify(self._heaviest)
 
-    def forget(self, record: ExecutionRecord) -> None:
+    def discard(self, record: ExecutionRecord) -> None:
         """Stop counting a record's spec: the execution has ended."""
         weight, _ = self._kept.pop(record.uid, (0, None))
         self._used -= weight
 
-    def drop_if_large(self, record: ExecutionRecord) -> None:
-        """Drop the spec of an execution that has started, and needs it only if the sandbox never received the job."""
+    def discard_if_large(self, record: ExecutionRecord) -> None:
+        """Discard a large spec whose execution has started. It is needed only to send the job again."""
         if record.weight > LARGE_BYTES and record.uid in self._kept:
-            self._drop(record.uid)
+            self._discard(record.uid)
 
     async def acquire(self, record: ExecutionRecord) -> SpecHold:
         """Return the whole spec of a record. A large one waits until other large ones are released.
@@ -105,10 +105,12 @@ class SpecCache:
             raise
         return hold
 
-    def release(self, hold: SpecHold | None) -> None:
+    def open(self, record: ExecutionRecord) -> "SpecInUse":
+        """Return the spec of a record to use it in a context. Nothing is in memory yet."""
+        return SpecInUse(cache=self, record=record)
+
+    def release(self, hold: SpecHold) -> None:
         """Release a spec. Repeated releases change nothing."""
-        if hold is None:
-            return
         self._in_use -= hold.weight
         hold.spec, hold.weight = None, 0
         while self._waiting and self._in_use + self._waiting[0][0] <= self.in_use_limit:
@@ -117,10 +119,10 @@ class SpecCache:
                 self._in_use += weight
                 future.set_result(None)
 
-    def _drop(self, uid: str) -> None:
+    def _discard(self, uid: str) -> None:
         weight, record = self._kept.pop(uid)
         self._used -= weight
-        record.drop_spec()
+        record.discard_spec()
 
     async def _reserve(self, weight: int) -> None:
         if not self._waiting and self._in_use + weight <= self.in_use_limit:
@@ -144,3 +146,68 @@ class SpecCache:
         if spec_digest(spec) != record.digest:
             record.changed = record.list_changes(spec)
         return spec
+
+
+@dataclass(kw_only=True, eq=False)
+class SpecInUse:
+    """The whole spec of one execution while it is admitted, bound and sent. Parsed once, unless it is released.
+
+    As a context manager it is released at the end. It is also released for a wait, since thousands may wait, and once
+    the sandbox has the job.
+    """
+
+    cache: SpecCache
+    record: ExecutionRecord
+    _hold: SpecHold | None = None
+    _parsed: CodeExecutionSpec | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
+    async def load(self) -> CodeExecutionSpec:
+        """Return the spec. Read it if it was dropped or released.
+
+        Raises EndedBeforeRun if it is invalid or the execution must not be bound, and what SpecCache raises.
+        """
+        if self._hold is None:
+            self._hold = await self.cache.acquire(self.record)
+        if self.record.phase is Phase.PENDING:
+            check_still_wanted(self.record)
+        if self._parsed is None:
+            self._parsed = _parse(self.record, self._hold.spec)
+        return self._parsed
+
+    def release(self) -> None:
+        """Release the memory. `load` may be called again."""
+        if self._hold is not None:
+            self.cache.release(self._hold)
+        self._hold = self._parsed = None
+
+    def discard(self) -> None:
+        """Release the memory for good: the sandbox has the job. `load` reads a large spec again all the same."""
+        self.release()
+        self.cache.discard_if_large(self.record)
+
+
+def check_still_wanted(record: ExecutionRecord) -> None:
+    """Raise EndedBeforeRun if a cancellation is requested, or if the spec is not the one that was created."""
+    if record.is_unwanted:
+        raise EndedBeforeRun(build_cancellation(record.cancelled))
+    if record.changed:
+        names = " and ".join(f"spec.{name}" for name in record.changed)
+        raise EndedBeforeRun(build_failure(Reason.REJECTED, f"{names} was changed after creation"))
+
+
+def _parse(record: ExecutionRecord, spec: Object | None) -> CodeExecutionSpec:
+    try:
+        return CodeExecutionSpec.model_validate(spec)
+    except ValidationError as error:
+        if record.phase is Phase.PENDING:
+            found = field_errors(error, CodeExecutionSpec)
+            text = "; ".join(f"spec.{invalid.field}: {invalid.message}" for invalid in found)
+        else:
+            text = "the spec was changed after its binding and is invalid"
+        raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error

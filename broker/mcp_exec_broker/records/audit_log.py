@@ -1,24 +1,104 @@
 """The audit log: one record of each tool call, written before the call travels and again when it ends.
 
-Records go to a SQLite file, for queries, and to the log `mcp_exec.audit`, for log collectors. A write reaches the file
-without waiting for the disk: it survives the end of the broker, but not a crash of the node.
+Records go to a SQLite file, for queries, and to the log `mcp_exec.audit`, for log collectors. What survives which
+failure is described in docs/internals/broker.md.
 """
 
 import asyncio
+import hashlib
+import json
 import logging
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from sqlalchemy import select
 
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.wire.tools import CallSource, ToolCallRecord
 from mcp_exec_broker.access.quotas import ExecutionUsage
-from mcp_exec_broker.audit import store
-from mcp_exec_broker.audit.record import MAX_ERROR, SOURCES, WIRE_NAMES, AuditRecord, log_line, make_storable
-from mcp_exec_broker.audit.writer import AuditWriter
 from mcp_exec_broker.errors import CallOutcome
+from mcp_exec_broker.records.audit_file import (
+    Row,
+    close_execution,
+    delete_expired_usage,
+    delete_largest,
+    delete_old,
+    end_calls,
+    insert_calls,
+    mark_copied,
+    measure_used_bytes,
+    run_checkpoint,
+    select_records,
+    select_uncopied,
+    select_unfinished,
+    select_usage,
+)
+from mcp_exec_broker.records.audit_writer import AuditWriter
+from mcp_exec_broker.records.tables import AUDIT
+from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
+
+audit_lines = logging.getLogger("mcp_exec.audit")
+
+_MAX_ERROR: Final = 500
+"""Characters of an error."""
+_WIRE_NAMES: Final = {name: field.alias or name for name, field in ToolCallRecord.model_fields.items()}
+"""Names of the record's fields in answers and log lines."""
+_WHEN_ENDED: Final = frozenset({"ended_at", "outcome", "error", "calls"})
+_ONLY_AT_END: Final = frozenset({"duration_ms", "bytes_in", "approval", "approved_by"})
+
+
+def build_record(**fields: Any) -> ToolCallRecord:
+    """Return the record of a call that begins now, with an id of its own. Lone surrogates in texts are replaced."""
+    storable = {name: make_storable(value) for name, value in fields.items()}
+    return ToolCallRecord(**({"id": str(uuid4()), "at": now()} | storable))
+
+
+def describe_rights(grant: CallRights) -> dict[str, Any]:
+    """Return the fields of a record that the grant of its call determines."""
+    caller = {"namespace": grant.namespace, "pool": grant.pool, "caller": grant.caller, "user": grant.user}
+    if isinstance(grant, DirectGrant):
+        return caller | {"source": CallSource.DIRECT, "conversation": grant.conversation}
+    return caller | ({"execution": grant.name, "uid": grant.execution} if isinstance(grant, Grant) else {})
+
+
+def compute_digest(arguments: Any) -> str:
+    """Return `sha256:` and the digest of the arguments as JSON with sorted keys, as the code sent them."""
+    return compute_digest_and_size(arguments)[0]
+
+
+def compute_digest_and_size(arguments: Any) -> tuple[str, int]:
+    """Return the digest of the arguments, and the bytes of their JSON."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest(), len(text)
+
+
+def make_storable(value: Any) -> Any:
+    """Replace lone surrogates in a text: JSON may contain them, but neither SQLite nor a log can store them."""
+    is_text = isinstance(value, str) and not value.isascii()
+    return value.encode("utf-8", "replace").decode() if is_text else value
+
+
+def write_to_stdout() -> None:
+    """Write audit lines as JSON to standard output, separate from the process's log."""
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    audit_lines.handlers = [handler]
+    audit_lines.setLevel(logging.INFO)
+    audit_lines.propagate = False
+
+
+def log_line(event: str, row: Row, *, hidden: Set[str] = frozenset()) -> None:
+    """Write the log line of one event, without the hidden fields."""
+    if audit_lines.isEnabledFor(logging.INFO):
+        fields = {_WIRE_NAMES[name]: value for name, value in row.items() if name not in hidden}
+        audit_lines.info(json.dumps({"event": event, **fields}, ensure_ascii=False))
+
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +160,7 @@ class AuditLog:
 
     async def end_unfinished(self) -> int:
         """End the records without an end as `unfinished`, and return their number."""
-        unfinished: list[str] = await self._writer.submit(store.select_unfinished)
+        unfinished: list[str] = await self._writer.submit(select_unfinished)
         error = "the broker ended during the call"
         for id in unfinished:
             await self.end_call(id, CallOutcome.UNFINISHED, error=error)
@@ -88,29 +168,39 @@ class AuditLog:
 
     async def load_usage(self) -> list[ExecutionUsage]:
         """Return what executions have used whose grants may still be valid."""
-        found: list[ExecutionUsage] = await self._writer.submit(store.select_usage)
+        found: list[ExecutionUsage] = await self._writer.submit(select_usage)
         return found
 
     async def close_execution(self, uid: str) -> None:
         """Store that an execution may make no more calls. Raises sqlite3.Error."""
-        await self._writer.submit(lambda file: store.close_execution(file, uid))
+        await self._writer.submit(lambda file: close_execution(file, uid))
 
-    async def read_uncopied(self, limit: int) -> Sequence[Mapping[str, Any]]:
+    async def read_uncopied(self, limit: int) -> Sequence[Row]:
         """Return ended records that were not marked as copied, oldest first. Raises sqlite3.Error."""
-        found: list[sqlite3.Row] = await self._writer.submit(lambda file: store.select_uncopied(file, limit))
-        return cast(Sequence[Mapping[str, Any]], found)
+        found: list[Row] = await self._writer.submit(lambda file: select_uncopied(file, limit))
+        return found
 
     async def mark_copied(self, numbers: Sequence[int]) -> None:
         """Mark records as copied to the records. Raises sqlite3.Error."""
-        await self._writer.submit(lambda file: store.mark_copied(file, numbers))
+        await self._writer.submit(lambda file: mark_copied(file, numbers))
 
-    def begin_call(self, record: AuditRecord, *, bytes_out: int = 0) -> "asyncio.Future[None]":
+    def begin_call(self, record: ToolCallRecord) -> "asyncio.Future[None]":
         """Write the record of a call. The call may travel only after the returned future is done.
 
         The future raises ValueError if there is a record of this id, and sqlite3.Error if it cannot be written.
         """
-        row = record.to_row() | {"at": micro_time(now()), "bytes_out": bytes_out}
-        return self._write("tool call started", store.insert_calls, row)
+        return self._insert("tool call started", record, hidden=_WHEN_ENDED | _ONLY_AT_END)
+
+    def record_denials(self, record: ToolCallRecord) -> "asyncio.Future[None]":
+        """Write one ended record of several denied calls. The future raises sqlite3.Error if it cannot be written."""
+        return self._insert("tool calls denied", record, hidden=_ONLY_AT_END)
+
+    def _insert(self, event: str, record: ToolCallRecord, *, hidden: Set[str]) -> "asyncio.Future[None]":
+        # vars: pydantic's own iteration takes 40 us
+        row = {**vars(record), "at": micro_time(record.at), "error": record.error[:_MAX_ERROR]}
+        if record.ended_at is not None:
+            row["ended_at"] = micro_time(record.ended_at)
+        return self._writer.submit_row(insert_calls, row, on_written=lambda: log_line(event, row, hidden=hidden))
 
     def end_call(
         self,
@@ -130,31 +220,18 @@ class AuditLog:
         """
         row = {
             "id": id,
-            "ended": micro_time(now()),
+            "ended_at": micro_time(now()),
             "outcome": outcome.value,
-            "error": make_storable(error[:MAX_ERROR]),
-            "milliseconds": milliseconds,
+            "error": make_storable(error[:_MAX_ERROR]),
+            "duration_ms": milliseconds,
             "bytes_in": bytes_in,
             "bytes_out": bytes_out,
             "approval": approval,
             "approved_by": approved_by,
         }
-        written = self._write("tool call ended", store.end_calls, row)
+        written = self._writer.submit_row(end_calls, row, on_written=lambda: log_line("tool call ended", row))
         written.add_done_callback(_log_failure)
         return written
-
-    def record_denials(
-        self, record: AuditRecord, outcome: CallOutcome, *, calls: int, first: datetime, last: datetime, error: str
-    ) -> "asyncio.Future[None]":
-        """Write one ended record of several denied calls. The future raises sqlite3.Error if it cannot be written."""
-        row = record.to_row()
-        row |= {"at": micro_time(first), "ended": micro_time(last), "outcome": outcome.value, "calls": calls}
-        row["bytes_out"] = 0
-        row["error"] = make_storable(error[:MAX_ERROR])
-        return self._write("tool calls denied", store.insert_denials, row)
-
-    def _write(self, event: str, write: store.RowWriter, row: dict[str, Any]) -> "asyncio.Future[None]":
-        return self._writer.submit_row(write, row, on_written=lambda: log_line(event, row))
 
     async def find_records(
         self,
@@ -175,36 +252,32 @@ class AuditLog:
         `tool` is SERVER.TOOL or SERVER; `source` is code or direct; `since` (inclusive) and `until` (exclusive) are
         RFC 3339 times. A call in progress has no outcome. Raises ValueError if a filter is invalid.
         """
-        conditions: dict[str, Any] = {
-            "namespace = ?": namespace,
-            "caller = ?": caller,
-            "execution = ?": execution,
-            "outcome = ?": CallOutcome(outcome).value if outcome else "",
-            "source = ?": _parse_source(source),
-            "at >= ?": _parse_time(since, "since"),
-            "at < ?": _parse_time(until, "until"),
-            "number < ?": _parse_cursor(cursor),
-        }
         server, _, name = tool.partition(".")
-        conditions |= {"server = ?": server, "tool = ?": name}
-        conditions = {condition: value for condition, value in conditions.items() if value}
+        equal = {"namespace": namespace, "caller": caller, "execution": execution, "server": server, "tool": name}
+        equal |= {"outcome": CallOutcome(outcome).value if outcome else "", "source": _parse_source(source)}
+        conditions = [AUDIT.c[column] == value for column, value in equal.items() if value]
+        if since:
+            conditions.append(AUDIT.c.at >= _parse_time(since, "since"))
+        if until:
+            conditions.append(AUDIT.c.at < _parse_time(until, "until"))
+        if cursor:
+            conditions.append(AUDIT.c.number < _parse_cursor(cursor))
         page = max(1, min(limit, _MAX_PAGE))
+        statement = select(AUDIT).where(*conditions).order_by(AUDIT.c.number.desc()).limit(page + 1)
         await self._writer.submit(lambda file: None)
-        rows = await asyncio.to_thread(store.select_records, self._path, conditions, page)
-        items = [{wire: row[name] for name, wire in WIRE_NAMES.items()} for row in rows[:page]]
+        rows = await asyncio.to_thread(select_records, self._path, statement)
+        items = [{wire: row[name] for name, wire in _WIRE_NAMES.items()} for row in rows[:page]]
         return {"items": items, "next": str(rows[page - 1]["number"]) if len(rows) > page else None}
 
     async def delete_old_records(self) -> int:
         """Delete records that are too old or too many, run a checkpoint, and return the number of deleted records."""
         oldest, keep_bytes = micro_time(now() - self._keep), self._keep_bytes
-        deleted = await self._delete_all(lambda file: store.delete_old(file, before=oldest, count=_DELETE_BATCH))
+        deleted = await self._delete_all(lambda file: delete_old(file, before=oldest, count=_DELETE_BATCH))
         deleted += await self._delete_all(
-            lambda file: (
-                store.delete_largest(file, count=_DELETE_BATCH) if store.measure_used_bytes(file) > keep_bytes else 0
-            )
+            lambda file: delete_largest(file, count=_DELETE_BATCH) if measure_used_bytes(file) > keep_bytes else 0
         )
-        await self._writer.submit(store.delete_expired_usage)
-        await asyncio.to_thread(store.run_checkpoint, self._path)
+        await self._writer.submit(delete_expired_usage)
+        await asyncio.to_thread(run_checkpoint, self._path)
         return deleted
 
     async def _clean_up(self, seconds: float) -> None:
@@ -232,8 +305,6 @@ def _log_failure(written: "asyncio.Future[None]") -> None:
 
 
 def _parse_time(text: str, name: str) -> str:
-    if not text:
-        return ""
     try:
         moment = datetime.fromisoformat(text)
         return micro_time(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
@@ -242,12 +313,13 @@ def _parse_time(text: str, name: str) -> str:
 
 
 def _parse_source(text: str) -> str:
-    if text and text not in SOURCES:
-        raise ValueError(f"source: must be {' or '.join(SOURCES)}")
+    sources = [source.value for source in CallSource]
+    if text and text not in sources:
+        raise ValueError(f"source: must be {' or '.join(sources)}")
     return text
 
 
 def _parse_cursor(text: str) -> int:
-    if text and not (text.isascii() and text.isdigit() and len(text) < 19):
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise ValueError("cursor: must be the `next` of an earlier answer")
-    return int(text or 0)
+    return int(text)

@@ -1,0 +1,278 @@
+"""The steps of an execution: admit, bind, dispatch, follow, finish."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime
+from time import monotonic
+from typing import Final
+
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase
+from mcp_exec_api.execution_state import is_finished, read_phase
+from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_common.util.backoff import delay_after
+from mcp_exec_operator.executions.binder import Binder
+from mcp_exec_operator.executions.features import Attempt, Feature
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionGone,
+    ExecutionOutcome,
+    StatusTooLarge,
+    Superseded,
+    build_failure,
+    find_saving,
+)
+from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.run import ExecutionRun
+from mcp_exec_operator.executions.specs import SpecCache, SpecInUse
+from mcp_exec_operator.executions.status import (
+    SMALL_STATUS_BYTES,
+    ExecutionStatusWriter,
+    build_finished_status,
+    count_spare_bytes,
+)
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.ttl import TTLController
+
+log = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LAST_RETRY_SECONDS: Final = 60.0
+_CODES_OWN: Final = (Reason.USER_ERROR, Reason.EXIT_CODE)
+"""Failures that the code itself chose: frequent, and no event for the cluster."""
+_MAX_FAILURES: Final = 5
+"""Failures in a row, over about 15 s, after which an execution is ended as Failed."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ExecutionLifecycle:
+    """Brings executions to their end, each in one coroutine. `features` add what is not needed by all of them."""
+
+    api: OperatorApi
+    pools: PoolRegistry
+    binder: Binder
+    writer: ExecutionStatusWriter
+    supervisors: SupervisorClient
+    specs: SpecCache
+    features: tuple[Feature, ...]
+    ttl: TTLController
+    tasks: TaskRegistry
+    metrics: Metrics
+    clock: Callable[[], datetime] = now
+    stopping: bool = False
+    """Whether this operator stops. Executions stay as their statuses say, for the next one."""
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self.stopping = True
+
+    def adopt(self, record: ExecutionRecord) -> None:
+        """Hold what an execution has that is bound, before any other execution may claim it."""
+        record.pod = str(record.status.get("podName") or "")
+        self.pools.get(record.pool).pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+        for feature in self.features:
+            feature.adopt(record)
+
+    async def run(self, record: ExecutionRecord) -> None:
+        """Bring one execution to its end, then release its pod. A pod of an unfinished execution is kept."""
+        decided = False
+        try:
+            decided = record.deleted or await self._finish_or_yield(record)
+        except ExecutionGone:
+            record.deleted = decided = True
+        except asyncio.CancelledError:
+            decided = record.deleted
+            if not record.deleted:
+                raise
+        finally:
+            if decided or not self.stopping:
+                is_kept = [feature.release(record, decided=decided) for feature in self.features]
+                if decided and not any(is_kept):
+                    self._release_pod(record)
+
+    async def _finish_or_yield(self, record: ExecutionRecord) -> bool:
+        """Execute until the end is written. Return False if another operator has written it, or an unknown phase.
+
+        Return False, too, if this operator stops and cannot write the end: the next one goes on from the status.
+        After an exception it backs off and goes on from the status. An Event reports the first failure. From the
+        second failure on, a known outcome is written without its details; after the fifth, the execution fails.
+        """
+        outcome: ExecutionOutcome | None = None
+        failures = 0
+        while record.phase in (Phase.PENDING, Phase.RUNNING) and not self.stopping:
+            try:
+                if outcome is None:
+                    outcome = record.outcome = await self._execute(record)
+                await self._finish(record, outcome)
+                return True
+            except ExecutionGone:
+                raise
+            except Superseded:
+                log.info("another operator has the execution", extra=record.log_fields)
+            except Exception as error:
+                failures += 1
+                log.exception("the reconciliation of an execution failed", extra=record.log_fields)
+                if self.stopping:
+                    return False
+                outcome = _reduce(outcome, record, error, failures)
+                if failures == 1:
+                    message = f"the operator can't reconcile the execution and tries again: {error}"
+                    await self.writer.record_event(record, "Warning", "ReconcileFailed", message)
+                await asyncio.sleep(delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS))
+        if is_finished(record.body):
+            self.ttl.observe(record.body, caller=record.caller)
+        return False
+
+    async def _execute(self, record: ExecutionRecord) -> ExecutionOutcome:
+        """Bind the execution to a pod, unless it is bound, and run it there. Raises Superseded and ExecutionGone."""
+        async with self.specs.open(record) as held:
+            try:
+                if record.phase is Phase.PENDING:
+                    attempt = await self._bind(record, held)
+                else:
+                    attempt = await self._resume(record, held)
+                return await self._run(attempt)
+            except EndedBeforeRun as ended:
+                return ended.outcome
+
+    async def _bind(self, record: ExecutionRecord, held: SpecInUse) -> Attempt:
+        """Admit an execution, claim a pod, prepare the run in it, and record the binding."""
+        attempt = Attempt(record=record, held=held, spec=strip_spec(await held.load()))
+        for feature in self.features:
+            await feature.admit(attempt)
+        start = await self.binder.claim(attempt)
+        try:
+            for feature in self.features:
+                await feature.prepare(attempt)
+            await self.binder.bind(attempt, start=start)
+        except BaseException as error:
+            attempt.discard_job()
+            # after a cancellation it is unknown whether the binding was recorded, so the pod is not released
+            if isinstance(error, Exception):
+                record.pod = None
+                if record.session is None:
+                    attempt.pool.release(attempt.pod)
+            raise
+        if self.stopping:
+            attempt.discard_job()
+            raise asyncio.CancelledError
+        return attempt
+
+    async def _resume(self, record: ExecutionRecord, held: SpecInUse) -> Attempt:
+        """Go on with an execution that is bound: by an earlier operator, or by an attempt that failed afterwards."""
+        self.adopt(record)
+        attempt = Attempt(record=record, held=held, spec=strip_spec(await held.load()))
+        held.release()
+        self.binder.adopt(attempt)
+        for feature in self.features:
+            await feature.prepare(attempt)
+        return attempt
+
+    async def _run(self, attempt: Attempt) -> ExecutionOutcome:
+        """Dispatch the job and follow its run, then let features add to the outcome."""
+        run = ExecutionRun(
+            attempt=attempt,
+            features=self.features,
+            api=self.api,
+            supervisors=self.supervisors,
+            tasks=self.tasks,
+            nodes=self.pools.nodes,
+        )
+        async with AsyncExitStack() as stack:
+            stack.callback(attempt.discard_job)
+            for feature in reversed(self.features):
+                stack.push_async_callback(feature.finish, attempt)
+            attempt.outcome = await run.execute()
+        assert attempt.outcome is not None  # noqa: S101 - set above
+        return attempt.outcome
+
+    async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        """Write the final status, and measure the execution. Raises ExecutionGone."""
+        moment, created = self.clock(), record.created_at()
+        limit = count_spare_bytes(record.rest_bytes)
+
+        def decide(body: Object) -> Object | None:
+            phase = read_phase(body)
+            if phase is None:
+                raise Superseded
+            if phase.finished:
+                return None  # an earlier attempt succeeded
+            return build_finished_status(body.get("status") or {}, outcome, moment=moment, created=created, limit=limit)
+
+        try:
+            await self.writer.write(record, decide, what="finish")
+        except StatusTooLarge as error:
+            log.warning("a status is too large and is cut: %s", error, extra=record.log_fields)
+            limit = SMALL_STATUS_BYTES
+            await self.writer.write(record, decide, what="finish")
+        record.left_clean = outcome.left_clean
+        self.ttl.observe(record.body, caller=record.caller)
+        self._measure(record, outcome)
+        if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and outcome.reason not in _CODES_OWN:
+            # without the outcome's message, which may quote what the code wrote
+            message = f"{outcome.phase}: {outcome.reason.meaning}"
+            self.writer.report(record, reason=outcome.reason.value, message=message)
+
+    def _measure(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        status = record.status
+        known = self.pools.get(record.pool)
+        # names of pools that do not exist are unbounded
+        pool = known.name if known.body is not None else ""
+        known.health.record_run(outcome.reason, now=monotonic())
+        start = status.get("start") or ""
+        labels = (outcome.phase, outcome.reason, start, record.namespace, pool)
+        self.metrics.executions.labels(*labels).inc()
+        if outcome.usage is not None:
+            self.metrics.observe_usage(outcome.usage, namespace=record.namespace, pool=pool)
+            self._measure_tokens(record, outcome)
+        for stage, milliseconds in (status.get("durations") or {}).items():
+            self.metrics.stages.labels(stage).observe(milliseconds / 1000)
+        fields = {**record.log_fields, "reason": outcome.reason, "durations": status.get("durations")}
+        log.info("execution %s", outcome.phase, extra=fields)
+
+    def _measure_tokens(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        tokens = outcome.usage.tokens if outcome.usage else None
+        if tokens is None:
+            return
+        saving = find_saving(tokens, calls=(outcome.tool_calls or {}).get("total") or 0)
+        self.metrics.observe_tokens(
+            namespace=record.namespace, use_case=record.use_case, kept=tokens.kept or 0, saving=saving
+        )
+
+    def _release_pod(self, record: ExecutionRecord) -> None:
+        """Delete the pod, which has served its one execution, or clean it for the next execution of its owner."""
+        pool, bound = self.pools.get(record.pool), record.bound
+        if bound is not None and bound.owner is not None and record.left_clean and not record.deleted:
+            self.pools.give_back(pool, bound.pod, uid=record.uid)
+        elif bound is not None:
+            self.pools.retire(pool, bound.pod)
+        elif record.pod and (pod := pool.pods.get(record.pod)) is not None:
+            self.pools.retire(pool, pod)
+        self.pools.discard(pool)
+
+
+def strip_spec(spec: CodeExecutionSpec) -> CodeExecutionSpec:
+    """Return a spec without code and context."""
+    return spec.model_copy(update={"code": "", "context": {}})
+
+
+def _reduce(
+    outcome: ExecutionOutcome | None, record: ExecutionRecord, error: Exception, failures: int
+) -> ExecutionOutcome | None:
+    """Return what to write after so many failures in a row; None to execute again from the status."""
+    if outcome is not None:
+        why = f"the API server rejects its details: {error}"
+        details = outcome.output, outcome.tool_calls, outcome.code_findings, outcome.approvals
+        return outcome.drop_details(why) if failures > 1 and any(details) else outcome
+    if failures < _MAX_FAILURES:
+        return None
+    reason = Reason.REJECTED if record.phase is Phase.PENDING else Reason.SANDBOX_LOST
+    return build_failure(reason, f"the operator can't reconcile the execution: {error}")
