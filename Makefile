@@ -61,7 +61,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring -p hack.python_values
+	mypy --strict -p hack.monitoring -p hack.python_values -m hack.openapi
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -71,7 +71,7 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
-	pytest $(parallel) $(measured) $(if $(measured),--cov-append) tests/component
+	pytest $(parallel) $(measured) $(if $(measured),--cov-append) -m 'not kills' tests/component
 
 browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian
 	@hack/browser
@@ -81,7 +81,7 @@ coverage: venv  ## run unit and component tests, and check their branch coverage
 	coverage report --show-missing
 
 kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
-	pytest $(parallel) -m kills tests/component/operator
+	pytest $(parallel) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
 wheel: venv  ## build the wheel in build/, for pip install
@@ -118,11 +118,12 @@ bench: venv  ## measure everything on a real cluster, and compare with docs/inte
 bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ONLY=latency,... chooses
 	@hack/bench --smoke $(if $(ONLY),--only $(ONLY))
 
-generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, wrappers
+generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, wrappers
 	python -m mcp_exec_api
 	python hack/chart
 	python -m hack.monitoring
 	python -m hack.python_values
+	python -m hack.openapi
 	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 

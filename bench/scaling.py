@@ -43,7 +43,7 @@ LEAST: Final = 2
 """Warm pods (demand) or pods in total (hpa) that the scaling policies keep without demand."""
 MOST_WARM: Final = 200
 FILLING: Final = 60.0
-"""Seconds at the beginning, during which pools fill, that are not counted."""
+"""Seconds at the beginning that are not counted, while pools fill."""
 START_MEDIAN, START_SIGMA = 2.5, 0.35
 RUN_SECONDS, END_SECONDS = 2.0, 1.5
 Outcome = dict[str, float]

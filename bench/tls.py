@@ -36,6 +36,8 @@ HEADERS: Final = {"Authorization": f"Bearer {TOKEN}"}
 JOB: Final = Job(id="uid", code="print(1)", context={}, timeout_seconds=10, output_bytes=65536)
 CONNECTIONS: Final = 500
 """Connections whose memory is measured."""
+AT_ONCE: Final = 20
+"""Connections that are opened at once: each proof has a limit of three seconds, and all share this process."""
 COMMAND_SECONDS: Final = 120
 SAMPLES_SECONDS: Final = 300
 KINDS: Final = ("plain", "proof", "TLS")
@@ -96,9 +98,10 @@ class Servers:
         async for _ in connection.run(JOB, timeout_seconds=10):
             pass
 
-    async def call(self, session: aiohttp.ClientSession, kind: str) -> None:
-        """Call a tool."""
-        async with session.post(self.url("call", kind), data=CALL, headers=HEADERS, allow_redirects=False) as response:
+    async def call(self, session: aiohttp.ClientSession, kind: str, body: bytes | AsyncIterator[bytes] = CALL) -> None:
+        """Call a tool. `body` yields CALL."""
+        headers = HEADERS | {"Content-Length": str(len(CALL))}
+        async with session.post(self.url("call", kind), data=body, headers=headers, allow_redirects=False) as response:
             await read_answer(response, limit=65536)
 
 
@@ -193,12 +196,21 @@ async def measure_new(servers: Servers, what: str, samples: int) -> dict[str, Ti
 
 async def measure_memory(kind: str) -> float:
     """Return the KiB that an open connection takes on both sides together."""
+    opening, all_open = asyncio.Semaphore(AT_ONCE), asyncio.Barrier(CONNECTIONS)
+
+    async def send_when_all_are_open() -> AsyncIterator[bytes]:
+        opening.release()
+        await all_open.wait()
+        yield CALL
+
     async with serving() as servers, servers.session(kind) as session:
         await servers.call(session, kind)
         before = resident_kib()
         # in flight at once, so that each gets a connection of its own
-        async with within(COMMAND_SECONDS, f"{CONNECTIONS} calls at once"):
-            await asyncio.gather(*(servers.call(session, kind) for _ in range(CONNECTIONS)))
+        async with within(COMMAND_SECONDS, f"{CONNECTIONS} calls at once"), asyncio.TaskGroup() as calls:
+            for _ in range(CONNECTIONS):
+                await opening.acquire()
+                calls.create_task(servers.call(session, kind, send_when_all_are_open()))
         return round((resident_kib() - before) / CONNECTIONS, 1)
 
 

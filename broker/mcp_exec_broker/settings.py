@@ -53,7 +53,7 @@ class Settings(MountedKeySettings):
     files_namespace_bytes: Annotated[int, Field(ge=1024)] = 50 * 1024**3
     """Maximum bytes of the objects of all owners in a namespace."""
     files_workspace_ttl_seconds: Annotated[int, Field(ge=3600)] = 30 * 24 * 3600
-    """Seconds after its last use at which a workspace is deleted."""
+    """Seconds from a workspace's last use to its deletion."""
     files_artifact_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024**2
     """Maximum bytes of an artifact."""
     files_artifact_ttl_seconds: Annotated[int, Field(ge=60)] = 7 * 24 * 3600
@@ -84,9 +84,9 @@ class Settings(MountedKeySettings):
     idle_seconds: Annotated[float, Field(gt=0)] = 300
     """Seconds without a call until the connection for a single user is closed."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 3
-    """Seconds after SIGTERM in which new executions are still accepted, until the operator chooses other replicas."""
+    """Seconds after SIGTERM while new executions are still accepted, until the operator chooses other replicas."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
-    """Seconds after that in which executions that have made calls may make more, and end."""
+    """Seconds after that while executions that have made calls may make more, and end."""
 
     @field_validator("allowed_addresses", mode="before")
     @classmethod

@@ -52,7 +52,7 @@ class GatewayError(McpExecError):
         """Invalid fields of the request, with what is allowed."""
         self.execution = execution
         self.retry_after = retry_after
-        """Seconds after which the gateway expects a retry to succeed."""
+        """Seconds until the gateway expects a retry to succeed."""
 
 
 class RequestInvalid(GatewayError):

@@ -36,7 +36,7 @@ class CodeResult:
 
     success: bool
     output: str
-    """What the code printed."""
+    """Standard output of the code."""
     error: str | None
     """Why the code failed, on one line; None if it succeeded."""
     execution_time_ms: int

@@ -34,7 +34,7 @@ class ExecutionOptions(TypedDict, total=False):
     user: str
     """User on whose behalf the code runs."""
     ttl_seconds: int
-    """Seconds after its end at which the execution is deleted."""
+    """Seconds from its end to its deletion."""
     name: str
     """Name of the execution, a DNS label that no other one has."""
     description: str

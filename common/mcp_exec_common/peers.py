@@ -226,7 +226,7 @@ async def _open(host: str, port: int) -> socket.socket:
     except ValueError as error:
         raise PeerNotProven(f"{host[:100]!r} is no IP address") from error
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    # with the protocol's number, without which asyncio does not set TCP_NODELAY
+    # with the protocol's number: asyncio sets TCP_NODELAY only with it
     connection = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         connection.setblocking(False)

@@ -19,7 +19,7 @@ def is_usage_grouping(text: str) -> TypeGuard[UsageGrouping]:
 MAX_USAGE_ROWS = 2000
 """Most rows of each kind in an answer; the largest come first."""
 MAX_USAGE_DAYS = 400
-"""Longest time in days over which usage is summed."""
+"""Longest time in days of a sum of usage."""
 
 _Count = Annotated[int, Field(ge=0)]
 
@@ -69,7 +69,7 @@ class MeasuredExecutions(Model):
     failed: _Count
     """Those that did not succeed."""
     sandbox_seconds: Annotated[float, Field(ge=0)]
-    """Seconds for which they had sandboxes."""
+    """Seconds that they had sandboxes."""
     cpu_seconds: Annotated[float, Field(ge=0)]
     """CPU time of their code in seconds."""
     with_calls: _Count

@@ -1,6 +1,7 @@
 """The ASGI application: routes, the mapping of errors to problem details, and the access log."""
 
 import logging
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -17,38 +18,43 @@ from mcp_exec_gateway.http.problems import HttpProblem, invalid_parameters, unav
 from mcp_exec_gateway.http.request_body import ClientDisconnected
 from mcp_exec_gateway.mcp.route import router as mcp_router
 from mcp_exec_gateway.mcp.server import build_servers
-from mcp_exec_gateway.openapi import document as openapi
+from mcp_exec_gateway.openapi.document import build_document
 from mcp_exec_gateway.routes import (
-    approvals,
     artifacts,
-    audit,
-    docs,
-    events,
     executions,
-    health,
-    metrics,
+    namespaces,
+    records,
     rollouts,
+    service,
     sessions,
     skills,
-    stats,
-    tools,
     workspaces,
 )
-from mcp_exec_gateway.routes.records import conversations, outcomes, usage
-from mcp_exec_gateway.routes.records import export as records_export
 
 log = logging.getLogger(__name__)
+
+ROUTERS: Final = (
+    executions.router,
+    executions.approvals_router,
+    artifacts.router,
+    sessions.router,
+    skills.router,
+    workspaces.router,
+    rollouts.router,
+    records.router,
+    namespaces.router,
+    namespaces.tools_router,
+    namespaces.audit_router,
+    service.router,
+)
+"""The routes of the API, in the order of the OpenAPI document."""
 
 
 def build_app(dependencies: Dependencies) -> FastAPI:
     """Build the application with these dependencies."""
     app = FastAPI(
-        title="mcp-exec gateway",
-        version="v1alpha1",
-        description=openapi.DESCRIPTION,
         redirect_slashes=False,
         openapi_url=None,
-        generate_unique_id_function=openapi.build_operation_id,
         exception_handlers={
             HttpProblem: _handle_problem,
             RequestValidationError: _handle_invalid_parameters,
@@ -60,29 +66,12 @@ def build_app(dependencies: Dependencies) -> FastAPI:
     app.state.dependencies = dependencies
     app.state.mcp_servers = build_servers()
     app.include_router(mcp_router)  # first, because routes are compared in their order
-    for resource in (
-        executions,
-        events,
-        approvals,
-        artifacts,
-        sessions,
-        skills,
-        workspaces,
-        rollouts,
-        records_export,
-        conversations,
-        outcomes,
-        usage,
-        tools,
-        audit,
-        stats,
-        health,
-    ):
-        app.include_router(resource.router)
+    for router in ROUTERS:
+        app.include_router(router)
     if dependencies.settings.docs:
-        app.include_router(docs.router)
+        app.include_router(service.docs_router)
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
-    openapi.add_schemas(app)
+    app.openapi = lambda: build_document(ROUTERS)  # type: ignore[method-assign]
     return app
 
 
@@ -90,7 +79,7 @@ def build_metrics_app(dependencies: Dependencies) -> FastAPI:
     """Build the application of the port of metrics."""
     app = FastAPI(openapi_url=None, exception_handlers={HttpProblem: _handle_problem})
     app.state.dependencies = dependencies
-    app.include_router(metrics.router)
+    app.include_router(service.metrics_router)
     return app
 
 

@@ -1,9 +1,10 @@
 """The operator's own HTTP server: liveness, readiness and metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -66,16 +67,24 @@ class ProbeConnection(asyncio.Protocol):
         self._handler.resume_writing()
 
 
+class HealthSource(Protocol):
+    """Knows how the process is."""
+
+    def find_liveness_problem(self) -> str:
+        """Return why the process should be restarted, or an empty text."""
+
+    def find_readiness_problem(self) -> str:
+        """Return why the process is not ready, or an empty text."""
+
+    def describe_role(self) -> dict[str, str]:
+        """Return the role of the process, and the leader if it is another, as the body of `/readyz` has them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class HealthServer:
     """Serves `/healthz`, `/readyz` and `/metrics`. A response of any kind shows that the event loop runs."""
 
-    find_liveness_problem: Callable[[], str]
-    """Returns why the process should be restarted, or an empty text."""
-    find_readiness_problem: Callable[[], str]
-    """Returns why the process is not ready, or an empty text."""
-    describe_role: Callable[[], dict[str, str]]
-    """Returns the role of the process, and the leader if it is another, as the body of `/readyz` has them."""
+    source: HealthSource
     registry: CollectorRegistry | None
     """The metrics; None if they are not served."""
     limits: ConnectionLimits
@@ -105,11 +114,11 @@ class HealthServer:
             await runner.cleanup()
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        return _build_response(report_liveness(_list_problem(self.find_liveness_problem())))
+        return _build_response(report_liveness(_list_problem(self.source.find_liveness_problem())))
 
     async def _readyz(self, request: web.Request) -> web.Response:
-        missing = _list_problem(self.find_readiness_problem())
-        return _build_response(report_readiness(missing, stopping=False, **self.describe_role()))
+        missing = _list_problem(self.source.find_readiness_problem())
+        return _build_response(report_readiness(missing, stopping=False, **self.source.describe_role()))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         assert self.registry is not None  # noqa: S101 - there is no route without it

@@ -42,6 +42,7 @@ from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.controller import RolloutComponent
 from mcp_exec_operator.rollouts.measures import RecordsReader
 from mcp_exec_operator.sessions.controller import SessionComponent
+from mcp_exec_operator.sessions.registry import SessionIndex
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.controller import SkillComponent
 from mcp_exec_operator.stored import EarlyDeletions, StoredBudget
@@ -104,7 +105,9 @@ class Manager:
                 on_warm=distributor.deliver,
             )
 
+        session_index = SessionIndex()
         pools = PoolRegistry(
+            sessions=session_index,
             tasks=tasks,
             authenticator=authenticator,
             make_controller=make_controller,
@@ -137,7 +140,7 @@ class Manager:
         if records is not None:
             recorder = ExecutionRecorder(
                 receiver=records,
-                read_execution=api.get_execution,
+                api=api,
                 callers=callers,
                 code=settings.records_code,
                 metrics=metrics,
@@ -147,14 +150,13 @@ class Manager:
             max_seconds=settings.max_ttl_seconds,
             recorder=recorder,
             budget=StoredBudget(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
-            on_deleted_early=EarlyDeletions(api=api, tasks=tasks, metrics=metrics).report,
         )
-        if recorder is not None:
-            recorder.on_recorded = ttl.release
+        ttl.deleted_early.connect(EarlyDeletions(api=api, tasks=tasks, metrics=metrics).report)
         specs = SpecCache(api=api)
         sessions = SessionComponent.create(
             settings=settings,
             api=api,
+            index=session_index,
             pools=pools,
             supervisors=supervisors,
             tasks=tasks,
@@ -187,6 +189,7 @@ class Manager:
         executions = ExecutionController(
             lifecycle=lifecycle,
             pools=pools,
+            sessions=sessions.registry,
             writer=writer,
             callers=callers,
             specs=specs,
@@ -194,14 +197,6 @@ class Manager:
             tasks=tasks,
             metrics=metrics,
         )
-        sessions.registry.on_interrupted = executions.cancel_session
-        pools.find_session_pods = sessions.registry.find_pods
-
-        def withdraw_pool(pool: Pool) -> None:
-            executions.cancel_pool(pool)
-            sessions.registry.withdraw_pool(pool)
-
-        pools.on_removed = withdraw_pool
         resync = Resync(
             api=api,
             pools=pools,
@@ -268,7 +263,7 @@ class Manager:
         elif namespace not in self.pools.closed:
             log.warning("the namespace is being deleted: its executions are cancelled", extra={"namespace": namespace})
             self.executions.cancel_namespace(namespace)
-            self.sessions.registry.withdraw_namespace(namespace)
+            self.sessions.registry.release_namespace(namespace)
             self.pools.close_namespace(namespace)
 
     def observe_node(self, body: Object, deleted: bool) -> None:

@@ -18,6 +18,7 @@ from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.release_keys import ReleaseKeys
+from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,32 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
 
 
 @dataclass(frozen=True, kw_only=True)
+class OperatorHealth:
+    """The health of an operator. A standby is healthy, since it reconciles nothing, and ready to take over."""
+
+    resync: Resync
+    elector: LeaderElector
+    stuck_seconds: float
+    failing_seconds: float
+
+    def find_liveness_problem(self) -> str:
+        """Return why resyncs fail or make no progress, or an empty text."""
+        if not self.elector.is_leader:
+            return ""
+        return self.resync.find_problem(stuck_seconds=self.stuck_seconds, failing_seconds=self.failing_seconds)
+
+    def find_readiness_problem(self) -> str:
+        """Return why the operator neither reconciles nor could take over, or an empty text."""
+        if self.elector.is_leader:
+            return "" if self.resync.done.is_set() else "the first resync has not ended"
+        return self.elector.problem
+
+    def describe_role(self) -> dict[str, str]:
+        """Return whether this operator leads, or who does."""
+        return {"role": "leader"} if self.elector.is_leader else {"role": "standby", "leader": self.elector.holder}
+
+
+@dataclass(frozen=True, kw_only=True)
 class OperatorProcess:
     """The parts of one operator process."""
 
@@ -62,26 +89,14 @@ class OperatorProcess:
     def build_health_server(
         self, *, stuck_seconds: float = STUCK_SECONDS, failing_seconds: float = FAILING_SECONDS
     ) -> HealthServer:
-        """Return the health server. A standby is healthy, since it reconciles nothing, and ready to take over."""
-        resync, elector = self.manager.resync, self.elector
-
-        def find_liveness_problem() -> str:
-            if not elector.is_leader:
-                return ""
-            return resync.find_problem(stuck_seconds=stuck_seconds, failing_seconds=failing_seconds)
-
-        def find_readiness_problem() -> str:
-            if elector.is_leader:
-                return "" if resync.done.is_set() else "the first resync has not ended"
-            return elector.problem
-
-        def describe_role() -> dict[str, str]:
-            return {"role": "leader"} if elector.is_leader else {"role": "standby", "leader": elector.holder}
-
+        """Return the health server."""
         return HealthServer(
-            find_liveness_problem=find_liveness_problem,
-            find_readiness_problem=find_readiness_problem,
-            describe_role=describe_role,
+            source=OperatorHealth(
+                resync=self.manager.resync,
+                elector=self.elector,
+                stuck_seconds=stuck_seconds,
+                failing_seconds=failing_seconds,
+            ),
             registry=self.manager.metrics.registry if self.settings.metrics else None,
             limits=self.settings.connection_limits,
         )

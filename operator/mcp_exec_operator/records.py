@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -17,8 +17,10 @@ from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +31,7 @@ _BATCH: Final = 100
 """Executions that are in memory at once."""
 _READS: Final = 8
 _GATHER_SECONDS: Final = 0.2
-"""Time for which ends of executions are gathered into one request."""
+"""How long ends of executions are gathered into one request."""
 _RETRY_SECONDS: Final = 5.0
 _MAX_BYTES: Final = MAX_RECORDS_BYTES - 64 * 1024
 Row = Mapping[str, object]
@@ -111,26 +113,21 @@ class RecordsReceiver(Protocol):
         """Return which executions are stored."""
 
 
-def _ignore(uid: str) -> None:
-    """Do nothing."""
-
-
 @dataclass(kw_only=True, eq=False)
 class ExecutionRecorder:
     """Records each finished execution at least once; the store keeps one row for each uid.
 
-    In memory are names and uids alone, at most one for each execution that exists. An outage of the broker delays the
+    In memory are only names and uids, at most one for each execution that exists. An outage of the broker delays the
     deletion of executions, and loses none.
     """
 
     receiver: RecordsReceiver
-    read_execution: Callable[[str, str], Awaitable[Object | None]]
-    """Returns an execution by namespace and name. Raises ApiError."""
+    api: OperatorApi
     callers: CallerProofs
     code: CodePolicy
     metrics: Metrics
-    on_recorded: Callable[[str], None] = _ignore
-    """Called with the uid of each execution that has a record."""
+    recorded: Signal[[str]] = field(default_factory=Signal)
+    """Sent with the uid of each execution that has a record."""
     _waiting: dict[str, ObjectKey] = field(default_factory=dict)
     _recorded: set[str] = field(default_factory=set)
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
@@ -145,8 +142,8 @@ class ExecutionRecorder:
         """Return whether the execution has a record."""
         return uid in self._recorded
 
-    def forget(self, uid: str) -> None:
-        """Forget an execution that was deleted."""
+    def discard(self, uid: str) -> None:
+        """Discard what is known of a deleted execution."""
         if self._waiting.pop(uid, None) is not None:
             log.warning("an execution was deleted before its record was stored", extra={"uid": uid})
             self.metrics.records.labels("missed").inc()
@@ -191,12 +188,12 @@ class ExecutionRecorder:
         for uid in batch:
             if self._waiting.pop(uid, None) is not None:
                 self._recorded.add(uid)
-            self.on_recorded(uid)
+            self.recorded.emit(uid)
 
     async def _build(self, uid: str, key: ObjectKey) -> Row | None:
-        execution = await self.read_execution(*key)
+        execution = await self.api.get_execution(*key)
         if execution is None or execution["metadata"]["uid"] != uid:
-            self.forget(uid)
+            self.discard(uid)
             return None
         caller = self.callers.read_listed_caller(execution["metadata"])
         try:

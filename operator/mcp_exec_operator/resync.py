@@ -108,7 +108,7 @@ class Resync:
                 if namespace in self.pools.closed:
                     continue  # the rights in it are deleted with it
                 missed += await self._resync_namespace(namespace)
-        held = self.executions.list_pods() | self.sessions.list_pods()
+        held = self.executions.list_pods() | self.sessions.index.list_pods()
         self.pools.delete_leftovers(held, at_once=at_once)
         if not first:
             self.metrics.missed.inc(missed)

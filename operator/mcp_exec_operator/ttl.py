@@ -17,6 +17,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi
+from mcp_exec_operator.signals import Signal
 from mcp_exec_operator.stored import StoredBudget, StoredExecution
 
 log = logging.getLogger(__name__)
@@ -34,18 +35,18 @@ _CHOICE_SECONDS: Final = 1.0
 class FinishedRecorder(Protocol):
     """What records finished executions. Its methods never wait."""
 
+    @property
+    def recorded(self) -> Signal[[str]]:
+        """Sent with the uid of each execution that has a record."""
+
     def request(self, uid: str, key: ObjectKey) -> None:
         """Record an execution soon."""
 
     def is_recorded(self, uid: str) -> bool:
         """Return whether an execution has a record."""
 
-    def forget(self, uid: str) -> None:
-        """Forget a deleted execution."""
-
-
-def _ignore(deleted: list[StoredExecution]) -> None:
-    """Do nothing."""
+    def discard(self, uid: str) -> None:
+        """Discard what is known of a deleted execution."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -59,8 +60,8 @@ class TTLController:
     """None if no records are kept."""
     budget: StoredBudget | None = None
     """None if a namespace may store any number of executions until their TTL."""
-    on_deleted_early: Callable[[list[StoredExecution]], None] = _ignore
-    """Called with executions of all namespaces that were deleted before their TTL. It must not wait."""
+    deleted_early: Signal[[list[StoredExecution]]] = field(default_factory=Signal)
+    """Sent with executions of all namespaces that were deleted before their TTL."""
     _due: dict[str, float] = field(default_factory=dict)
     """Due times by uid, in seconds since 1970."""
     _observed: dict[str, float] = field(default_factory=dict)
@@ -73,6 +74,10 @@ class TTLController:
     _next_choice: float = 0.0
     """Time of the next choice of such, in seconds since 1970."""
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        if self.recorder is not None:
+            self.recorder.recorded.connect(self._expire_recorded)
 
     def __len__(self) -> int:
         return len(self._due)
@@ -118,8 +123,8 @@ class TTLController:
         """Return when a finished execution is due for deletion, in seconds since 1970."""
         return datetime.fromisoformat(finished).timestamp() + min(float(seconds), self.max_seconds)
 
-    def forget(self, uid: str, namespace: str) -> None:
-        """Forget a deleted execution."""
+    def discard(self, uid: str, namespace: str) -> None:
+        """Discard what is known of a deleted execution."""
         self._due.pop(uid, None)
         self._observed.pop(uid, None)
         self._held.pop(uid, None)
@@ -127,17 +132,17 @@ class TTLController:
         if self.budget is not None:
             self.budget.remove(uid, namespace)
         if self.recorder is not None:
-            self.recorder.forget(uid)
+            self.recorder.discard(uid)
 
-    def release(self, uid: str) -> None:
+    def _expire_recorded(self, uid: str) -> None:
         """Delete an execution that was due before it had a record."""
         key = self._held.pop(uid, None)
         if key is not None and uid in self._due:
             heapq.heappush(self._heap, (self._due[uid], uid, key))
             self._wakeup.set()
 
-    def retain(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
-        """Forget the executions of a namespace that are not in a list, which was requested at this time.
+    def discard_missing(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
+        """Discard the executions of a namespace that are not in a list, which was requested at this time.
 
         One that was created and ended since then is kept: without it, a late event would show an unfinished execution.
         """
@@ -145,10 +150,10 @@ class TTLController:
         self._observed = {uid: seen for uid, seen in self._observed.items() if seen >= at}
         for _, uid, key in self._heap:
             if key[0] == namespace and uid not in uids and uid not in self._observed:
-                self.forget(uid, namespace)
+                self.discard(uid, namespace)
         for uid, key in list(self._held.items()):
             if key[0] == namespace and uid not in uids and uid not in self._observed:
-                self.forget(uid, namespace)
+                self.discard(uid, namespace)
         self._heap = [item for item in self._heap if self._due.get(item[1]) == item[0]]
         heapq.heapify(self._heap)
 
@@ -161,7 +166,7 @@ class TTLController:
                 chunks = [batch[start::_CONCURRENCY] for start in range(min(_CONCURRENCY, len(batch)))]
                 early = [one for each in await asyncio.gather(*map(self._delete, chunks)) for one in each]
                 if early:
-                    self.on_deleted_early(early)
+                    self.deleted_early.emit(early)
                 continue
             delay = max(0.05, self._heap[0][0] - time()) if self._heap else None
             if self.budget is not None and self.budget.is_over:

@@ -48,7 +48,7 @@ class BundleFinder:
         """Code of the modules that every sandbox imports. It is the first part of all code, which is at `offset`."""
         self._offset = offset
         self.precompiled: Precompiled | None = None
-        """What the modules that every sandbox imports would compile."""
+        """Compilations of the modules that every sandbox imports."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 _saved: dict[str, object] = {}
-"""What the import system uses otherwise."""
+"""The import system's own functions."""
 Functions = dict[str, Any]
 """Code objects by the text that they were compiled from."""
 Patterns = dict[tuple[str | bytes, int], tuple[Any, ...]]

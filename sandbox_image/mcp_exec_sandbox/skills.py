@@ -124,7 +124,7 @@ def save_skill(
         code: Python source that defines a function `run`, or such a function. At most 64 KiB.
         description: what it does and when to use it, in one line.
         tools: tools that it calls, for example `github.list_issues`.
-        tags: words by which searches find it.
+        tags: further words that searches match.
 
     Raises:
         ValueError: an argument is invalid.

@@ -46,7 +46,7 @@ VERSIONS: Final = {
     "ToolServer": "mcp-exec.dev/v1alpha1",
     "Skill": "mcp-exec.dev/v1alpha1",
 }
-"""The API version in which tests use each kind."""
+"""The API version that tests use of each kind."""
 OLDER_VERSIONS: Final = {"EndpointSlice": "discovery.k8s.io/v1beta1"}
 """The version of a kind in Kubernetes 1.20, which lacks the one above."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
 GVISOR_NODES: Final = {"mcp-exec.dev/runtime": "gvisor"}
-"""Label of the nodes on which hack/kind has installed gVisor."""
+"""Label of the nodes where hack/kind has installed gVisor."""
 _SECONDS: Final = 90
 
 

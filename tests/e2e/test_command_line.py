@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_client.cli.completion import find_commands, walk
-from mcp_exec_client.cli.connection import KUBECTL
-from mcp_exec_client.cli.main import PROGRAM, build_parser
 from tests.e2e.support import NAMESPACE, Cluster
 
 CODE = """
@@ -93,35 +89,6 @@ def test_code_runs_from_the_command_line_and_each_command_shows_it(command: Comm
     assert command.call("get", "-o", "name").splitlines()[0] == "typed"
     assert command.call("doctor").splitlines()[-1].startswith("ok       trial run")
     assert command.call("approvals", "typed") == ""
-
-
-def test_each_end_has_its_exit_code_and_an_interrupt_cancels(command: CommandLine) -> None:
-    assert "UserError in line 2: ZeroDivisionError" in command.call("run", "-c", "a = 0\n1 / a", code=1)
-    assert "TimedOut" in command.call("run", "-c", "while True: pass", "--timeout", "1", code=124)
-    assert "there is no pool nowhere" in command.call("run", "-c", "1", "--pool", "nowhere", code=3)
-    assert "401" in command.call("get", "--api-key", "wrong", code=3)
-    assert "--pol=x" in command.call("run", "-c", "1", "--pol=x", code=2)
-    for name in ("get", "logs", "cancel", "approvals"):
-        assert "none" in command.call(name, "none", code=3)
-    running = command.start("run", "-c", "print('on', flush=True)\nwhile True: pass")
-    assert running.stdout is not None
-    assert running.stdout.readline() == "on\n"
-    running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=SECONDS)
-    assert running.returncode == 130, err
-    assert "Cancelled Cancelled" in err.splitlines()[-1]
-    name = command.call("run", "-c", "while True: pass", "-d").strip()
-    assert "is being cancelled" in command.call("cancel", name)
-    command.call("logs", "-f", name, code=130)
-
-
-@pytest.mark.parametrize("program", [PROGRAM, KUBECTL])
-def test_each_command_has_help(command: CommandLine, plugin: CommandLine, program: str) -> None:
-    line = command if program == PROGRAM else plugin
-    for parser in walk(build_parser(program)):
-        if not find_commands(parser):
-            shown = line.call(*parser.prog.removeprefix(program).split(), "--help")
-            assert shown.startswith(f"usage: {parser.prog}")
 
 
 def test_kubectl_runs_code_with_the_api_server_alone(plugin: CommandLine) -> None:

@@ -96,7 +96,7 @@ def test_the_gateway_answers_with_the_examples_exact_status(gateway: Gateway, po
     check(answer, expected, example=example)
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", ["hello", "exception", "print_100mb"])
 def test_kubectl_shows_the_examples_exact_status(installed: Cluster, pool: str, example: str) -> None:
     expected = EXAMPLES[example]
     code = (ROOT / "examples" / f"{example}.py").read_text()

@@ -63,14 +63,13 @@ async def fails(client: Client, tool: str, **arguments: Any) -> bool:
         return True
 
 
-@pytest.mark.parametrize("revision", [MODERN, SESSIONS])
 def test_tools_of_real_servers_are_listed_and_called_and_each_call_is_on_record(
-    servers: Object, gateway: Gateway, url: str, api_key: str, revision: str
+    servers: Object, gateway: Gateway, url: str, api_key: str
 ) -> None:
-    conversation = f"direct-{revision}"
+    conversation = "direct"
 
     async def work() -> None:
-        async with connecting(url, api_key, revision, f"mode=direct&conversation={conversation}") as client:
+        async with connecting(url, api_key, SESSIONS, f"mode=direct&conversation={conversation}") as client:
             names = await list_names(client)
             assert {server: sum(name.startswith(f"{server}__") for name in names) for server in TOOLS} == TOOLS
             assert names == sorted(names)

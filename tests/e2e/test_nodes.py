@@ -28,7 +28,7 @@ POOL = "nodes"
 SANDBOXES = f"mcp-exec.dev/pool={POOL}"
 WARM = 4
 LOST = {"NodeLost", "SandboxLost", "StreamBroken"}
-"""Reasons with which an execution may end whose node is gone."""
+"""Reasons for the end of an execution whose node is gone."""
 NOTICE_SECONDS = 120
 """Kubernetes takes 40 to 50 seconds to see that a node is lost."""
 RETURN_SECONDS = 180

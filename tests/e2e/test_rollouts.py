@@ -26,7 +26,7 @@ SPEC = {
 
 @pytest.fixture
 def rollout(installed: Cluster, make_pool: MakePool) -> Iterator[Cluster]:
-    """The cluster, in which the rollout begins."""
+    """The cluster, where the rollout begins."""
     make_pool("staged", warm=1)
     metadata = {"name": NAME, "namespace": NAMESPACE}
     installed.apply({"apiVersion": "mcp-exec.dev/v1alpha1", "kind": KIND, "metadata": metadata, "spec": SPEC})

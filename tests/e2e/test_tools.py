@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from mcp_exec_client.__main__ import main as mcp_exec
@@ -188,21 +187,6 @@ def test_code_polls_a_channel_until_a_message_comes(agent: Agent) -> None:
     assert done["toolCalls"]["byTool"] == {"slack.post_message": 1, "slack.get_channel_history": 4}
 
 
-def test_twenty_calls_at_once_are_answered_each_with_its_own(agent: Agent) -> None:
-    code = """
-import asyncio
-from client import call_mcp_tool
-from servers.probe import echo
-values = [{"number": n} for n in range(10)]
-wrapped = await asyncio.gather(*(echo(value=value) for value in values))
-called = await asyncio.gather(*(call_mcp_tool("mcp__probe__echo", {"value": value}) for value in values))
-wrapped == called == values
-"""
-    done = agent.run(code, "probe.echo")
-    assert done["output"]["result"] is True, done
-    assert done["toolCalls"]["byTool"] == {"probe.echo": 20}
-
-
 FAILURES = """
 import asyncio
 from client import ToolDenied, ToolError, ToolProtocolError, ToolTimeout, call_mcp_tool
@@ -239,26 +223,6 @@ def test_each_failure_is_an_exception_of_its_own_and_the_others_go_on(agent: Age
     assert fine == "fine"
 
 
-def test_a_server_that_dies_in_the_middle_fails_that_call_and_serves_the_next(agent: Agent) -> None:
-    code = """
-from client import ToolProtocolError, ToolTimeout
-from servers.probe import die, pid
-before = await pid()
-try:
-    await die()
-except ToolProtocolError as error:
-    reason = error.reason
-after = None
-while after is None:
-    try:
-        after = await pid()
-    except (ToolProtocolError, ToolTimeout):  # it may come up slower than a call of it waits
-        pass
-[reason, before != after]
-"""
-    assert agent.value(code, "probe.*", limits={"toolCalls": 1000}) == ["ConnectionLost", True]
-
-
 def test_a_server_whose_pod_is_deleted_in_the_middle_fails_that_call_and_comes_back(
     installed: Cluster, agent: Agent
 ) -> None:
@@ -288,49 +252,6 @@ answer
     status = installed.finished(name)
     assert status["output"]["result"] == ["ToolProtocolError", "ConnectionLost"], status
     eventually(answers, seconds=120, every=2, what="the server is back")
-
-
-DELETE = """
-from client import ToolDenied
-from servers.probe import delete_everything, deletions
-before = await deletions()
-try:
-    await delete_everything(confirm=True)
-    answer = "done"
-except ToolDenied as error:
-    answer = [error.reason, error.message]
-[answer, await deletions() - before]
-"""
-
-
-def test_a_destructive_call_waits_for_consent_at_the_gateway_and_is_made(
-    installed: Cluster, agent: Agent, url: str
-) -> None:
-    with toolservers.approver(installed, url) as client:
-        name = agent.start(DELETE, "probe.*")
-        approval = agent.approval(name)
-        assert approval["tool"] == "probe.delete_everything"
-        assert json.loads(approval["arguments"]) == {"confirm": True}
-        path = f"/v1/executions/{name}/approvals/{approval['id']}"
-        assert client.post(path, json={"decision": "Approve"}).status_code == 200
-    status = installed.finished(name)
-    assert status["output"]["result"] == ["done", 1], status
-    assert status["approvals"][0]["state"] == "Approved"
-    assert "approver" in status["approvals"][0]["decidedBy"]
-
-
-def test_a_destructive_call_that_is_refused_in_its_execution_is_denied_with_the_reason(
-    installed: Cluster, agent: Agent
-) -> None:
-    name = agent.start(DELETE, "probe.*")
-    decision = {"id": agent.approval(name)["id"], "decision": "Deny", "by": installed.username}
-    decision["comment"] = "not on a Friday"
-    installed.merge("CodeExecution", name, {"spec": {"approvals": [decision]}})
-    status = installed.finished(name)
-    (reason, message), deleted = status["output"]["result"]
-    assert (reason, deleted) == ("NotApproved", 0), status
-    assert "not on a Friday" in message
-    assert status["approvals"][0]["state"] == "Denied"
 
 
 TWO_CALLS = """
@@ -416,35 +337,6 @@ def test_the_command_line_searches_tools_and_decides_on_calls(
     assert ended.value.code == 3
 
 
-@pytest.fixture
-def impatient(installed: Cluster) -> Iterator[None]:
-    """Whoever may decide on the probe's calls has two seconds."""
-    patience(installed, 2)
-    yield
-    patience(installed, 600)
-
-
-def patience(cluster: Cluster, seconds: int) -> None:
-    cluster.merge("ToolServer", "probe", {"spec": {"policy": {"approvalTimeoutSeconds": seconds}}})
-
-    def is_known() -> bool:
-        found = cluster.get("ToolServer", "probe")
-        return bool(found["status"]["observedGeneration"] == found["metadata"]["generation"])
-
-    eventually(is_known, seconds=60, every=0.5, what="the broker knows the new policy")
-
-
-def test_a_destructive_call_that_nobody_decides_on_is_denied_in_time(
-    installed: Cluster, agent: Agent, impatient: None
-) -> None:
-    name = agent.start(DELETE, "probe.*")
-    status = installed.finished(name)
-    (reason, message), deleted = status["output"]["result"]
-    assert (reason, deleted) == ("ApprovalExpired", 0), status
-    assert "nobody approved probe.delete_everything within 2 s" in message
-    assert status["approvals"][0]["state"] == "Expired"
-
-
 def test_a_streamable_http_server_is_called_with_the_headers_of_its_toolserver_and_of_the_user(remote: Agent) -> None:
     code = "from servers.remote import headers\n{name.lower(): value for name, value in (await headers()).items()}"
     sent = remote.value(code, "remote.*", user="u-42")
@@ -503,33 +395,6 @@ def test_a_model_finds_ten_thousand_rows_by_code_and_reads_five(
     assert len(json.dumps(model.requests[-1])) < 12_000
 
 
-def test_without_an_allow_list_there_are_no_tools(agent: Agent) -> None:
-    code = """
-from client import ToolDenied, ToolError, call_mcp_tool
-try:
-    answer = await call_mcp_tool("probe.echo", {"value": 1})
-except ToolError as error:
-    answer = type(error).__name__
-answer
-"""
-    assert agent.value(code) == "ToolDenied"
-
-
-def test_more_calls_than_the_budget_are_denied(agent: Agent) -> None:
-    code = """
-from client import ToolDenied
-from servers.probe import echo
-made = 0
-try:
-    while True:
-        made += await echo(value=1)
-except ToolDenied as error:
-    answer = [made, error.reason]
-answer
-"""
-    assert agent.value(code, "probe.echo", limits={"toolCalls": 5}) == [5, "BudgetExceeded"]
-
-
 REMEMBER = """
 from mcp_exec_sandbox.tools.tool_session import get_session
 from servers.probe import echo
@@ -560,18 +425,6 @@ def test_each_execution_of_a_session_calls_tools_by_its_own_grant_and_by_no_earl
         assert (second["start"], third["error"]["type"]) == ("Session", "ToolDenied"), third
         assert [each["toolCalls"]["byTool"] for each in (first, second)] == [{"probe.echo": 1}] * 2
     agent.cluster.delete("SandboxSession", *agent.cluster.names("SandboxSession"), wait=False)
-
-
-def test_each_call_is_on_record_for_those_who_ask_the_gateway(agent: Agent) -> None:
-    done = agent.run("from servers.probe import echo\nawait echo(value='on record')", "probe.echo")
-
-    def records() -> list[dict[str, Any]]:
-        response: httpx.Response = agent.gateway.client.get("/v1/audit", params={"execution": done["name"]})
-        assert response.status_code == 200, response.text
-        return list(response.json()["items"])
-
-    (record,) = eventually(records, seconds=30, what="the call is on record")
-    assert (record["tool"].rpartition(".")[2], record["execution"]) == ("echo", done["name"])
 
 
 @pytest.fixture

@@ -2,11 +2,6 @@
 
 import asyncio
 import base64
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,14 +28,6 @@ show(png, "triangle.png", title="A triangle", media_type="image/png")
 pathlib.Path("artifacts").mkdir(exist_ok=True)
 pathlib.Path("artifacts/page.html").write_text("<script>alert(document.domain)</script>")
 len(png)
-"""
-REPORT = """
-import pathlib
-rows = pathlib.Path("data/rows.csv").read_text().split()
-pathlib.Path("report.txt").write_text(f"{len(rows)} rows")
-# wrappers of tools are there, too, if the namespace has ToolServers
-found = [path for path in pathlib.Path(".").rglob("*") if path.is_file()]
-sorted(str(path) for path in found if path.parts[0] not in (".mcp-exec", "servers"))
 """
 
 
@@ -91,29 +78,3 @@ def test_a_figure_is_shown_to_an_mcp_client_and_its_link_expires(
         f"{url}/v1/sessions/figures-{pool}", headers={"Authorization": f"Bearer {api_key}"}, trust_env=False
     )
     assert ended.status_code == 204
-
-
-def test_files_come_and_go_by_the_command_line(url: str, api_key: str, pool: str, tmp_path: Path) -> None:
-    folder, workspace = tmp_path / "in", f"sync-{pool}"
-    (folder / "data").mkdir(parents=True)
-    (folder / "data/rows.csv").write_text("a,1\nb,2\nc,3\n")
-    (folder / "keep.txt").write_text("as it was")
-
-    def call(*arguments: str) -> str:
-        environment = {**os.environ, "MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": api_key, "XDG_CONFIG_HOME": "/none"}
-        command = [sys.executable, "-P", "-m", "mcp_exec_client", *arguments]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
-        assert ended.returncode == 0, (arguments, ended)
-        return ended.stdout
-
-    assert "sent data/rows.csv\nsent keep.txt\n" in call("workspace", "sync", workspace, str(folder), "--delete")
-    run = json.loads(call("run", "--workspace", workspace, "--pool", pool, "-c", REPORT, "-o", "json"))
-    assert run["output"]["result"] == ["data/rows.csv", "keep.txt", "report.txt"]
-    assert (run["workspace"]["name"], run["workspace"]["changedFiles"]) == (workspace, 1)
-    got = call("workspace", "get", workspace, str(folder))
-    assert got.splitlines()[0] == "received report.txt"
-    assert (folder / "report.txt").read_text() == "3 rows"
-    assert "3 files unchanged" in call("workspace", "sync", workspace, str(folder))
-    call("run", "--workspace", f"{workspace}:ro", "--pool", pool, "-c", "open('keep.txt', 'w').write('dropped')")
-    assert call("workspace", "get", workspace, "-f", "keep.txt", "-") == "as it was"
-    call("workspace", "rm", workspace)

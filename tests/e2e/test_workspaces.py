@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, execution_manifest
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, execution_manifest
 from tests.support import leftovers
 from tests.support.until import eventually
 
@@ -44,14 +44,6 @@ for path in pathlib.Path("data").glob("*.bin"):
     path.write_bytes(b"half")
 print("changed", flush=True)
 threading.Event().wait(120)
-"""
-APPEND = """
-import pathlib, threading
-log = pathlib.Path("log.txt")
-before = log.read_text() if log.exists() else ""
-threading.Event().wait(0.5)
-log.write_text(before + context["line"])
-before
 """
 BROKER = "app.kubernetes.io/component=broker"
 
@@ -157,21 +149,3 @@ def test_a_workspace_outlives_pods_and_a_broker_and_is_never_half_of_a_run(insta
         seconds=60, every=1, what="the broker has the workspace",
     )  # fmt: skip
     assert (after["output"]["result"], after["workspace"]["version"]) == (state, version)
-
-
-def test_two_writers_at_once_lose_nothing(installed: Cluster, run: Any) -> None:
-    names = [run(f"writer-{number}", APPEND, wait=False, context={"line": f"{number}\n"})["name"] for number in (1, 2)]
-    ends = [installed.finished(name) for name in names]
-    assert [end["phase"] for end in ends] == ["Succeeded", "Succeeded"]
-    versions = sorted(end["workspace"]["version"] for end in ends)
-    assert versions[1] == versions[0] + 1
-    last = max(ends, key=lambda end: end["workspace"]["version"])
-    assert last["output"]["result"].count("\n") >= 1
-
-
-def test_an_artifact_is_fetched_from_the_gateway(gateway: Gateway, pool: str) -> None:
-    done = gateway.run("show(b'\\x89PNG\\r\\n\\x1a\\n', name='dot.png')", poolRef={"name": pool})
-    (artifact,) = done["artifacts"]
-    response = gateway.client.get(f"/v1/executions/{done['name']}/artifacts/{artifact['id']}")
-    assert (response.status_code, response.content) == (200, b"\x89PNG\r\n\x1a\n")
-    assert response.headers["content-type"] == "image/png"

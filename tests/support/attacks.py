@@ -23,7 +23,7 @@ ENDLESS: Final = OK + b"\r\n"
 
 
 def play(pieces: Callable[[], Iterable[bytes]], *, hold: bool = False) -> Play:
-    """Return an answer of raw bytes, after which it closes the connection or holds it."""
+    """Return an answer of raw bytes. After them it closes the connection or holds it."""
 
     async def answer(request: web.Request, over: asyncio.Event) -> web.StreamResponse:
         with suppress(ConnectionError):

@@ -29,7 +29,7 @@ class Postgres:
     folder: Path
     port: int
     address: str = "127.0.0.1"
-    """Address at which it listens, and that its clients use."""
+    """Address where it listens, and that its clients use."""
 
     @property
     def url(self) -> str:

@@ -69,7 +69,7 @@ class ScriptedGateway:
     script: list[Any]
     requests: list[httpx.Request] = field(default_factory=list)
     delays: list[float] = field(default_factory=list)
-    """Seconds between attempts, in which the client does not really wait."""
+    """Seconds between attempts; the client does not really wait."""
 
     async def handle(self, request: httpx.Request) -> httpx.Response:
         """Answer a request."""

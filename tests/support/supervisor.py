@@ -59,7 +59,7 @@ class Stage:
         self.release = asyncio.Event()
         """Set to end code that waits."""
         self.break_at: tuple[str, int] | None = None
-        """A pod (or an empty text for any) and an event at which its stream breaks, once."""
+        """A pod (or an empty text for any) and an event where its stream breaks, once."""
         self.refuse_wrappers = False
         """Whether supervisors refuse wrappers."""
         self.given: list[str] = []
@@ -89,7 +89,7 @@ class FakeSupervisor:
         self.accepted: list[str] = []
         """Ids of all jobs."""
         self.recycled: list[str] = []
-        """Ids of the executions after which it was cleaned."""
+        """Ids of the executions that it was cleaned after."""
         self.not_clean = False
         """Whether it can't be cleaned."""
         self.alive = True
@@ -110,7 +110,7 @@ class FakeSupervisor:
         self.questioned = asyncio.Event()
         """Set after a request for its state."""
         self.extensions: list[float] = []
-        """Seconds by which the run may exceed its time limit, as they were sent."""
+        """Seconds that the run may exceed its time limit by, as they were sent."""
         self.wrappers: str | None = None
         self.puts = 0
         """How often it was given wrappers."""

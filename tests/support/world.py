@@ -297,7 +297,7 @@ class World(FakeApiServer, Stage):
         task.add_done_callback(self._tasks.discard)
 
     async def start_pod(self, name: str) -> None:
-        """Run a pod like scheduler and kubelet, at an address at which its supervisor answers."""
+        """Run a pod like scheduler and kubelet, at an address where its supervisor answers."""
         address = f"127.1.{len(self._sites) // 200}.{len(self._sites) % 200 + 1}"
         assert self._runner is not None
         site = self._sites[address] = web.TCPSite(self._runner, address, self.port)

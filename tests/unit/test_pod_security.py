@@ -1,4 +1,4 @@
-"""The measure by which the other tests judge pods: it refuses each thing that Kubernetes refuses."""
+"""The other tests' measure of pods: it refuses each thing that Kubernetes refuses."""
 
 from typing import Any
 

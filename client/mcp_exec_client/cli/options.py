@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, Self, TypeAlias, TypeVar
 
 Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001
-"""Where commands are added to."""
+"""Parser of commands that further commands are added to."""
 Action: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
 """Work of a command with its options. Raises CommandError."""
 MAX_WAIT_SECONDS: Final = 24 * 3600

@@ -66,7 +66,7 @@ class Attestor:
         return _name_caller(execution["metadata"], proof=self.sign_caller(execution))
 
     def read_listed_caller(self, metadata: Mapping[str, Any]) -> str:
-        """Return the caller of an execution of which a list shows the metadata alone, as `read_caller` does.
+        """Return the caller of an execution that a list shows only the metadata of, as `read_caller` does.
 
         Without code and rights it is unproven that they are those of the creation. Use it for counts and views only.
         """

@@ -1,6 +1,6 @@
 """Client of the broker's control interface, for operator and gateway, across all replicas.
 
-Each request says by `Repeat` after which failures it goes to the next replica.
+Each request says by `Repeat` when it goes to the next replica.
 
 One replica, which the execution's grant names, counts its calls; the others have no data of it. What is known of an
 execution is therefore the sum over all replicas. Catalogs and wrappers are the same on each of them.
@@ -59,7 +59,7 @@ class BrokerError(Exception):
 
 
 class Repeat(Enum):
-    """After which failures of a replica a request goes to the next one."""
+    """Failures of a replica that make a request go to the next one."""
 
     IF_UNREACHED = "IfUnreached"
     """If no connection was made, so that the replica did not receive the request."""
@@ -73,7 +73,7 @@ class ApprovalWait(Model):
     process: Annotated[str, Field(max_length=64)]
     """Random id of the process. After a restart, another one measures from 0."""
     waited_seconds: Annotated[float, Field(ge=0)]
-    """Seconds until now in which at least one call waited."""
+    """Seconds until now while at least one call waited."""
     remaining_seconds: Annotated[float, Field(ge=0)]
     """Seconds until the last of the waiting calls is denied; 0 if none waits."""
 

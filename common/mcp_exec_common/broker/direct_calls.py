@@ -14,7 +14,7 @@ from mcp_exec_common.peers import InvalidAnswer, read_answer
 
 PATH: Final = "/v1/direct/calls"
 _TOKEN_SECONDS: Final = 90
-"""Lifetime of a grant, of which a third is left when it is used last."""
+"""Lifetime of a grant. A third of it is left when it is used last."""
 _REUSE_SECONDS: Final = 60
 _MAX_TOKENS: Final = 1024
 _CALL_SECONDS: Final = 330.0

@@ -18,7 +18,7 @@ MAX_LINE_BYTES: Final = 8 * 1024
 MAX_DIGESTS: Final = 20_000
 """Most contents that one request may name."""
 UPLOAD_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of frames after which a sender should begin another upload, so that a lost connection costs little. One frame
+"""A sender should begin another upload after so many bytes of frames, so that a lost connection costs little. One frame
 may be larger."""
 MAX_UPLOAD_SECONDS: Final = 1500
 """Longest upload of a file, an archive or a change set to a workspace. The broker may remove contents that have no
@@ -146,11 +146,11 @@ class FilesGrant(Model):
     replica: str
     """Uid of the broker's pod, the only one that accepts the grant: it keeps what was uploaded until the commit."""
     expires: int
-    """Expiry in seconds since 1970. The broker adds the time in which calls of the execution waited for approvals."""
+    """Expiry in seconds since 1970. The broker adds the time while calls of the execution waited for approvals."""
 
     @property
     def account(self) -> str:
-        """Key under which requests and their memory are counted."""
+        """Key of the account for requests and their memory."""
         return self.execution
 
     @property
@@ -184,7 +184,7 @@ class CommitHead(Model):
     id: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     """Id of the workspace, from the manifest."""
     base: Count
-    """Version from which the files were made, from the manifest."""
+    """Version that the files were made from, as the manifest has it."""
     files: Annotated[int, Field(ge=0, le=MAX_FILES)]
     """Number of files, which is the number of lines that follow."""
 

@@ -64,7 +64,7 @@ class CallRights(Model, ABC):
     @property
     @abstractmethod
     def account(self) -> str:
-        """Key under which calls, their memory and their denials are counted."""
+        """Key of the account for calls, their memory and their denials."""
 
     @property
     def token_account(self) -> str:
@@ -121,7 +121,7 @@ class DirectGrant(CallRights):
     caller: str
     """Caller, as authenticated by the gateway."""
     conversation: Annotated[str | None, Field(max_length=253)] = None
-    """Conversation to which the calls belong, as the client names it."""
+    """Conversation of the calls, as the client names it."""
     calls_per_minute: Annotated[int, Field(ge=1)] = DIRECT_CALLS_PER_MINUTE
     """Direct calls of the caller in a minute, at one replica."""
     approved: ApprovedCall | None = None

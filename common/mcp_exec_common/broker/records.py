@@ -52,7 +52,7 @@ class FoundExecutions(Model):
 
 
 class RecordRows(Model):
-    """A page of a table, in the order in which its rows were stored."""
+    """A page of a table, oldest row first."""
 
     items: Annotated[list[dict[str, Any]], Field(max_length=MAX_RECORDS)] = []
     """Rows by column."""

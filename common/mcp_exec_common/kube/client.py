@@ -34,7 +34,7 @@ _RETRYABLE: Final = frozenset({429, 500, 503, 504})
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _FIRST_ROWS: Final = 100
 _TABLE_SECONDS: Final = 2.0
-"""Time after which a page of a table is returned although it could have more rows."""
+"""Time until a page of a table is returned although it could have more rows."""
 _YIELD_BYTES: Final = 256 * 1024
 """Characters of a page that are parsed before other tasks run: about a millisecond."""
 
@@ -115,7 +115,7 @@ class KubeClient:
         chunk: int = 500,
         transform: Callable[[Object], Object] = lambda item: item,
     ) -> tuple[list[Object], str]:
-        """Return all items at a path and the resource version from which to watch them.
+        """Return all items at a path and the resource version to watch them from.
 
         `transform` reduces each item to what is needed before the next one is parsed.
         """
@@ -128,7 +128,7 @@ class KubeClient:
     async def scan(
         self, path: str, take: Callable[[Object], None], *, selector: str = "", fields: str = "", chunk: int = 500
     ) -> str:
-        """Pass each item at a path to `take`, and return the resource version from which to watch them.
+        """Pass each item at a path to `take`, and return the resource version to watch them from.
 
         Only one item is parsed at a time, so that large items take no memory unless `take` keeps them. A page has at
         most `chunk` items. `selector` is a label selector, `fields` a field selector.

@@ -51,7 +51,7 @@ class KubeCredentials:
     def from_service_account(
         cls, *, folder: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ
     ) -> Self:
-        """Read the service account of the pod in which this process runs."""
+        """Read the service account of this process's pod."""
         host, port = environment.get("KUBERNETES_SERVICE_HOST"), environment.get("KUBERNETES_SERVICE_PORT")
         token = _TokenFile(folder / "token")
         if not host or not port or not token.path.exists():

@@ -17,7 +17,7 @@ MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 _PAGE_BYTES: Final = 2 * 1024 * 1024
 """Bytes of a page that is neither shortened nor lengthened."""
 _PAGE_SECONDS: Final = 1.0
-"""Seconds in which a page should arrive: an API server reads 10 to 100 objects of maximal size in a second."""
+"""Seconds until a page should arrive: an API server reads 10 to 100 objects of maximal size in a second."""
 _GROWTH: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _DECODER: Final = json.JSONDecoder()

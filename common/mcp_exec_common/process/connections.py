@@ -20,14 +20,14 @@ class ConnectionLimits:
     max_per_peer: int = 1024
     """Open connections of one address. A proxy or an ingress is one address for all of its clients."""
     head_seconds: float = 10
-    """Seconds in which a request's head must arrive, from the connection's start or the head's first byte."""
+    """Time limit in seconds for a request's head, from the connection's start or the head's first byte."""
     body_seconds: float = 40
-    """Seconds in which a request's body must arrive, with a second more for each `body_bytes_per_second` that have, and
+    """Time limit in seconds for a request's body, with a second more for each `body_bytes_per_second` that have, and
     the longest pause in it."""
     body_bytes_per_second: int = 64 * 1024
-    """Rate at which a large body must arrive in the mean: 0.5 Mbit/s."""
+    """Mean rate of arrival that a large body needs: 0.5 Mbit/s."""
     write_seconds: float = 60
-    """Seconds in which a client must read what fills the buffer of a response."""
+    """Time limit in seconds for a client to read what fills the buffer of a response."""
 
 
 class Closable(Protocol):

@@ -53,7 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._request_deadline = math.inf
         """When the head or the body must be complete, on the loop's clock."""
         self._body_started = math.inf
-        """When the body began, later by the time in which the application did not read."""
+        """When the body began, later by the time while the application did not read."""
         self._body_bytes = 0
         self._checked_at = self.loop.time()
         self._write_deadline = math.inf

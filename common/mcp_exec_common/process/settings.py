@@ -47,11 +47,11 @@ class ProcessSettings(BaseSettings):
     peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Open connections of each port and address. A proxy or an ingress is one address for all of its clients."""
     head_seconds: Annotated[float, Field(gt=0, le=600)] = 10
-    """Seconds in which the head of a request must arrive."""
+    """Time limit in seconds for the head of a request."""
     body_seconds: Annotated[float, Field(gt=0, le=600)] = 40
-    """Seconds in which the body of a request must arrive."""
+    """Time limit in seconds for the body of a request."""
     write_seconds: Annotated[float, Field(gt=0, le=3600)] = 60
-    """Seconds in which a client must read what fills the buffer of a response."""
+    """Time limit in seconds for a client to read what fills the buffer of a response."""
 
     @property
     def connection_limits(self) -> ConnectionLimits:

@@ -42,11 +42,11 @@ def describe_guards(results: Sequence[GuardResult]) -> str | None:
 
 
 WARM_AHEAD_SECONDS: Final = 120.0
-"""Time before the end of a stage at which the pools of the next one begin to warm."""
+"""Time from the moment when the pools of the next stage begin to warm to the end of a stage."""
 MAX_WARMING_SECONDS: Final = 900.0
-"""Time after which a stage begins although its pools are not warm: its executions then wait for cold pods."""
+"""Longest wait of a stage for its pools to be warm. Without them its executions then wait for cold pods."""
 GUARD_PAUSED: Final = "GuardPaused"
-"""Condition that is true from the time at which a guard pauses the rollout until somebody resumes it."""
+"""Condition that is true from the moment when a guard pauses the rollout until somebody resumes it."""
 
 
 @dataclass(frozen=True, kw_only=True)

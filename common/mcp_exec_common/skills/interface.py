@@ -207,7 +207,7 @@ def promote_code(code: str, names: Iterable[str]) -> str:
 
 
 def _parse(code: str) -> ast.Module:
-    """Parse code in which `await` and `return` work at the top level."""
+    """Parse code; `await` and `return` work at its top level."""
     try:
         return parse_module(code)
     except SyntaxError:

@@ -28,7 +28,7 @@ def owner_seal(*, key: bytes, namespace: str, pod: str, uid: str, owner: str) ->
 
 
 def token_digest(token: str) -> str:
-    """Return the SHA-256 of a token, by which its receiver checks it."""
+    """Return the SHA-256 of a token, for its receiver to check it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

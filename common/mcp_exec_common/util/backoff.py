@@ -23,7 +23,7 @@ def delays(*, first: float, last: float, factor: float = 2.0, attempts: int | No
 
 @dataclass(kw_only=True)
 class Backoff:
-    """The time before which a failing operation must not be tried again, on one monotonic clock."""
+    """The earliest time when a failing operation may be tried again, on one monotonic clock."""
 
     first: float = 1.0
     """Delay after the first failure."""

@@ -14,7 +14,7 @@ class TokenBucket:
     _spent: float = 0.0
     """Tokens missing from a full bucket."""
     _at: float = 0.0
-    """Time at which `_spent` was right."""
+    """Time when `_spent` was right."""
 
     def available(self, now: float) -> int | None:
         """Return the whole tokens that can be spent now, or None if there is no limit."""
@@ -31,7 +31,7 @@ class TokenBucket:
             self._spent += tokens
 
     def ready_at(self, now: float) -> float:
-        """Return the time at which the next token can be spent."""
+        """Return the time when the next token can be spent."""
         if self.per_second is None or self.available(now):
             return now
         return now + (self._spent - self.burst + 1) / self.per_second

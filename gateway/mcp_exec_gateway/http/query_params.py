@@ -319,6 +319,23 @@ IdempotencyKey = Annotated[
     ),
 ]
 LastEventId = Annotated[str | None, Header(alias="Last-Event-ID", description="Id of the last event received.")]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-Match",
+        description="ETags in quotation marks: the write takes place only if one is that of the workspace's newest "
+        "version, or of the file that is written or deleted. `*`: only if it exists.",
+        json_schema_extra={"maxLength": 2000},
+    ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(
+        alias="If-None-Match",
+        description="The write takes place only if the file, or of an archive the workspace, does not exist.",
+        json_schema_extra={"enum": ["*"]},
+    ),
+]
 
 
 def find_base_url(request: Request, *, public_url: str) -> str:

@@ -1,1 +1,1 @@
-"""The OpenAPI document and its examples."""
+"""The OpenAPI document: what routes declare, and examples."""

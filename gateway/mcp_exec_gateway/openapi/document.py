@@ -1,33 +1,29 @@
-"""The OpenAPI document of each route: summary, responses with schemas and examples, problems.
+"""The OpenAPI document: what routes declare, schemas of all bodies, and examples.
 
-FastAPI adds the parameters. A route uses its part as `**openapi.CREATE`.
+FastAPI reads parameters from a route's signature and responses from its models. The first line of the docstring is the
+summary, the rest is the description. Decorators add what a signature cannot have: the body, which a handler reads after
+the caller is authorized (`http/request_body.py`), and the problems.
 """
 
-from typing import Any, Final, get_args
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, get_args
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
-from mcp_exec_api.approvals import Approval
 from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
-from mcp_exec_api.wire.executions import (
-    ApprovalList,
-    Execution,
-    ExecutionList,
-    NewDecision,
-    NewExecution,
-    PendingApprovalList,
-)
 from mcp_exec_api.wire.problems import ProblemDetails
-from mcp_exec_api.wire.stats import NamespaceStats
-from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTools
+from mcp_exec_gateway.http.problems import MEDIA_TYPE, TITLES
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.openapi import examples, files, records, rollouts, sessions, skills, usage
-from mcp_exec_gateway.openapi.parts import JSON, REF, describe_problem, describe_problems, describe_response
+from mcp_exec_gateway.openapi.examples import EVENTS, EXAMPLES, PROBLEMS
 
+TITLE: Final = "mcp-exec gateway"
+VERSION: Final = "v1alpha1"
 DESCRIPTION: Final = """\
 Runs code in warm, single-use sandbox pods. A request that waits receives **200** when the execution has ended, also if
 it failed: `phase` has the outcome. **202** with a `Location` means that the execution continues. Errors of the request
@@ -36,268 +32,92 @@ itself are problem details (RFC 9457).
 If a client disconnects while it waits, its execution is cancelled, unless the request has `onDisconnect=continue`.
 """
 
-_NEW_EXECUTION: Final = "NewExecution"
-_EVENT: Final = "Event"
-
-
-_LOCATION: Final = {"headers": {"Location": {"schema": {"type": "string"}, "description": "Path of the execution"}}}
-
-CREATE: Final[dict[str, Any]] = {
-    "summary": "Run code",
-    "description": "Creates an execution and waits for its end. A rejected request creates nothing.",
-    "response_model": None,
-    "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "content": {JSON: {"schema": {"$ref": REF + _NEW_EXECUTION}, "examples": examples.BODIES}},
+REF: Final = "#/components/schemas/"
+JSON: Final = "application/json"
+TAR: Final = "application/x-tar"
+BYTES: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
+EVENT: Final = "Event"
+"""Name of the schema of all events of a stream."""
+EVENT_STREAM: Final[dict[str, Any]] = {
+    "content": {
+        "text/event-stream": {
+            "schema": {"type": "string", "description": "Server-sent events. The `data` of each is an Event as JSON."},
+            "example": EVENTS,
         },
-    },
-    "responses": {
-        200: describe_response(
-            "The execution has ended; `phase` has the outcome",
-            "Execution",
-            succeeded=examples.SUCCEEDED,
-            failed=examples.FAILED,
-        ),
-        202: {**describe_response("The execution continues", "Execution", pending=examples.PENDING), **_LOCATION},
-        **describe_problems(400, 408, 409, 410, 413, 415, 429),
-    },
-}
-"""`POST /v1/executions`."""
-
-LIST: Final[dict[str, Any]] = {
-    "summary": "List executions",
-    "description": (
-        "Returns a page of the namespace's executions without their output, newest first. It comes from a cache that "
-        "is usually some milliseconds old. With several filters, all must match."
-    ),
-    "response_model": None,
-    "responses": {
-        200: describe_response(
-            "A page",
-            "ExecutionList",
-            page={"items": [examples.LISTED], "continue": "WzE3OTUsICJleGVjLTAxIl0"},
-        ),
-        **describe_problems(),
-    },
-}
-"""`GET /v1/executions`."""
-
-GET: Final[dict[str, Any]] = {
-    "summary": "Get an execution",
-    "description": "Returns one execution as it is now; with `wait`, as it is at its end or when the wait ends.",
-    "response_model": None,
-    "responses": {
-        200: describe_response("The execution", "Execution", succeeded=examples.SUCCEEDED, pending=examples.PENDING),
-        **describe_problems(404, 410, 429),
-    },
-}
-"""`GET /v1/executions/{name}`."""
-
-CANCEL: Final[dict[str, Any]] = {
-    "summary": "Cancel or delete an execution",
-    "description": (
-        "Requests the cancellation. The execution ends shortly after, and its object stays for its TTL. With `purge`, "
-        "an execution that has ended is deleted with its artifacts, and links to them end. Its records and the audit "
-        "records of its tool calls stay. If records are kept, it is deleted once its record is stored."
-    ),
-    "response_model": None,
-    "responses": {
-        200: describe_response("The execution had already ended", "Execution", succeeded=examples.SUCCEEDED),
-        202: describe_response(
-            "The execution will end, or with `purge`, will be deleted", "Execution", pending=examples.PENDING
-        ),
-        204: {"description": "The execution is deleted"},
-        409: {**describe_problem(409), "description": "With `purge`: the execution has not ended"},
-        **describe_problems(404, 429),
-    },
-}
-"""`DELETE /v1/executions/{name}`."""
-
-EVENTS: Final[dict[str, Any]] = {
-    "summary": "Follow an execution's events",
-    "description": (
-        "Streams `status`, `stdout`, `stderr`, `tool_call`, `tool_result`, `approval`, `result` and `end`: live from "
-        "the sandbox, and from the status once the sandbox is gone, which does not have the single tool calls. Ids are "
-        "opaque; a client that sends the last id it received resumes exactly after it. If the execution was deleted, "
-        "`end` has the phase null and the reason Deleted. With `Accept: application/x-ndjson`, events are lines of "
-        "JSON. The schema is that of one event: the `data` of a server-sent event, or one line."
-    ),
-    "response_model": None,
-    "responses": {
-        200: {
-            "description": "The events, up to `end`",
-            "content": {
-                "text/event-stream": {
-                    "schema": {
-                        "type": "string",
-                        "description": f"Server-sent events. The `data` of each is an {_EVENT} as JSON.",
-                    },
-                    "example": examples.EVENTS,
-                },
-                "application/x-ndjson": {
-                    "schema": {"$ref": REF + _EVENT},
-                },
-            },
-        },
-        204: {"description": "The client has received all events"},
-        **describe_problems(404, 406, 429),
-    },
-}
-"""`GET /v1/executions/{name}/events`."""
-
-APPROVALS: Final[dict[str, Any]] = {
-    "summary": "List an execution's approvals",
-    "description": "Returns the newest 50 tool calls of the execution that need or needed an approval.",
-    "response_model": None,
-    "responses": {
-        200: describe_response("The approvals", "ApprovalList", one={"items": [examples.APPROVAL]}),
-        **describe_problems(404),
-    },
-}
-"""`GET /v1/executions/{name}/approvals`."""
-
-PENDING_APPROVALS: Final[dict[str, Any]] = {
-    "summary": "List pending approvals",
-    "description": "Returns the tool calls of the namespace that wait for an approval, newest first.",
-    "response_model": None,
-    "responses": {
-        200: describe_response(
-            "The approvals", "PendingApprovalList", one={"items": [examples.PENDING_APPROVAL], "complete": True}
-        ),
-        **describe_problems(),
-    },
-}
-"""`GET /v1/approvals`."""
-
-DECIDE: Final[dict[str, Any]] = {
-    "summary": "Approve or deny a tool call",
-    "description": (
-        "Decides on a pending tool call; a decision is final. The caller needs an approver's API key, or a "
-        "ServiceAccount that may `update` `codeexecutions/approval`."
-    ),
-    "response_model": None,
-    "openapi_extra": {
-        "requestBody": {
-            "required": True,
-            "content": {JSON: {"schema": {"$ref": REF + "NewDecision"}, "example": {"decision": "Approve"}}},
-        },
-    },
-    "responses": {
-        200: describe_response("The approval", "Approval", approved=examples.DECIDED),
-        409: {**describe_problem(409), "description": "The approval is decided, expired or withdrawn"},
-        **describe_problems(400, 404, 408, 413, 415),
-    },
-}
-"""`POST /v1/executions/{name}/approvals/{id}`."""
-
-SEARCH: Final[dict[str, Any]] = {
-    "summary": "Search for tools",
-    "description": (
-        "Returns tools that code in the namespace can call, best match first. `name_only` has name and server; "
-        "`with_description` adds description and import; `full` adds signature, input_schema and output_schema."
-    ),
-    "response_model": None,
-    "responses": {
-        200: {
-            "description": "The tools",
-            "content": {
-                JSON: {
-                    "schema": {"type": "array", "items": {"$ref": REF + "FoundTool"}},
-                    "example": examples.FOUND,
-                },
-            },
-        },
-        **describe_problems(),
-    },
-}
-"""`GET /api/v1/mcp/tools/search`."""
-
-TOOLS: Final[dict[str, Any]] = {
-    "summary": "List a server's tools",
-    "description": (
-        "Returns the tools as the server lists them, with their own names and schemas, so that wrappers can be "
-        "generated from the response. An API key with a limit on tools sees only those that it may use."
-    ),
-    "response_model": None,
-    "responses": {
-        200: describe_response("The tools", "ServerTools", one=examples.TOOLS),
-        404: {**describe_problem(404), "description": "The server does not exist or has no tools"},
-        **describe_problems(),
-    },
-}
-"""`GET /api/v1/mcp/servers/{name}/tools`."""
-
-AUDIT: Final[dict[str, Any]] = {
-    "summary": "List audit records of tool calls",
-    "description": "Returns records of all tool calls in the namespace, newest first, with redacted arguments.",
-    "response_model": None,
-    "responses": {
-        200: describe_response(
-            "A page", "CallList", page={"items": [examples.RECORD], "next": "eyJ1bnRpbCI6IjIwMjYifQ=="}
-        ),
-        **describe_problems(),
-    },
-}
-"""`GET /v1/audit`."""
-
-STATS: Final[dict[str, Any]] = {
-    "summary": "Get statistics of a namespace",
-    "description": (
-        "Returns the pools that the caller may use, with their limits, pods and libraries, the tool servers, the "
-        "number of unfinished executions, and the caller's limits. All of it comes from caches."
-    ),
-    "response_model": None,
-    "responses": {
-        200: describe_response("The statistics", "NamespaceStats", one=examples.STATS),
-        **describe_problems(),
-    },
-}
-"""`GET /v1/stats`."""
-
-MODELS: Final[list[tuple[type[BaseModel], JsonSchemaMode]]] = [
-    (NewExecution, "validation"),
-    (Execution, "serialization"),
-    (ExecutionList, "serialization"),
-    (Approval, "serialization"),
-    (ApprovalList, "serialization"),
-    (PendingApprovalList, "serialization"),
-    (NewDecision, "validation"),
-    (FoundTool, "serialization"),
-    (ServerTools, "serialization"),
-    (CallList, "serialization"),
-    (NamespaceStats, "serialization"),
-    (ProblemDetails, "serialization"),
-    *skills.MODELS,
-    *records.MODELS,
-    *usage.MODELS,
-    *rollouts.MODELS,
-    *((event, "serialization") for event in STREAM_EVENTS),
-    *sessions.MODELS,
-    *files.MODELS,
-]
-
-
-def build_schemas() -> dict[str, Any]:
-    """Build the schemas of request and response bodies, by name."""
-    _, document = models_json_schema(MODELS, ref_template=REF + "{model}")
-    schemas: dict[str, Any] = document["$defs"]
-    references = {kind: REF + event.__name__ for event in STREAM_EVENTS for kind in _list_types(event)}
-    schemas[_EVENT] = {
-        "oneOf": [{"$ref": reference} for reference in dict.fromkeys(references.values())],
-        "discriminator": {"propertyName": "type", "mapping": references},
-        "description": "An event of an execution's stream.",
+        "application/x-ndjson": {"schema": {"$ref": REF + EVENT}},
     }
-    del schemas["NewSession"]["properties"]["resets"]
-    new = schemas[_NEW_EXECUTION]
-    for name in FIELDS_SET_LATER:
-        del new["properties"][name]
-    schemas[_NEW_EXECUTION] = {**new, "description": "The code, its limits, and what identifies the execution."}
-    return schemas
+}
+"""Response with an execution's events."""
+UNCHANGED: Final = {"description": "The content is that of `If-None-Match`"}
+"""Response 304."""
+LOCATION: Final = {"Location": {"schema": {"type": "string"}, "description": "Path of the execution"}}
+"""Headers of a response about an execution that continues."""
+
+_SLOW_BODY: Final = (
+    "The body arrived too slowly. It needs a mean of 64 KiB a second, no pause of 40 seconds, and at most 25 minutes"
+)
+_OF_EVERY_CALLER: Final = (401, 403, 422, 429, 503)
+_OF_BODIES: Final = (408, 413, 415)
+_ATTRIBUTE: Final = "mcp_exec_operation"
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 
-def _list_types(event: type[StreamEvent]) -> tuple[str, ...]:
-    return get_args(event.model_fields["type"].annotation)
+@dataclass(kw_only=True)
+class _Declared:
+    """What the decorators of a route declare."""
+
+    model: type[BaseModel] | None = None
+    media_type: str = JSON
+    problems: dict[int, str | None] = field(default_factory=dict)
+    """Description by status. None stands for the title of the kind."""
+
+
+def accepts(model: type[BaseModel]) -> Callable[[Endpoint], Endpoint]:
+    """Declare that the handler reads a JSON body of this model."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        declared = _find_declared(endpoint)
+        declared.model = model
+        declared.problems |= dict.fromkeys((400, *_OF_BODIES))
+        return endpoint
+
+    return declare
+
+
+def accepts_bytes(media_type: str) -> Callable[[Endpoint], Endpoint]:
+    """Declare that the handler streams a body of this media type."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        declared = _find_declared(endpoint)
+        declared.media_type = media_type
+        declared.problems |= dict.fromkeys(_OF_BODIES) | {408: _SLOW_BODY}
+        return endpoint
+
+    return declare
+
+
+def problems(*statuses: int | tuple[int, str]) -> Callable[[Endpoint], Endpoint]:
+    """Declare problems beyond those of every caller and body, each with its status and optionally a description."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        _find_declared(endpoint).problems |= dict(
+            status if isinstance(status, tuple) else (status, None) for status in statuses
+        )
+        return endpoint
+
+    return declare
+
+
+def build_router(*, prefix: str, tag: str) -> APIRouter:
+    """Build the router of a resource whose routes have a caller and declare their operations."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        route_class=OperationRoute,
+        responses={status: describe_problem(status) for status in _OF_EVERY_CALLER},
+        generate_unique_id_function=build_operation_id,
+    )
 
 
 def build_operation_id(route: APIRoute) -> str:
@@ -306,14 +126,138 @@ def build_operation_id(route: APIRoute) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
-def add_schemas(app: FastAPI) -> None:
-    """Add the schemas of bodies to the application's OpenAPI document, which FastAPI builds without them."""
+class OperationRoute(APIRoute):
+    """A route with the operation that its docstring and its decorators declare."""
 
-    def build_document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            document.setdefault("components", {}).setdefault("schemas", {}).update(build_schemas())
-            app.openapi_schema = document
-        return app.openapi_schema
+    body_model: type[BaseModel] | None
+    """Model of the JSON body; None without one."""
 
-    app.openapi = build_document  # type: ignore[method-assign]
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        declared = _find_declared(endpoint)
+        summary, _, description = (inspect.getdoc(endpoint) or "").partition("\n")
+        found = {status: describe_problem(status, text) for status, text in sorted(declared.problems.items())}
+        extra = dict(options.pop("openapi_extra", None) or {})
+        if declared.model is not None:
+            extra["requestBody"] = _describe_body(JSON, {"schema": {"$ref": REF + declared.model.__name__}})
+        elif declared.media_type != JSON:
+            extra["requestBody"] = _describe_body(declared.media_type, BYTES)
+        options |= {
+            "summary": summary.removesuffix("."),
+            "description": "\n\n".join(" ".join(part.split()) for part in description.strip().split("\n\n")),
+            "responses": {**(options.get("responses") or {}), **found},
+            "openapi_extra": extra or None,
+        }
+        super().__init__(path, endpoint, **options)
+        self.body_model = declared.model
+
+
+def describe_problem(status: int, description: str | None = None) -> dict[str, Any]:
+    """Return the response of a problem, with the title of its kind as the default description."""
+    kind, detail, errors = PROBLEMS[status]
+    example = {
+        "type": f"urn:mcp-exec:problem:{kind}",
+        "title": TITLES[kind],
+        "status": status,
+        "detail": detail,
+        "errors": errors,
+    }
+    content = {MEDIA_TYPE: {"schema": {"$ref": REF + "ProblemDetails"}, "example": example}}
+    headers = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
+    response = {"description": description or TITLES[kind], "content": content}
+    return response | {"headers": headers} if status in (429, 503) else response
+
+
+def describe_bytes(media_type: str) -> dict[str, Any]:
+    """Return the content of a response with bytes of this media type."""
+    return {"content": {media_type: BYTES}}
+
+
+def _describe_body(media_type: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {"required": True, "content": {media_type: content}}
+
+
+def _find_declared(endpoint: Callable[..., Any]) -> _Declared:
+    declared: _Declared = vars(endpoint).setdefault(_ATTRIBUTE, _Declared())
+    return declared
+
+
+def build_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
+    """Build the document of these routers' routes."""
+    routes = [route for router in routers for route in router.routes]
+    document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=routes)
+    components = document["components"]
+    components["schemas"] |= _build_schemas(list_request_models(routers), list_response_models(routers))
+    components["responses"] = {_name_problem(status): describe_problem(status) for status in PROBLEMS}
+    for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
+        _add_examples("", operation.get("requestBody", {}))
+        for status, response in operation["responses"].items():
+            _add_examples(status, response)
+        operation["responses"] = {
+            status: _share_problem(int(status), operation["responses"][status])
+            for status in sorted(operation["responses"])
+        }
+    return document
+
+
+def list_request_models(routers: Sequence[APIRouter]) -> list[type[BaseModel]]:
+    """Return the models of all JSON bodies that the routes accept."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, OperationRoute)]
+    return [route.body_model for route in routes if route.body_model is not None]
+
+
+def list_response_models(routers: Sequence[APIRouter]) -> list[type[BaseModel]]:
+    """Return the models of all JSON bodies that the routes respond with."""
+    routes = [route for router in routers for route in router.routes if isinstance(route, APIRoute)]
+    models = [route.response_model for route in routes]
+    return [next(iter(get_args(model)), model) for model in models if model is not None]
+
+
+def _build_schemas(requests: Sequence[type[BaseModel]], responses: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    """Build the schemas of all bodies at once, so that a name has one meaning. FastAPI sees only those of responses."""
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in requests]
+    sent: list[type[BaseModel]] = [*responses, ProblemDetails, *STREAM_EVENTS]
+    models += [(model, "serialization") for model in sent]
+    _, document = models_json_schema(models, ref_template=REF + "{model}")
+    schemas: dict[str, Any] = document["$defs"]
+    references = {kind: REF + event.__name__ for event in STREAM_EVENTS for kind in _list_types(event)}
+    schemas[EVENT] = {
+        "oneOf": [{"$ref": reference} for reference in dict.fromkeys(references.values())],
+        "discriminator": {"propertyName": "type", "mapping": references},
+        "description": "An event of an execution's stream.",
+    }
+    del schemas["NewSession"]["properties"]["resets"]
+    new = schemas["NewExecution"]
+    for name in FIELDS_SET_LATER:
+        del new["properties"][name]
+    new["description"] = "The code, its limits, and what identifies the execution."
+    return schemas
+
+
+def _list_types(event: type[StreamEvent]) -> tuple[str, ...]:
+    return get_args(event.model_fields["type"].annotation)
+
+
+def _add_examples(status: str, body: dict[str, Any]) -> None:
+    """Add the examples of a body's schema, or those that it has with this status."""
+    for content, name in _list_schemas(body):
+        if found := EXAMPLES.get(f"{name} {status}", EXAMPLES.get(name)):
+            content["examples"] = found
+
+
+def _list_schemas(body: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    for content in body.get("content", {}).values():
+        schema = content.get("schema", {})
+        reference = schema.get("items", schema).get("$ref", "")
+        yield content, reference.removeprefix(REF)
+
+
+def _name_problem(status: int) -> str:
+    """Return the name of a problem in the document: `not-found` is NotFound."""
+    return PROBLEMS[status][0].title().replace("-", "")
+
+
+def _share_problem(status: int, response: dict[str, Any]) -> dict[str, Any]:
+    """Return a reference to the problem of all routes, unless the response is another."""
+    if status in PROBLEMS and response == describe_problem(status):
+        return {"$ref": f"#/components/responses/{_name_problem(status)}"}
+    return response

@@ -1,38 +1,54 @@
 """Routes of artifacts: of an execution, and by links that need no key until they expire."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_api.wire.executions import ArtifactList
 from mcp_exec_gateway.dependencies import GetCaller, Injected
 from mcp_exec_gateway.files.artifacts import ArtifactAddress
-from mcp_exec_gateway.files.response import ContentResponse, build_content_headers
+from mcp_exec_gateway.files.response import OCTETS, ContentResponse, build_content_headers
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
 from mcp_exec_gateway.http.query_params import ArtifactsQuery, LinkQuery, NamespaceQuery, find_base_url
-from mcp_exec_gateway.openapi import files as openapi
+from mcp_exec_gateway.openapi.document import UNCHANGED, build_router, describe_bytes, problems
 
-router = APIRouter(prefix="/v1", tags=["artifacts"])
+_SHOWN: Final = (
+    "The artifact. A browser shows images, text, JSON, HTML and SVG, the last two without scripts and without a "
+    "network. Everything else is a download"
+)
+
+router = build_router(prefix="/v1", tag="artifacts")
 
 Name = Annotated[str, Path(description="Name of the execution.")]
 Id = Annotated[str, Path(description="Id of the artifact.")]
 
 
-@router.get("/executions/{name}/artifacts", **openapi.LIST_ARTIFACTS)
+@router.get("/executions/{name}/artifacts", response_model=ArtifactList, response_description="The artifacts")
+@problems(404)
 async def list_artifacts(
     request: Request, dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[ArtifactsQuery, Query()]
 ) -> Response:
-    """List the artifacts of an execution, with links."""
+    """List an execution's artifacts.
+
+    Returns the artifacts in their order, each with a link that needs no key until it expires.
+    """
     execution = await dependencies.executions.find(name, caller=caller)
     base_url = find_base_url(request, public_url=dependencies.settings.public_url)
     views = dependencies.artifacts.list_views(execution, base_url=base_url, seconds=query.link_seconds)
     return json_response({"items": views}, memory=dependencies.memory, namespace=caller.namespace)
 
 
-@router.get("/executions/{name}/artifacts/{id}", **openapi.GET_ARTIFACT)
+@router.get(
+    "/executions/{name}/artifacts/{id}",
+    response_class=Response,
+    response_description=_SHOWN,
+    responses={200: describe_bytes(OCTETS), 304: UNCHANGED},
+)
+@problems(404)
 async def get_artifact(
     request: Request,
     dependencies: Injected,
@@ -41,7 +57,10 @@ async def get_artifact(
     id: Id,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Get an artifact of an execution."""
+    """Get an artifact.
+
+    Returns the bytes of an artifact until the execution is deleted.
+    """
     execution = await dependencies.executions.find(name, caller=caller)
     item = dependencies.artifacts.find(execution, id)
     get_trace(request.scope).execution = name
@@ -55,7 +74,14 @@ async def get_artifact(
     )
 
 
-@router.get("/artifacts/{namespace}/{name}/{id}", **openapi.FOLLOW_LINK)
+@router.get(
+    "/artifacts/{namespace}/{name}/{id}",
+    response_class=Response,
+    response_description=_SHOWN,
+    responses={200: describe_bytes(OCTETS), 304: UNCHANGED},
+    openapi_extra={"security": []},
+)
+@problems((403, "The link was changed"), 404, (410, "The link has expired"))
 async def follow_link(
     request: Request,
     dependencies: Injected,
@@ -64,7 +90,10 @@ async def follow_link(
     id: Id,
     query: Annotated[LinkQuery, Query()],
 ) -> Response:
-    """Get an artifact by a link, which needs no key."""
+    """Get an artifact by a link.
+
+    Returns the bytes of an artifact by a link from the list of artifacts, without a key.
+    """
     peer = dependencies.callers.limit_anonymous(request)
     address = ArtifactAddress(namespace=namespace, execution=name, uid=query.uid, id=id)
     dependencies.artifacts.links.verify(address, expires=query.expires, signature=query.signature)

@@ -3,22 +3,22 @@
 import asyncio
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query, Request, Security
+from fastapi import Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response
 
 from mcp_exec_api.skill import ReviewDecision
-from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
+from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill, Skill, SkillList
 from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi import skills as openapi
+from mcp_exec_gateway.openapi.document import TAR, accepts, build_router, describe_bytes, problems
 from mcp_exec_gateway.skills.cache import build_view
 
-router = APIRouter(prefix="/v1/skills", tags=["skills"])
+router = build_router(prefix="/v1/skills", tag="skills")
 
 MAX_VERSIONS: Final = 1000
 """Versions of a skill that are listed, the newest."""
@@ -29,22 +29,31 @@ Version = Annotated[int, Path(description="Version of the skill.", ge=1, le=99_9
 Credentials = Annotated[HTTPAuthorizationCredentials, Security(BEARER)]
 
 
-@router.post("", **openapi.SAVE_SKILL)
+@router.post("", status_code=201, response_model=Skill, response_description="The draft")
+@accepts(NewSkill)
+@problems(404)
 async def save_skill(
     request: Request, dependencies: Injected, caller: CreateCaller, query: Annotated[NamespaceQuery, Query()]
 ) -> Response:
-    """Save a skill as a draft."""
+    """Save a skill.
+
+    Saves a draft of the caller: from code, from a successful execution of its own, or from a folder. A name that exists
+    gets a new version. The caller must be allowed all tools that the skill needs.
+    """
     with dependencies.memory.reserving(caller.namespace) as memory:
         new = parse_model(NewSkill, await read_body(request, limit=_MAX_BODY_BYTES, memory=memory))
         skill = await dependencies.skills.save(new, caller=caller)
     return json_response(build_view(skill), status=201)
 
 
-@router.get("", **openapi.LIST_SKILLS)
+@router.get("", response_model=SkillList, response_description="The versions")
 async def list_skills(
     dependencies: Injected, caller: ListCaller, credentials: Credentials, query: Annotated[SkillsQuery, Query()]
 ) -> Response:
-    """List versions of skills."""
+    """List skills.
+
+    Returns versions of skills without their code: all but drafts of other callers. It is a cache.
+    """
     if query.as_approver:
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
     skills = dependencies.skills.list_visible(caller, drafts_of_all=query.as_approver)
@@ -57,7 +66,8 @@ async def list_skills(
     return json_response({"items": [build_view(skill) for skill in skills[: query.limit]]})
 
 
-@router.get("/{name}/versions", **openapi.LIST_VERSIONS)
+@router.get("/{name}/versions", response_model=SkillList, response_description="The versions")
+@problems(404)
 async def list_skill_versions(
     dependencies: Injected,
     caller: ListCaller,
@@ -65,14 +75,19 @@ async def list_skill_versions(
     name: Name,
     query: Annotated[SkillQuery, Query()],
 ) -> Response:
-    """List the versions of a skill."""
+    """List the versions of a skill.
+
+    Returns the versions of a skill without their code, newest first, at most 1,000: all but drafts of other callers. It
+    is a cache.
+    """
     if query.as_approver:
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
     skills = dependencies.skills.list_versions(name, caller=caller, drafts_of_all=query.as_approver)
     return json_response({"items": [build_view(skill) for skill in skills[:MAX_VERSIONS]]})
 
 
-@router.get("/{name}/versions/{version}", **openapi.GET_SKILL)
+@router.get("/{name}/versions/{version}", response_model=Skill, response_description="The version")
+@problems(404)
 async def get_skill(
     dependencies: Injected,
     caller: GetCaller,
@@ -81,25 +96,39 @@ async def get_skill(
     version: Version,
     query: Annotated[SkillQuery, Query()],
 ) -> Response:
-    """Get a version with its code."""
+    """Get a version of a skill.
+
+    Returns one version with its code and instructions.
+    """
     if query.as_approver:
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
     skill = await dependencies.skills.find(name, version, caller=caller, drafts_of_all=query.as_approver)
     return json_response(build_view(skill))
 
 
-@router.get("/{name}/versions/{version}/archive", **openapi.EXPORT_SKILL)
+@router.get(
+    "/{name}/versions/{version}/archive",
+    response_class=Response,
+    response_description="The archive",
+    responses={200: describe_bytes(TAR)},
+)
+@problems(404)
 async def export_skill(
     dependencies: Injected, caller: GetCaller, name: Name, version: Version, query: Annotated[NamespaceQuery, Query()]
 ) -> Response:
-    """Get the folder of a version as a tar archive."""
+    """Export a version of a skill.
+
+    Returns the folder of a version, SKILL.md and scripts/run.py, as a tar archive.
+    """
     skill = await dependencies.skills.find(name, version, caller=caller)
     disposition = f'attachment; filename="{skill["metadata"]["name"]}.tar"'
     headers = {"Content-Disposition": disposition}
-    return Response(dependencies.skills.export(skill), headers=headers, media_type="application/x-tar")
+    return Response(dependencies.skills.export(skill), headers=headers, media_type=TAR)
 
 
-@router.post("/{name}/versions/{version}/approve", **openapi.APPROVE_SKILL)
+@router.post("/{name}/versions/{version}/approve", response_model=Skill, response_description="The version")
+@accepts(NewApproval)
+@problems(404, (409, "The version has another content than the one that was read"))
 async def approve_skill(
     request: Request,
     dependencies: Injected,
@@ -108,13 +137,19 @@ async def approve_skill(
     version: Version,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Approve a version: all executions of the namespace can use it."""
+    """Approve a version of a skill.
+
+    Lets all executions of the namespace use the version. Only approvers may do this, and by default not the one who
+    saved it. The digest says which content they read.
+    """
     new = parse_model(NewApproval, await read_body(request, limit=_MAX_REVIEW_BYTES))
     skill = await dependencies.skills.review(name, version, ReviewDecision.APPROVE, new, caller=caller)
     return json_response(build_view(skill))
 
 
-@router.post("/{name}/versions/{version}/deprecate", **openapi.DEPRECATE_SKILL)
+@router.post("/{name}/versions/{version}/deprecate", response_model=Skill, response_description="The version")
+@accepts(NewDeprecation)
+@problems(404, (409, "The version has another content than the one that was read"))
 async def deprecate_skill(
     request: Request,
     dependencies: Injected,
@@ -123,13 +158,17 @@ async def deprecate_skill(
     version: Version,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Deprecate a version: only executions that name it can use it."""
+    """Deprecate a version of a skill.
+
+    Lets only executions that name the version use it. Only approvers may do this.
+    """
     new = parse_model(NewDeprecation, await read_body(request, limit=_MAX_REVIEW_BYTES))
     skill = await dependencies.skills.review(name, version, ReviewDecision.DEPRECATE, new, caller=caller)
     return json_response(build_view(skill))
 
 
-@router.delete("/{name}/versions/{version}", **openapi.DELETE_SKILL)
+@router.delete("/{name}/versions/{version}", status_code=204, response_description="The version is deleted")
+@problems(404)
 async def delete_skill(
     dependencies: Injected,
     caller: CreateCaller,
@@ -138,7 +177,10 @@ async def delete_skill(
     version: Version,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Delete a version: an own draft, or as an approver any."""
+    """Delete a version of a skill.
+
+    Deletes a draft of the caller's own, or for approvers any version.
+    """
     service = dependencies.skills
     skill = await service.find(name, version, caller=caller, drafts_of_all=True)
     if not service.is_own_draft(skill, caller):

@@ -1,22 +1,32 @@
-"""Routes of workspaces: settings, files, archives, versions. A caller sees its own alone."""
+"""Routes of workspaces: settings, files, archives, versions. Callers see only their own."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.meta import Model
-from mcp_exec_api.wire.workspaces import RestoreRequest, WorkspaceSettings
+from mcp_exec_api.wire.workspaces import (
+    CommitResult,
+    RestoreRequest,
+    Workspace,
+    WorkspaceFileList,
+    WorkspaceList,
+    WorkspaceSettings,
+    WorkspaceVersionList,
+)
 from mcp_exec_common.broker.files_client import WriteCondition
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller
-from mcp_exec_gateway.files.response import TRANSFER_BYTES, ContentResponse, build_content_headers
+from mcp_exec_gateway.files.response import OCTETS, TRANSFER_BYTES, ContentResponse, build_content_headers
 from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import (
+    IfMatch,
+    IfNoneMatch,
     ListFilesQuery,
     OwnerQuery,
     PutArchiveQuery,
@@ -25,79 +35,129 @@ from mcp_exec_gateway.http.query_params import (
     ReadFilesQuery,
 )
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi import files as openapi
+from mcp_exec_gateway.openapi.document import (
+    TAR,
+    UNCHANGED,
+    accepts,
+    accepts_bytes,
+    build_router,
+    describe_bytes,
+    problems,
+)
 from mcp_exec_gateway.sessions import find_owner
 
-router = APIRouter(prefix="/v1/workspaces", tags=["workspaces"])
+router = build_router(prefix="/v1/workspaces", tag="workspaces")
 
 Name = Annotated[str, Path(description="Name of the workspace.", pattern=r"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$")]
+
 FilePath = Annotated[str, Path(description="Path of the file, relative to the workspace.")]
 _MAX_BODY_BYTES: Final = 16 * 1024
-_TAR: Final = "application/x-tar"
 
 
-@router.get("", **openapi.LIST_WORKSPACES)
+async def read_condition(if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> WriteCondition:
+    """Return the condition of a write."""
+    return WriteCondition(if_match=if_match, if_none_match=if_none_match)
+
+
+Condition = Annotated[WriteCondition, Depends(read_condition)]
+
+
+@router.get("", response_model=WorkspaceList, response_description="The workspaces")
+@problems(404)
 async def list_workspaces(
     dependencies: Injected, caller: ListCaller, query: Annotated[OwnerQuery, Query()]
 ) -> Response:
-    """List the caller's workspaces."""
+    """List workspaces.
+
+    Returns the caller's own workspaces, of one user or of executions without a user.
+    """
     found = await dependencies.workspaces.list_own(find_owner(caller, query.user))
     return json_response(found.to_api())
 
 
-@router.get("/{name}", **openapi.GET_WORKSPACE)
+@router.get("/{name}", response_model=Workspace, response_description="The workspace")
+@problems(404)
 async def get_workspace(
     dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[OwnerQuery, Query()]
 ) -> Response:
-    """Get a workspace."""
+    """Get a workspace.
+
+    Returns size, limits and times of a workspace.
+    """
     found = await dependencies.workspaces.get(find_owner(caller, query.user), name)
     return _answer(found, etag=found.etag)
 
 
-@router.put("/{name}", **openapi.PUT_WORKSPACE)
+@router.put("/{name}", response_model=Workspace, response_description="The workspace")
+@accepts(WorkspaceSettings)
 async def put_workspace(
     request: Request, dependencies: Injected, caller: CreateCaller, name: Name, query: Annotated[OwnerQuery, Query()]
 ) -> Response:
-    """Create a workspace or replace its settings."""
+    """Create a workspace, or replace its settings.
+
+    Settings that are not given get the installation's defaults. An execution or a file that names a workspace which
+    does not exist creates it with the defaults.
+    """
     settings = parse_model(WorkspaceSettings, await read_body(request, limit=_MAX_BODY_BYTES))
     owner = find_owner(caller, query.user)
     return json_response((await dependencies.workspaces.put(owner, name, settings, caller=caller)).to_api())
 
 
-@router.delete("/{name}", **openapi.DELETE_WORKSPACE)
+@router.delete("/{name}", status_code=204, response_description="The workspace is deleted")
+@problems(404)
 async def delete_workspace(
     dependencies: Injected, caller: CreateCaller, name: Name, query: Annotated[OwnerQuery, Query()]
 ) -> Response:
-    """Delete a workspace with all its versions."""
+    """Delete a workspace.
+
+    Deletes the workspace with all its versions.
+    """
     await dependencies.workspaces.delete(find_owner(caller, query.user), name)
     return Response(status_code=204)
 
 
-@router.get("/{name}/versions", **openapi.LIST_VERSIONS)
+@router.get("/{name}/versions", response_model=WorkspaceVersionList, response_description="The versions")
+@problems(404)
 async def list_versions(
     dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[OwnerQuery, Query()]
 ) -> Response:
-    """List the versions of a workspace."""
+    """List the versions of a workspace.
+
+    Returns the last ten versions, newest first.
+    """
     return json_response((await dependencies.workspaces.list_versions(find_owner(caller, query.user), name)).to_api())
 
 
-@router.post("/{name}/restore", **openapi.RESTORE)
+@router.post("/{name}/restore", response_model=CommitResult, response_description="The new version")
+@accepts(RestoreRequest)
+@problems(404, 409, 412)
 async def restore_workspace(
-    request: Request, dependencies: Injected, caller: CreateCaller, name: Name, query: Annotated[OwnerQuery, Query()]
+    request: Request,
+    dependencies: Injected,
+    caller: CreateCaller,
+    name: Name,
+    query: Annotated[OwnerQuery, Query()],
+    condition: Condition,
 ) -> Response:
-    """Commit the files of an earlier version as a new one."""
+    """Restore a version of a workspace.
+
+    Commits the files of an earlier version as a new one, so that nothing is lost.
+    """
     wanted = parse_model(RestoreRequest, await read_body(request, limit=_MAX_BODY_BYTES))
     owner = find_owner(caller, query.user)
-    condition = _read_condition(request)
     saved = await dependencies.workspaces.restore(owner, name, wanted.version, condition=condition)
     return _answer(saved, etag=saved.etag)
 
 
-@router.get("/{name}/files", **openapi.LIST_FILES)
+@router.get("/{name}/files", response_model=WorkspaceFileList, response_description="A page")
+@problems(404)
 async def list_files(
     dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[ListFilesQuery, Query()]
 ) -> Response:
-    """List the files of a workspace."""
+    """List the files of a workspace.
+
+    Returns a page of the files of a version, by path, with their digests.
+    """
     page = await dependencies.workspaces.list_files(
         find_owner(caller, query.user),
         name,
@@ -109,7 +169,13 @@ async def list_files(
     return json_response(page.to_api(), headers=_tag(page.etag), memory=dependencies.memory, namespace=caller.namespace)
 
 
-@router.get("/{name}/files/{path:path}", **openapi.GET_FILE)
+@router.get(
+    "/{name}/files/{path:path}",
+    response_class=Response,
+    response_description="The file",
+    responses={200: describe_bytes(OCTETS), 304: UNCHANGED},
+)
+@problems(404)
 async def get_file(
     request: Request,
     dependencies: Injected,
@@ -118,7 +184,10 @@ async def get_file(
     path: FilePath,
     query: Annotated[ReadFilesQuery, Query()],
 ) -> Response:
-    """Get a file of a workspace."""
+    """Get a file of a workspace.
+
+    Returns the bytes of a file, always as a download. Its ETag is the digest of the bytes.
+    """
     opening = dependencies.workspaces.open_file(find_owner(caller, query.user), name, path, version=query.version)
     return ContentResponse(
         opening,
@@ -130,7 +199,9 @@ async def get_file(
     )
 
 
-@router.put("/{name}/files/{path:path}", **openapi.PUT_FILE)
+@router.put("/{name}/files/{path:path}", response_model=CommitResult, response_description="The new version")
+@accepts_bytes(OCTETS)
+@problems((409, "The same file was changed at the same time"), 412)
 async def put_file(
     request: Request,
     dependencies: Injected,
@@ -138,34 +209,48 @@ async def put_file(
     name: Name,
     path: FilePath,
     query: Annotated[PutFileQuery, Query()],
+    condition: Condition,
 ) -> Response:
-    """Write a file of a workspace."""
+    """Write a file of a workspace.
+
+    Writes one file and commits a version; creates the workspace if it does not exist. The body is the file's bytes.
+    """
     service = dependencies.workspaces
     owner = find_owner(caller, query.user)
     with _receiving(dependencies, caller):
         body = UploadBody.of_request(request, limit=service.max_upload_bytes)
         saved = await service.put_file(
-            owner, name, path, body, caller=caller, executable=query.executable, condition=_read_condition(request)
+            owner, name, path, body, caller=caller, executable=query.executable, condition=condition
         )
     return _answer(saved)
 
 
-@router.delete("/{name}/files/{path:path}", **openapi.DELETE_FILE)
+@router.delete("/{name}/files/{path:path}", response_model=CommitResult, response_description="The new version")
+@problems(404, 409, 412)
 async def delete_file(
-    request: Request,
     dependencies: Injected,
     caller: CreateCaller,
     name: Name,
     path: FilePath,
     query: Annotated[OwnerQuery, Query()],
+    condition: Condition,
 ) -> Response:
-    """Delete a file or a folder of a workspace."""
+    """Delete a file or a folder of a workspace.
+
+    Deletes a file, or all files below a path, and commits a version.
+    """
     owner = find_owner(caller, query.user)
-    saved = await dependencies.workspaces.delete_files(owner, name, path, condition=_read_condition(request))
+    saved = await dependencies.workspaces.delete_files(owner, name, path, condition=condition)
     return _answer(saved, etag=saved.etag)
 
 
-@router.get("/{name}/archive", **openapi.GET_ARCHIVE)
+@router.get(
+    "/{name}/archive",
+    response_class=Response,
+    response_description="The archive",
+    responses={200: describe_bytes(TAR), 304: UNCHANGED},
+)
+@problems(404)
 async def get_archive(
     request: Request,
     dependencies: Injected,
@@ -173,12 +258,15 @@ async def get_archive(
     name: Name,
     query: Annotated[ReadArchiveQuery, Query()],
 ) -> Response:
-    """Get the files of a workspace as a tar archive."""
+    """Get a workspace as a tar archive.
+
+    Returns the files of a version as an uncompressed tar archive. Its ETag is that of the version.
+    """
     owner = find_owner(caller, query.user)
     headers = build_content_headers(name=f"{name}.tar", media_type="", shows=False)
     return ContentResponse(
         dependencies.workspaces.open_archive(owner, name, version=query.version, prefix=query.prefix),
-        headers={**headers, "Content-Type": _TAR},
+        headers={**headers, "Content-Type": TAR},
         slots=[dependencies.transfer_slots.hold(caller.name)],
         memory=dependencies.memory,
         namespace=caller.namespace,
@@ -186,45 +274,53 @@ async def get_archive(
     )
 
 
-@router.put("/{name}/archive", **openapi.PUT_ARCHIVE)
+@router.put("/{name}/archive", response_model=CommitResult, response_description="The new version")
+@accepts_bytes(TAR)
+@problems(409, 412)
 async def put_archive(
     request: Request,
     dependencies: Injected,
     caller: CreateCaller,
     name: Name,
     query: Annotated[PutArchiveQuery, Query()],
+    condition: Condition,
 ) -> Response:
-    """Write the files of a tar archive into a workspace."""
+    """Write the files of a tar archive into a workspace.
+
+    Writes all files of an uncompressed tar archive as one version; creates the workspace if it does not exist. Files
+    that the archive does not have stay, unless `replace` is true. Links, devices and paths that leave the workspace are
+    refused.
+    """
     service = dependencies.workspaces
     owner = find_owner(caller, query.user)
     with _receiving(dependencies, caller):
         body = UploadBody.of_request(request, limit=service.max_archive_bytes)
-        saved = await service.put_archive(
-            owner, name, body, caller=caller, replace=query.replace, condition=_read_condition(request)
-        )
+        saved = await service.put_archive(owner, name, body, caller=caller, replace=query.replace, condition=condition)
     return _answer(saved, etag=saved.etag)
 
 
-@router.post("/{name}/changes", **openapi.CHANGE_FILES)
+@router.post("/{name}/changes", response_model=CommitResult, response_description="The new version")
+@accepts_bytes(OCTETS)
+@problems(409, 412)
 async def change_files(
     request: Request,
     dependencies: Injected,
     caller: CreateCaller,
     name: Name,
     query: Annotated[OwnerQuery, Query()],
+    condition: Condition,
 ) -> Response:
-    """Write and delete files of a workspace as one version."""
+    """Write and delete files of a workspace as one version.
+
+    The body is a line of JSON with `delete`, a list of paths of files or folders, then an uncompressed tar archive of
+    the files to write. All of it is one version, or nothing is changed. Paths to delete that do not exist are ignored.
+    """
     service = dependencies.workspaces
     owner = find_owner(caller, query.user)
     with _receiving(dependencies, caller):
         body = UploadBody.of_request(request, limit=service.max_archive_bytes)
-        saved = await service.change(owner, name, body, caller=caller, condition=_read_condition(request))
+        saved = await service.change(owner, name, body, caller=caller, condition=condition)
     return _answer(saved, etag=saved.etag)
-
-
-def _read_condition(request: Request) -> WriteCondition:
-    headers = request.headers
-    return WriteCondition(if_match=headers.get("if-match"), if_none_match=headers.get("if-none-match"))
 
 
 def _answer(found: Model, *, etag: str = "") -> Response:

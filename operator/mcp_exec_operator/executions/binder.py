@@ -46,7 +46,7 @@ class Binder:
     clock: Callable[[], datetime] = now
 
     async def claim(self, attempt: Attempt) -> Start:
-        """Claim a pod: that of the session, a warm one, or one for which the execution waits. Return which.
+        """Claim a pod: that of the session, a warm one, or after a wait a new one. Return which.
 
         Raises EndedBeforeRun, Superseded and what ExecutionStatusWriter raises.
         """
@@ -175,12 +175,10 @@ class Binder:
         record = attempt.record
         try:
             owner = _find_owner(record, pool)
-            waiter = pool.join(caller=record.caller, priority=attempt.spec.priority, owner=owner)
+            return pool.join(caller=record.caller, priority=attempt.spec.priority, owner=owner, wakeup=record.wakeup)
         except QueueFull as error:
             message = f"{error}: {pool.explain_shortage().message}"
             raise EndedBeforeRun(build_failure(Reason.QUEUE_FULL, message)) from error
-        waiter.wakeup = record.wakeup
-        return waiter
 
     def _deadline(self, began: float, pool: Pool) -> float:
         """Return when the wait ends: later while the queue moves, but not without limit."""

@@ -26,6 +26,7 @@ from mcp_exec_operator.kube.observations import CallerProofs, DeletedUids, is_ol
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
+from mcp_exec_operator.sessions.registry import SessionRegistry
 from mcp_exec_operator.ttl import TTLController
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class ExecutionController:
 
     lifecycle: ExecutionLifecycle
     pools: PoolRegistry
+    sessions: SessionRegistry
     writer: ExecutionStatusWriter
     callers: CallerProofs
     specs: SpecCache
@@ -56,6 +58,10 @@ class ExecutionController:
     """Unknown phases that were logged."""
     _changes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CHANGES))
 
+    def __post_init__(self) -> None:
+        self.pools.removed.connect(self.cancel_pool)
+        self.sessions.interrupted.connect(self.cancel_session)
+
     def observe(self, body: Object, *, deleted: bool) -> bool:
         """Take in an execution's object. Return whether it was not known before."""
         uid = body["metadata"]["uid"]
@@ -63,7 +69,7 @@ class ExecutionController:
         if deleted:
             self._deleted.add(uid)
             self._ignored.pop(uid, None)
-            self.ttl.forget(uid, body["metadata"]["namespace"])
+            self.ttl.discard(uid, body["metadata"]["namespace"])
             if record is not None:
                 self._cancel(record)
             return False
@@ -139,7 +145,7 @@ class ExecutionController:
         for uid, (owner, _) in list(self._ignored.items()):
             if owner == namespace and uid not in uids:
                 del self._ignored[uid]
-        self.ttl.retain(namespace, uids, listed_at=listed_at)
+        self.ttl.discard_missing(namespace, uids, listed_at=listed_at)
 
     def cancel_pool(self, pool: Pool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
@@ -179,7 +185,7 @@ class ExecutionController:
                 task.cancel()
 
     def _ignore(self, body: Object) -> None:
-        """Leave an execution alone whose phase a newer version wrote, and keep its pod busy."""
+        """Ignore an execution whose phase a newer version wrote, and keep its pod busy."""
         record = ExecutionRecord.from_object(body)
         self._ignored[record.uid] = (record.namespace, record.pod or "")
         if record.pod:

@@ -68,7 +68,7 @@ class RunDeadline:
     _base: float = 0.0
     """The limit without waits, by the loop's clock."""
     _extension_seconds: float = 0.0
-    """Time in which calls wait for approvals, as the broker confirmed it."""
+    """How long calls wait for approvals, as the broker confirmed it."""
     _cut: float = inf
     """When a run ends at the latest that was cancelled or lost, by the loop's clock."""
 
@@ -124,7 +124,7 @@ class Attempt:
     needs_job: bool = True
     """Whether the job is still to be built: not if another operator sent it, as far as is known."""
     session: SessionRecord | None = None
-    """The session in which it runs, once it has its turn."""
+    """The session that it runs in, once it has its turn."""
     findings: list[Object] = field(default_factory=list)
     """Findings in the code, as the status has them."""
     owner: str | None = None

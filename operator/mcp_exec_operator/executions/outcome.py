@@ -12,7 +12,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_tools.text import METHOD, estimate_tokens
 
 BYTES_PER_TOKEN: Final = 4
-"""Bytes of data that stayed in the sandbox for each token, of which only the size is known."""
+"""Bytes for each token of data that stayed in the sandbox. Only its size is known."""
 TOKENS_METHOD: Final = f"{METHOD}; kept: {BYTES_PER_TOKEN} bytes"
 _EXACT_CHARACTERS: Final = 8192
 """Most characters of a text that are read in full: 1.3 ms of the operator's time; of a longer one, samples."""

@@ -8,10 +8,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from mcp_exec_api.code_execution import ExecutionError, Output, Phase
+from mcp_exec_api.code_execution import Durations, ExecutionError, Output, Phase
 from mcp_exec_api.code_findings import MAX_NOTE_CHARACTERS, Note, NoteKind, add_note
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceStatus
+from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.supervisor.protocol import (
@@ -23,6 +24,8 @@ from mcp_exec_common.supervisor.protocol import (
     StatusEvent,
     TextEvent,
 )
+from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.pods.status import build_usage
 from mcp_exec_tools.stored_json import write_long_integers
 from mcp_exec_tools.text import shorten, shorten_line
 
@@ -88,6 +91,30 @@ def find_failure(ended: EndedWorkspace | None) -> Reason:
 class _Stream:
     pieces: list[str] = field(default_factory=list)
     size: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTimes:
+    """When a run had its pod, as the operator knows it."""
+
+    bound_at: datetime
+    """When the binding was recorded, by the status."""
+    bound: float | None
+    """The same by the monotonic clock; None if another operator recorded it."""
+    bind_milliseconds: float | None
+
+    def measure_sandbox(self) -> float:
+        """Return the seconds since the binding."""
+        return monotonic() - self.bound if self.bound is not None else (now() - self.bound_at).total_seconds()
+
+    def limit_start(self, started_at: datetime | None) -> datetime | None:
+        """Return when the code began. The sandbox's clock counts between the binding and now."""
+        if started_at is None:
+            return None
+        try:
+            return min(max(started_at, self.bound_at), now())
+        except TypeError:  # no time zone
+            return self.bound_at
 
 
 @dataclass(kw_only=True)
@@ -193,6 +220,40 @@ class OutputCollector:
             return min(self.end.run_ms, (MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0) * 1000), None
         run = min(self.end.run_ms, passed)
         return run, max(0.0, passed - run)
+
+    def build_outcome(
+        self,
+        phase: Phase,
+        reason: Reason,
+        message: str,
+        error: ExecutionError | None,
+        *,
+        times: RunTimes,
+        pod: Object | None,
+        code_bytes: int,
+        has_workspace: bool,
+    ) -> ExecutionOutcome:
+        """Return an outcome with the output so far, when the code began, and the known durations."""
+        run, collect = self.measure_run()
+        dispatch = None
+        if self.started is not None and times.bound is not None and not self.replayed:
+            dispatch = (self.started - times.bound) * 1000
+        else:
+            collect = None
+        values = {"bind": times.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
+        return ExecutionOutcome(
+            phase=phase,
+            reason=reason,
+            message=message,
+            error=error,
+            output=self.build_output() if self.seq else None,
+            started_at=times.limit_start(self.started_at),
+            usage=build_usage(self.end, pod=pod, sandbox_seconds=times.measure_sandbox(), code_bytes=code_bytes),
+            artifacts=self.artifacts.build(),
+            notes=self.build_notes(),
+            workspace=build_workspace(self.end.workspace if self.end and has_workspace else None),
+            durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
+        )
 
     def _add_text(self, event: TextEvent) -> None:
         stream = self._streams[event.type]

@@ -79,7 +79,7 @@ class ExecutionRecord:
     turn: SessionTurn | None = None
     """Its turn in the session, from joining the queue to its end."""
     written_workspace: str = ""
-    """Name of the workspace to which it writes; empty if there is none."""
+    """Name of the workspace that it writes; empty if there is none."""
     pod: str | None = None
     """Name of the pod that it has or is bound to."""
     weight: int = 0
@@ -153,7 +153,7 @@ class ExecutionRecord:
 
     @property
     def workspace(self) -> WorkspaceKey | None:
-        """The workspace to which it writes, with its owner; None if there is none."""
+        """The workspace that it writes, with its owner; None if there is none."""
         name = self.written_workspace
         return WorkspaceKey(owner=self.owner.digest, name=name) if name else None
 
@@ -223,7 +223,7 @@ class ExecutionRecord:
             self.spec = None
 
     def list_changes(self, spec: Object) -> list[str]:
-        """Return the names of the immutable fields in which a spec differs from the one that runs."""
+        """Return the names of the immutable fields whose values differ from those of the spec that runs."""
         if self.spec is not None:
             return [name for name in IMMUTABLE if self.spec.get(name) != spec.get(name)]
         return [name for name in IMMUTABLE if self._field_digests.get(name) != _digest(spec.get(name))]
@@ -231,7 +231,7 @@ class ExecutionRecord:
     def created_at(self) -> datetime:
         """Return the time of creation.
 
-        If the object has whole seconds only, the time at which it was first seen is finer, if that was at once.
+        An object with whole seconds only gets the time when it was first seen, if that was soon after.
         """
         recorded = read_created_at(self.body)
         created = datetime.fromisoformat(recorded)
@@ -271,7 +271,7 @@ def measure_stored_bytes(value: Any) -> int:
 
 
 def _read_written_workspace(spec: Object) -> str:
-    """Return the name of the workspace to which a spec writes, which may be invalid, or an empty text."""
+    """Return the name of the workspace that a spec writes; empty if there is none. The spec may be invalid."""
     try:
         workspace = WorkspaceRef.model_validate(spec.get("workspace"))
     except ValidationError:

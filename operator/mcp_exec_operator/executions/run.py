@@ -9,8 +9,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Durations, ExecutionError, Phase, Usage
-from mcp_exec_api.meta import now
+from mcp_exec_api.code_execution import ExecutionError, Phase
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -24,12 +23,12 @@ from mcp_exec_common.supervisor.protocol import (
 )
 from mcp_exec_operator.executions.features import Attempt, Feature, longest_run_seconds
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionOutcome, build_cancellation, build_failure
-from mcp_exec_operator.executions.output import OutputCollector, build_workspace
+from mcp_exec_operator.executions.output import OutputCollector, RunTimes
 from mcp_exec_operator.executions.record import BoundPod, ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.status import PodProblem, build_usage, is_over, is_terminating, loss_of
+from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +110,7 @@ class ExecutionRun:
         return replace(outcome, left_clean=is_clean)
 
     async def _find_pod(self) -> PodProblem | None:
-        """Read a pod of which only the name is known. Return the problem if the pod is lost. Raises ApiError."""
+        """Read a pod whose name only is known. Return the problem if the pod is lost. Raises ApiError."""
         name, pods = self.attempt.pod.name, self.attempt.pool.pods
         body = await self._read_pod()
         if body is not None:
@@ -290,7 +289,7 @@ class ExecutionRun:
         problem = self._find_loss(pod if pod is not None else self._last_seen())
         if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
-        # the message may quote the log of the container, to which the code can write in gVisor
+        # the message may quote the log of the container, and code can write that in gVisor
         log.warning("a run was lost: %s (%s)", problem.reason, error, extra=self.record.log_fields)
         return self._build_loss(problem)
 
@@ -315,43 +314,18 @@ class ExecutionRun:
     def _build_outcome(
         self, phase: Phase, reason: Reason, message: str, error: ExecutionError | None
     ) -> ExecutionOutcome:
-        """Return an outcome with the output so far, when the code began, and the known durations."""
-        output, attempt = self.output, self.attempt
-        run, collect = output.measure_run()
-        dispatch = None
-        if output.started is not None and attempt.bound is not None and not output.replayed:
-            dispatch = (output.started - attempt.bound) * 1000
-        else:
-            collect = None
-        values = {"bind": attempt.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
-        return ExecutionOutcome(
-            phase=phase,
-            reason=reason,
-            message=message,
-            error=error,
-            output=output.build_output() if output.seq else None,
-            started_at=self._limit_start(output.started_at),
-            usage=self._build_usage(),
-            artifacts=output.artifacts.build(),
-            notes=output.build_notes(),
-            workspace=build_workspace(output.end.workspace if output.end and attempt.spec.workspace else None),
-            durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
+        attempt, record = self.attempt, self.record
+        return self.output.build_outcome(
+            phase,
+            reason,
+            message,
+            error,
+            times=RunTimes(
+                bound_at=datetime.fromisoformat(record.status["boundAt"]),
+                bound=attempt.bound,
+                bind_milliseconds=attempt.bind_milliseconds,
+            ),
+            pod=attempt.pod.newest,
+            code_bytes=record.code_bytes,
+            has_workspace=attempt.spec.workspace is not None,
         )
-
-    def _build_usage(self) -> Usage:
-        pod, bound = self.attempt.pod.newest, self.attempt.bound
-        if bound is not None:
-            seconds = monotonic() - bound
-        else:  # another operator bound it
-            seconds = (now() - datetime.fromisoformat(self.record.status["boundAt"])).total_seconds()
-        return build_usage(self.output.end, pod=pod, sandbox_seconds=seconds, code_bytes=self.record.code_bytes)
-
-    def _limit_start(self, started_at: datetime | None) -> datetime | None:
-        """Return when the code began. The sandbox's clock counts between the binding and now."""
-        if started_at is None:
-            return None
-        bound_at = datetime.fromisoformat(self.record.status["boundAt"])
-        try:
-            return min(max(started_at, bound_at), now())
-        except TypeError:  # no time zone
-            return bound_at

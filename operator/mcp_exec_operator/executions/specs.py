@@ -25,7 +25,7 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 IN_USE_BYTES: Final = 96 * 1024 * 1024
 """Memory of large specs that are being bound or sent at the same time."""
 LARGE_BYTES: Final = 256 * 1024
-"""Memory from which on a spec is large: 50 times that of an ordinary one. Only large specs ever wait for each other."""
+"""Smallest memory of a large spec: 50 times that of an ordinary one. Only large specs ever wait for each other."""
 _COPIES: Final = 4
 """Memory of a job while it is sent, by that of its spec: as read, as validated, as JSON, and in the socket's buffer."""
 

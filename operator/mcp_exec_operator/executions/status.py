@@ -31,7 +31,7 @@ MAX_STATUS_BYTES: Final = 900 * 1024
 MAX_OBJECT_BYTES: Final = 1_400_000
 """The largest object, in bytes: etcd takes 1.5 MiB."""
 SMALL_STATUS_BYTES: Final = 64 * 1024
-"""Size to which the output is cut if the API server rejects a larger status."""
+"""Size of the output after a cut, if the API server rejects a larger status."""
 _OUTPUT_PARTS: Final = ("stdout", "stderr", "result")
 _MAX_MESSAGE: Final = 2048
 _CUT_TO_FIT: Final = Note(
@@ -148,7 +148,7 @@ def build_finished_status(
 def build_approvals_status(status: Object, approvals: list[Object], *, waited_seconds: float = 0.0) -> Object:
     """Return the status of a running execution with the calls that need or needed an approval, and whether one waits.
 
-    The next operator goes on from `durations.approval`, the time in which calls have waited.
+    The next operator goes on from `durations.approval`, the time that calls have waited.
     """
     is_waiting = any(approval.get("state") == ApprovalState.PENDING for approval in approvals)
     waited = {"approval": round(waited_seconds * 1000, 3)} if waited_seconds else {}
@@ -161,7 +161,7 @@ def build_approvals_status(status: Object, approvals: list[Object], *, waited_se
 
 
 def read_waited_seconds(status: Object) -> float:
-    """Return the seconds in which calls of the execution have waited for approvals."""
+    """Return the seconds that calls of the execution have waited for approvals."""
     return float((status.get("durations") or {}).get("approval") or 0.0) / 1000
 
 

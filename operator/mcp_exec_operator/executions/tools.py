@@ -105,7 +105,7 @@ class ToolCallTracker:
     approval_writes: asyncio.Semaphore
     """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
     waits: ApprovalWaits = field(default_factory=lambda: ApprovalWaits(limit_seconds=0))
-    """Time in which calls waited for approvals."""
+    """How long calls waited for approvals."""
     deadline: RunDeadline | None = None
     """The run's time limit, which waits extend; None if nothing runs."""
     _newest: ExecutionCalls = field(default_factory=ExecutionCalls)

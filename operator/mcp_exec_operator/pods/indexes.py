@@ -45,6 +45,11 @@ class Schedule:
         return due
 
     @property
+    def size(self) -> int:
+        """Number of entries in memory."""
+        return len(self._heap)
+
+    @property
     def next_at(self) -> float | None:
         """The earliest time, or None without names."""
         while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:

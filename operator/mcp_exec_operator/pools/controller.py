@@ -212,11 +212,10 @@ class PoolController:
         await self.network_policy.ensure(now)
         if pool.spec is None:  # deleted or changed meanwhile
             return await self.status_writer.write(monotonic())
-        reviews = pool.review(now)
-        for review in reviews:
-            self._settle(review, now)
+        reviews = self._settle_pods(now)
         next_at = self._reconcile_pods(now)
-        for review in [*reviews, *pool.review(now)]:  # the first ones may have changed pods
+        reviews += self._settle_pods(now)  # of pods that this reconcile has changed
+        for review in reviews:
             if review.is_valid:
                 self._tend(review)
         self.prober.recover_left()
@@ -252,6 +251,12 @@ class PoolController:
             delays.append(_RECHECK_SECONDS)
         return max(min(delays), 0.01) if delays else None
 
+    def _settle_pods(self, now: float) -> list[PodReview]:
+        reviews = self.pool.review(now)
+        for review in reviews:
+            self._settle(review, now)
+        return reviews
+
     def _settle(self, review: PodReview, now: float) -> None:
         """Confirm or end a pod as its review says, before missing pods are counted."""
         pod = review.pod
@@ -275,7 +280,7 @@ class PoolController:
                 self.prober.probe(pod)
             elif action is PodAction.READ_LIBRARIES:
                 self.library_reader.note(pod)
-            elif action is PodAction.READ_EVENTS:
+            elif action is PodAction.READ_EVENTS and pod.read_events_at < math.inf:
                 pod.read_events_at = math.inf
                 self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
             elif action is PodAction.GUARD and pod.newest is not None and pod.name not in self._guarding:

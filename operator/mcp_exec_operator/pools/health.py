@@ -3,9 +3,10 @@
 from collections import deque
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, Protocol
 
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.status import PodProblem
 
@@ -62,6 +63,13 @@ class SessionPods:
         first = "" if self.idle == 1 else ", the first"
         until = f"{first} until {self.idle_until.astimezone(UTC):%H:%M:%S} UTC" if self.idle_until is not None else ""
         return replace(problem, message=f"{problem.message}; {pods}{until}")
+
+
+class SessionPodFinder(Protocol):
+    """Knows which pods are kept for sessions."""
+
+    def find_pods(self, pool: ObjectKey) -> SessionPods:
+        """Return the pods of the pool of that namespace and name that sessions keep."""
 
 
 def explain_shortage(

@@ -200,16 +200,25 @@ class Pool:
             self.wakeup.set()
         return pod
 
-    def join(self, *, caller: str = "", priority: Priority = Priority.NORMAL, owner: Owner | None = None) -> Waiter:
+    def join(
+        self,
+        *,
+        caller: str = "",
+        priority: Priority = Priority.NORMAL,
+        owner: Owner | None = None,
+        wakeup: asyncio.Event | None = None,
+    ) -> Waiter:
         """Join the queue after `take` returned no pod. Raises QueueFull if `maxQueued` executions wait already.
 
-        With an owner, the waiter may also get a pod that the owner gives back.
+        With an owner, the waiter may also get a pod that the owner gives back. `wakeup` is the waiter's event, if the
+        caller has one.
         """
         digest = owner.digest if owner is not None else ""
         if not digest:  # else it is demand for a new pod only if it gets one
             self.demand.add_arrival(self.clock(), warm=False)
         limit = DEFAULT_MAX_QUEUED if self.spec is None else self.spec.max_queued
-        waiter = Waiter(future=asyncio.get_running_loop().create_future(), owner=digest)
+        future: asyncio.Future[Pod] = asyncio.get_running_loop().create_future()
+        waiter = Waiter(future=future, owner=digest, wakeup=wakeup if wakeup is not None else asyncio.Event())
         self.queue.join(waiter, caller=caller, priority=priority, limit=limit, now=self.clock())
         self.wakeup.set()
         return waiter

@@ -18,10 +18,11 @@ from mcp_exec_operator.pods.network_policy import NamespacePolicies, pool_of_pol
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.pools.controller import PoolController
-from mcp_exec_operator.pools.health import PoolHealth, SessionPods
+from mcp_exec_operator.pools.health import PoolHealth, SessionPodFinder
 from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,8 @@ class PoolRegistry:
     tasks: TaskRegistry
     authenticator: PodAuthenticator
     make_controller: Callable[[Pool], PoolController]
+    sessions: SessionPodFinder
+    """Finds the pods that are kept for sessions."""
     nodes: NodeCache = field(default_factory=NodeCache)
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
@@ -41,10 +44,8 @@ class PoolRegistry:
     """NetworkPolicies of others, by served namespace."""
     libraries: defaultdict[str, NamespaceLibraries] = field(default_factory=lambda: defaultdict(NamespaceLibraries))
     """Libraries of the pools, by served namespace."""
-    find_session_pods: Callable[[ObjectKey], SessionPods] = lambda key: SessionPods()
-    """Returns the pods of the pool of that namespace and name that are kept for sessions."""
-    on_removed: Callable[[Pool], None] = lambda pool: None
-    """Receives each pool that was deleted."""
+    removed: Signal[[Pool]] = field(default_factory=Signal)
+    """Sent for each pool that was deleted."""
     closed: set[str] = field(default_factory=set)
     """Namespaces that are being deleted."""
     opened: bool = False
@@ -65,7 +66,7 @@ class PoolRegistry:
                 nodes=self.nodes,
                 policies=self.policies[key[0]],
                 namespace_libraries=self.libraries[key[0]],
-                find_session_pods=lambda: self.find_session_pods(key),
+                find_session_pods=lambda: self.sessions.find_pods(key),
                 template_prefixes=self.template_prefixes,
                 times=self.times,
             )
@@ -110,7 +111,7 @@ class PoolRegistry:
             self._deleted.add(body["metadata"]["uid"])
             if pool.uid == body["metadata"]["uid"] and pool.body is not None:
                 pool.remove()
-                self.on_removed(pool)
+                self.removed.emit(pool)
             self.discard(pool)
             return
         if pool.namespace not in self.closed:
@@ -190,7 +191,7 @@ class PoolRegistry:
             listed = (namespace, pool.name) in names or pool.appeared_at > pools_listed_at
             if pool.namespace == namespace and pool.body is not None and not listed:
                 pool.remove()
-                self.on_removed(pool)
+                self.removed.emit(pool)
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
             missed += self._replace_pods(self.get(key), by_pool.get(key, []), listed_at=listed_at)
         return missed

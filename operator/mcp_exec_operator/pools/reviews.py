@@ -173,8 +173,8 @@ def _review_slow(review: PodReview, rules: ReviewRules, *, now: float) -> PodRev
         actions.append(PodAction.READ_EVENTS)
     else:
         times.append(max(born + _READ_EVENTS_SECONDS, pod.read_events_at))
-    if seconds <= limit:
-        times.append(min(born + limit, max(born + MIN_LATE_SECONDS, now + _LATE_CHECK_SECONDS)))
+    check_at = max(born + MIN_LATE_SECONDS, now + _LATE_CHECK_SECONDS)
+    times.append(min(check_at, born + limit) if seconds <= limit else check_at)
     if pod.overtaken_at and pod.overtaken_at + OVERTAKEN_SECONDS > now:
         times.append(pod.overtaken_at + OVERTAKEN_SECONDS)
     late = seconds > limit and should_run(pod)

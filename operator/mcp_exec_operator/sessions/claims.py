@@ -1,4 +1,4 @@
-"""Use of sessions by executions: turns, creation, the pod that is kept, and what a run leaves."""
+"""Claims of sessions by executions: turns, creation, the pod that is kept, and what a run leaves."""
 
 import asyncio
 from collections.abc import Callable
@@ -92,7 +92,7 @@ class SessionClaims:
         """Return the turn of an execution that an earlier operator bound to the session's pod."""
         record = self.sessions.get(key)
         if record is None:
-            self.sessions.on_interrupted(key, "the session was deleted")
+            self.sessions.interrupted.emit(key, "the session was deleted")
         return self.sessions.turns.hold(key)
 
     async def claim(self, request: SessionRequest) -> SessionRecord:
@@ -111,7 +111,7 @@ class SessionClaims:
                 return await self._prepare(record, request)
             except SessionGone:
                 if record is not None:
-                    self.sessions.forget(record)
+                    self.sessions.discard(record)
                 if attempt == _ATTEMPTS:
                     raise
         raise AssertionError  # the last attempt returns or raises
@@ -128,7 +128,7 @@ class SessionClaims:
             await self._make_durable(record)
         except SessionGone:
             record.clear()
-            self.sessions.forget(record)
+            self.sessions.discard(record)
             raise
         except Exception:
             self.sessions.renew(record)
@@ -168,7 +168,7 @@ class SessionClaims:
         return True
 
     def release_undecided(self, turn: SessionTurn) -> None:
-        """End the turn of an execution of which another operator decides."""
+        """End the turn of an execution that another operator decides about."""
         if (record := self.sessions.get(turn.key)) is not None:
             record.unsettled, record.starting = record.pod is not None, False
         self.sessions.turns.leave(turn)
@@ -224,7 +224,7 @@ class SessionClaims:
         raise SessionUnusable(Reason.SESSION_LOST, message)
 
     async def _make_durable(self, record: SessionRecord) -> None:
-        """Write status and labels, by which the next operator finds the pod."""
+        """Write status and labels, so that the next operator finds the pod."""
         pod = record.pod
         assert pod is not None  # noqa: S101 - the callers have checked it
         patch = session_patch(session=record.name, owner=record.owner.digest, pod_uid=pod.uid or "")

@@ -25,7 +25,7 @@ from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.sessions.claims import SessionClaims
 from mcp_exec_operator.sessions.record import SessionRecord, find_disposable, find_expiry
-from mcp_exec_operator.sessions.registry import SessionRegistry, SessionSettler
+from mcp_exec_operator.sessions.registry import SessionIndex, SessionRegistry, SessionSettler
 from mcp_exec_operator.sessions.status import (
     SessionGone,
     SessionStatusWriter,
@@ -44,7 +44,7 @@ _SETTLE_SECONDS: Final = 1.0
 _WRITE_SECONDS: Final = 5.0
 """Shortest time between two such writes of one session: many executions share one."""
 _PROBE_SECONDS: Final = 60.0
-"""Interval in which the sandbox of an idle session is asked for its memory, and whether its interpreter lives."""
+"""Interval of requests to the sandbox of an idle session: for its memory, and whether its interpreter lives."""
 _RETRY_SECONDS: Final = 10.0
 
 
@@ -75,7 +75,7 @@ class SessionController:
                     await asyncio.sleep(_GATHER_SECONDS)
 
     def reconcile(self) -> float | None:
-        """Reconcile once. Return the seconds until time alone changes something, or None."""
+        """Reconcile once. Return the seconds until something changes without an event, or None."""
         at, moment = monotonic(), self.clock()
         for record in self.sessions:
             if record.dirty or record.due <= at or (record.pod is not None and record.pod.lost):
@@ -186,7 +186,7 @@ class SessionController:
             await self.write_priority.wait_until_idle()
             await self.writer.write(record, lambda: self._build(record, self.clock()), what="session-status")
         except SessionGone:
-            self.sessions.forget(record)
+            self.sessions.discard(record)
         except ApiError as error:
             log.warning("the status of a session was not written: %s", error, extra=record.log_fields)
         finally:
@@ -196,7 +196,7 @@ class SessionController:
     async def _delete(self, record: SessionRecord) -> None:
         try:
             await self.api.delete_session(*record.key, uid=record.uid)
-            self.sessions.forget(record)
+            self.sessions.discard(record)
         except ApiError as error:
             log.warning("a session was not deleted: %s", error, extra=record.log_fields)
             await asyncio.sleep(_RETRY_SECONDS)
@@ -219,13 +219,14 @@ class SessionComponent:
         *,
         settings: Settings,
         api: OperatorApi,
+        index: SessionIndex,
         pools: PoolRegistry,
         supervisors: SupervisorClient,
         tasks: TaskRegistry,
         write_priority: WritePriority,
     ) -> Self:
         """Build all parts. Nothing runs yet."""
-        registry = SessionRegistry(pools=pools, attestor=Attestor(key=supervisors.key))
+        registry = SessionRegistry(index=index, pools=pools, attestor=Attestor(key=supervisors.key))
         settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
         writer = SessionStatusWriter(api=api)
         return cls(

@@ -26,6 +26,7 @@ from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.sessions.record import SessionRecord, find_expiry
+from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 
@@ -37,77 +38,15 @@ _FIRST_DELAY: Final = 0.02
 _LAST_DELAY: Final = 1.0
 
 
-@dataclass(kw_only=True, eq=False)
-class SessionRegistry:
-    """Finds sessions by key and feeds them with observed objects. `wakeup` is set when the controller has work."""
+@dataclass(frozen=True, kw_only=True)
+class SessionIndex:
+    """All sessions by key, and whose turn it is. Pools ask it for the pods that sessions keep."""
 
-    pools: PoolRegistry
-    attestor: Attestor
-    clock: Callable[[], datetime] = now
-    on_interrupted: Callable[[ObjectKey, str], None] = lambda key, why: None
-    """Cancels the execution that runs in a session, and says why."""
-    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    records: dict[ObjectKey, SessionRecord] = field(default_factory=dict)
     turns: SerialQueue[ObjectKey] = field(default_factory=SerialQueue)
-    """Whose turn it is, by the key of the object."""
-    _records: dict[ObjectKey, SessionRecord] = field(default_factory=dict)
-    _deleted: DeletedUids = field(default_factory=DeletedUids)
 
     def __iter__(self) -> Iterator[SessionRecord]:
-        return iter(list(self._records.values()))
-
-    def touch(self, key: ObjectKey) -> None:
-        """Let the controller look at a session that may have changed."""
-        if (record := self._records.get(key)) is not None:
-            record.dirty = True
-        self.wakeup.set()
-
-    def get(self, key: ObjectKey) -> SessionRecord | None:
-        """Return a session, or None if it is not known."""
-        return self._records.get(key)
-
-    def observe(self, body: Object, *, deleted: bool) -> SessionRecord | None:
-        """Take in a session's object of a watch, a list or an answer. Return its record if it exists."""
-        key, uid = object_key(body), body["metadata"]["uid"]
-        known = self._records.get(key)
-        if deleted:
-            self._deleted.add(uid)
-        elif uid in self._deleted:
-            return None
-        if known is not None and known.uid != uid:
-            if deleted:
-                return known
-            self._remove(known)
-            known = None
-        if deleted:
-            if known is not None:
-                self._remove(known)
-            return None
-        if known is None:
-            known = self._records[key] = SessionRecord.from_object(body, caller=self.attestor.read_caller(body))
-            self._adopt_pod(known)
-        else:
-            known.observe(body)
-            if known.spec.resets > known.resets and self.turns.is_held(key):
-                self.on_interrupted(key, _RESET)
-        self.touch(key)
-        return known
-
-    def replace(self, namespace: str, bodies: list[Object], *, listed_at: datetime) -> int:
-        """Process a full list of a namespace. Return how many sessions no watch had reported."""
-        bodies = [body for body in bodies if body["metadata"]["uid"] not in self._deleted]
-        missed = sum(object_key(body) not in self._records for body in bodies)
-        for body in bodies:
-            self.observe(body, deleted=False)
-        uids = {body["metadata"]["uid"] for body in bodies}
-        for record in self:
-            if record.key[0] == namespace and record.uid not in uids and record.first_seen < listed_at:
-                self._remove(record)
-        return missed
-
-    def forget(self, record: SessionRecord) -> None:
-        """Drop a session that does not exist any more."""
-        if self._records.get(record.key) is record:
-            self._remove(record)
+        return iter(list(self.records.values()))
 
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that sessions keep."""
@@ -122,6 +61,85 @@ class SessionRegistry:
         ]
         until = min((end[0] for end in ends if end is not None), default=None)
         return SessionPods(kept=len(kept), idle=len(idle), idle_until=until)
+
+
+@dataclass(kw_only=True, eq=False)
+class SessionRegistry:
+    """Feeds sessions with observed objects, and ends them. `wakeup` is set when the controller has work."""
+
+    index: SessionIndex
+    pools: PoolRegistry
+    attestor: Attestor
+    clock: Callable[[], datetime] = now
+    interrupted: Signal[[ObjectKey, str]] = field(default_factory=Signal)
+    """Sent when what runs in a session must be cancelled, with the key of the session and the cause."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    _deleted: DeletedUids = field(default_factory=DeletedUids)
+
+    def __post_init__(self) -> None:
+        self.pools.removed.connect(self.release_pool)
+
+    def __iter__(self) -> Iterator[SessionRecord]:
+        return iter(self.index)
+
+    @property
+    def turns(self) -> SerialQueue[ObjectKey]:
+        """Whose turn it is, by the key of the session."""
+        return self.index.turns
+
+    def touch(self, key: ObjectKey) -> None:
+        """Let the controller look at a session that may have changed."""
+        if (record := self.index.records.get(key)) is not None:
+            record.dirty = True
+        self.wakeup.set()
+
+    def get(self, key: ObjectKey) -> SessionRecord | None:
+        """Return a session, or None if it is not known."""
+        return self.index.records.get(key)
+
+    def observe(self, body: Object, *, deleted: bool) -> SessionRecord | None:
+        """Take in a session's object of a watch, a list or an answer. Return its record if it exists."""
+        key, uid = object_key(body), body["metadata"]["uid"]
+        known = self.index.records.get(key)
+        if deleted:
+            self._deleted.add(uid)
+        elif uid in self._deleted:
+            return None
+        if known is not None and known.uid != uid:
+            if deleted:
+                return known
+            self._remove(known)
+            known = None
+        if deleted:
+            if known is not None:
+                self._remove(known)
+            return None
+        if known is None:
+            known = self.index.records[key] = SessionRecord.from_object(body, caller=self.attestor.read_caller(body))
+            self._adopt_pod(known)
+        else:
+            known.observe(body)
+            if known.spec.resets > known.resets and self.turns.is_held(key):
+                self.interrupted.emit(key, _RESET)
+        self.touch(key)
+        return known
+
+    def replace(self, namespace: str, bodies: list[Object], *, listed_at: datetime) -> int:
+        """Process a full list of a namespace. Return how many sessions no watch had reported."""
+        bodies = [body for body in bodies if body["metadata"]["uid"] not in self._deleted]
+        missed = sum(object_key(body) not in self.index.records for body in bodies)
+        for body in bodies:
+            self.observe(body, deleted=False)
+        uids = {body["metadata"]["uid"] for body in bodies}
+        for record in self:
+            if record.key[0] == namespace and record.uid not in uids and record.first_seen < listed_at:
+                self._remove(record)
+        return missed
+
+    def discard(self, record: SessionRecord) -> None:
+        """Discard a session that does not exist any more."""
+        if self.index.records.get(record.key) is record:
+            self._remove(record)
 
     def lose(self, record: SessionRecord, reason: SessionReason, message: str) -> None:
         """Record that interpreter and files of a session are gone, and delete its pod."""
@@ -146,20 +164,20 @@ class SessionRegistry:
 
     def renew(self, record: SessionRecord) -> None:
         """Let the next execution start afresh, and delete the pod if there is one."""
-        self._drop_pod(record)
+        self._release_pod(record)
         self.touch(record.key)
 
-    def withdraw_pool(self, pool: Pool) -> None:
+    def release_pool(self, pool: Pool) -> None:
         """End the sessions of a pool that was deleted."""
         for record in self:
             if record.pod is not None and record.pool == (pool.namespace, pool.name):
                 self.lose(record, SessionReason.POOL_DELETED, f"the pool {pool.name} was deleted")
 
-    def withdraw_namespace(self, namespace: str) -> None:
+    def release_namespace(self, namespace: str) -> None:
         """Delete the pods of a namespace that is being deleted, before its NetworkPolicies go."""
         for record in self:
             if record.key[0] == namespace:
-                self._drop_pod(record)
+                self._release_pod(record)
 
     def _adopt_pod(self, record: SessionRecord) -> None:
         """Keep the pod that the status of a session names, which an earlier operator gave it."""
@@ -181,21 +199,21 @@ class SessionRegistry:
 
     def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
         log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)
-        self._drop_pod(record)
+        self._release_pod(record)
         record.end, record.reason, record.message, record.ended_at = phase, reason, message, self.clock()
         self.touch(record.key)
 
     def _remove(self, record: SessionRecord) -> None:
         record.gone = True
         self._deleted.add(record.uid)
-        del self._records[record.key]
+        del self.index.records[record.key]
         if self.turns.is_held(record.key):
-            self.on_interrupted(record.key, _DELETED)
+            self.interrupted.emit(record.key, _DELETED)
             record.clear()  # the execution that runs in the pod deletes it at its end
         else:
-            self._drop_pod(record)
+            self._release_pod(record)
 
-    def _drop_pod(self, record: SessionRecord) -> None:
+    def _release_pod(self, record: SessionRecord) -> None:
         record.unused_since = self.clock()
         if (pod := record.clear()) is not None:
             self.pools.retire(self.pools.get(record.pool), pod)

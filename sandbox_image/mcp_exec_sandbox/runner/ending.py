@@ -52,7 +52,7 @@ class OpenFiles:
         self.is_complete = False
         """Whether all objects were looked at."""
         self.problems: list[tuple[object, Exception]] = []
-        """What could not be written, and why."""
+        """Files that could not be written, and why."""
 
     @classmethod
     def find(cls) -> "OpenFiles":
@@ -183,7 +183,7 @@ class InterpreterEnd:
         self._hanging: list[str] = []
         """Exit handlers and finalizers that an interrupt ended."""
         self.left: str | None = None
-        """What was still running when the interrupt came, for people."""
+        """Work that was still running when the interrupt came, for people."""
         self.failure: BaseException | None = None
         """Why a file could not be written."""
 

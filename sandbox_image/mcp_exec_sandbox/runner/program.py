@@ -143,7 +143,7 @@ class Program:
     """A semicolon ends the last expression, so its value is not the result."""
 
     changes: tuple[str, ...] = ()
-    """What was changed to make the code Python, one sentence each."""
+    """Changes that made the code Python, one sentence each."""
 
 
 def compile_program(source: str, *, file: str = AGENT_FILE) -> Program:

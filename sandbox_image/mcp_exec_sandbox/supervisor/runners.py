@@ -35,7 +35,7 @@ class Tenancy:
     def __init__(self) -> None:
         self._accepted: set[str] = set()
         self.owner: str | None = None
-        """Whom the sandbox serves for ever, once it has accepted a job of an owner."""
+        """Owner of this sandbox, once it has accepted a job of one."""
         self.last_id: str | None = None
         """The last accepted execution."""
         self.is_session = False
@@ -142,7 +142,7 @@ class RunnerSet:
         self.failed = asyncio.Event()
         """Set if an interpreter has ended before its job, which makes the sandbox useless."""
         self.idle = IdleListener(self.failed)
-        """What becomes of the current interpreter while it runs no code."""
+        """Listener to the current interpreter while it runs no code."""
         self._template: RunnerProcess | None = None
         self._template_listener = _TemplateListener(self)
         self._rest: asyncio.Task[None] | None = None

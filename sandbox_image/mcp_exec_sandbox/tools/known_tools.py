@@ -14,7 +14,7 @@ from mcp_exec_tools.names import identifier, snake_case, split_tool
 from mcp_exec_tools.search.index import Index
 
 _servers: dict[tuple[tool_session.ToolSession, str], Any] = {}
-"""What overlays make of the catalog of each server whose catalog was needed; None if it can't be read."""
+"""Catalogs that were needed, with overlays applied, by session and server; None if one can't be read."""
 _indexes: dict[tool_session.ToolSession, Index] = {}
 """The index of the current session."""
 

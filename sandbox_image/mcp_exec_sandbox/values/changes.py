@@ -46,7 +46,7 @@ class ValueChange(NamedTuple):
     kind: NoteKind
     note: str
     refusal: str
-    """What follows the path in the error. Empty if an argument may have it."""
+    """Text after the path in the error. Empty if an argument may have it."""
 
 
 NOT_FINITE = ValueChange(

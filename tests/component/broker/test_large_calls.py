@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 
 class Upload:
-    """A call of which only the beginning has been sent."""
+    """A call whose beginning has been sent."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader

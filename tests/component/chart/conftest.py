@@ -121,8 +121,7 @@ def helm4() -> Render:
     return render
 
 
-@pytest.fixture(params=["helm3", "helm4"])
-def render(request: pytest.FixtureRequest) -> Render:
-    """Renders with each of the two."""
-    found: Render = request.getfixturevalue(request.param)
-    return found
+@pytest.fixture(scope="session")
+def render(helm4: Render) -> Render:
+    """Renders with Helm 4. test_lint.py compares the two, and test_values.py their refusals."""
+    return helm4

@@ -36,7 +36,7 @@ def rendered(helm3: Render) -> Rendered:
 def refusals(
     policy: Object, *, user: str, new: Object, old: Object | None = None, right: bool = False, resource: str = ""
 ) -> list[str]:
-    """Return the messages with which a policy refuses a write, as the API server evaluates it.
+    """Return the messages of a policy that refuses a write, as the API server evaluates it.
 
     A policy that does not match `resource`, if it is given, refuses nothing.
     """

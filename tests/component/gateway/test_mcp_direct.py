@@ -264,7 +264,7 @@ async def test_an_approval_is_given_in_a_form_by_who_may_approve(made: Installat
         older = await client.call_tool("box__destroy", {"name": "db"})
     for result in (refused, older):
         assert result.meta["mcp-exec.dev/reason"] == "ApprovalRequired"
-        assert "box.destroy needs an approval, for which a direct call does not wait" in result.content[0].text
+        assert "box.destroy needs an approval, and a direct call does not wait for it" in result.content[0].text
     assert shown == []
     made.world.api.put(SECRETS, keys_secret(**{"team-a": {**key_entry(KEY), "approver": True}}))
     keys = made.gateway.dependencies.keys

@@ -16,7 +16,7 @@ from mcp_exec_gateway.executions.calls import ANNOTATION_UNDELIVERED
 __all__ = ["replicas", "scene"]
 CODE = {"code": "work()"}
 TIME_OUT = 1.0
-"""Seconds after which clients give up: enough for the gateway to create the execution."""
+"""Seconds until clients give up: enough for the gateway to create the execution."""
 
 
 async def give_up(client: Client, scene: Scene, arguments: dict[str, Any] = CODE) -> str:

@@ -40,7 +40,7 @@ async def limit_bob(gateway: Gateway, **limits: Any) -> None:
 
 @pytest.fixture
 async def gateway(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
-    """A gateway at which bob's key, of one person, may name no user."""
+    """A gateway where bob's key, of one person, may name no user."""
     change_keys(api, users=[])
     async with serving(api, broker_service="mcp-exec-broker") as made:
         yield made

@@ -306,7 +306,7 @@ BODIES = st.one_of(
 async def test_whatever_is_sent_is_accepted_or_refused_as_a_problem(gateway: Gateway) -> None:
     loop = asyncio.get_running_loop()
 
-    @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(body=BODIES)
     def fuzz(body: bytes) -> None:
         before = len(gateway.executions)

@@ -273,7 +273,7 @@ def rollout_of_b() -> dict[str, Any]:
 
 @pytest.fixture
 async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    """A gateway for both tenants, in which B has one of everything."""
+    """A gateway for both tenants; B has one of everything."""
     entries = {"team-a": {**key_entry(KEY), "approver": True}, "team-b": key_entry(OTHER_KEY, "others")}
     api.put(SECRETS, keys_secret(**entries))
     api.put(B_EXECUTIONS, execution_of_b())

@@ -1,4 +1,4 @@
-"""hack/push: what it pushes and by which builder, and how it notices that sources changed since."""
+"""hack/push: what it pushes, its builder, and how it notices that sources changed since."""
 
 import pytest
 from tests.component.hack.shims import Machine, docker_archive, oci_archive, refusal

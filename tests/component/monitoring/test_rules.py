@@ -94,7 +94,7 @@ def case(series: dict[str, str], *, fires: str = "") -> dict[str, Any]:
 
 
 def firing(name: str, series: dict[str, str]) -> dict[str, Any]:
-    """A case in which promtool finds the alert, by the series ALERTS that Prometheus writes itself."""
+    """A case where promtool finds the alert, by the series ALERTS that Prometheus writes itself."""
     return case(series, fires=name) | {
         "promql_expr_test": [
             {

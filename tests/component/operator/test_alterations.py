@@ -47,6 +47,8 @@ ALTERATIONS: dict[str, tuple[Alteration, str]] = {
     ),
     "its image is replaced": (lambda pod: container(pod).update(image="evil"), "spec.containers[0].image"),
 }
+SOME = {name: ALTERATIONS[name][0] for name in ALTERATIONS if "label" in name or "ephemeral" in name}
+"""For pods that are not idle, where other code acts on what the same code recognizes."""
 
 
 def alter(world: World, name: str, alteration: Alteration) -> None:
@@ -78,7 +80,7 @@ async def test_an_idle_pod_that_was_altered_is_deleted_and_reported(
         await world.until(lambda: reports(world))
 
 
-@pytest.mark.parametrize("alteration", [each for each, _ in ALTERATIONS.values()], ids=ALTERATIONS)
+@pytest.mark.parametrize("alteration", SOME.values(), ids=SOME)
 async def test_code_that_runs_in_a_pod_that_was_altered_ends(
     world: World, operating: Operating, alteration: Alteration
 ) -> None:
@@ -93,7 +95,7 @@ async def test_code_that_runs_in_a_pod_that_was_altered_ends(
     assert (status["phase"], status["reason"]) == ("Failed", "SandboxLost")
 
 
-@pytest.mark.parametrize("alteration", [each for each, _ in ALTERATIONS.values()], ids=ALTERATIONS)
+@pytest.mark.parametrize("alteration", SOME.values(), ids=SOME)
 async def test_a_pod_that_was_altered_while_no_operator_ran_is_not_used(
     world: World, operating: Operating, alteration: Alteration
 ) -> None:

@@ -58,7 +58,7 @@ async def start(cluster: Discovered, tmp_path: Path) -> AsyncIterator[Start]:
 async def leader_and_standby(
     cluster: Discovered, start: Start, **changes: str
 ) -> AsyncIterator[tuple[Process, Process]]:
-    """Two operators, of which the first leads and has one execution running."""
+    """Two operators. The first leads and has one execution running."""
     cluster.pool()
     leader = await start("pod-a", **changes)
     await cluster.warm(1)

@@ -31,7 +31,6 @@ async def test_a_kill_at_any_step_loses_nothing_and_runs_nothing_twice(
     assert len(used) == 2
 
 
-@pytest.mark.kills
 @pytest.mark.parametrize("step", range(1, 20))
 async def test_two_kills_in_a_row_are_no_worse(world: World, operating: Operating, step: int) -> None:
     world.pool()

@@ -55,7 +55,7 @@ def secret(world: World, name: str) -> dict[str, str]:
 
 
 def accepted(world: World, *, days: int = 0) -> str:
-    """Return under which name the gateway accepts the key whose text is stored, so many days later."""
+    """Return the name that the gateway accepts the key whose text is stored, so many days later."""
     store = ApiKeyStore(clock=lambda: NOW + timedelta(days=days))
     store.on_change(world.collections[SECRETS][API_KEYS], deleted=False)
     found = store.find(secret(world, INITIAL)["api-key"])

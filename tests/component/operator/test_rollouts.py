@@ -28,7 +28,7 @@ GUARD = {"name": "errors", "metric": "errorRate", "threshold": 0.2, "minSamples"
 
 
 class Records:
-    """Records in which the arm `code` fails as often as a test says."""
+    """Records where the arm `code` fails as often as a test says."""
 
     def __init__(self, failures: int) -> None:
         self.failures = failures

@@ -15,7 +15,7 @@ from mcp_exec_api.owner import Owner
 
 Operating = Callable[..., Any]
 STEPS = [step if step % 8 == 4 else pytest.param(step, marks=pytest.mark.kills) for step in range(1, 50)]
-"""Steps at which the operator is killed; most of them by `make kills` alone."""
+"""Steps of the operator that it is killed at; most of them only by `make kills`."""
 
 
 async def run(world: World, name: str, code: str = "print 1", *, session: str = "s", **spec: Any) -> Any:

@@ -157,7 +157,7 @@ async def test_health_and_metrics_are_served(
             assert (response.status, (await response.json())["status"]) == (503, "failed")
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
-    assert "no resync has made progress" in stuck.find_liveness_problem()
+    assert "no resync has made progress" in stuck.source.find_liveness_problem()
     assert json.loads(answers["healthz"][1]) == {"status": "ok"}
     assert json.loads(answers["readyz"][1]) == {"status": "ready", "missing": [], "role": "leader"}
 
@@ -188,7 +188,7 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
     leader, standby = contend("pod-a"), contend("pod-b")
     async with operating() as operator:
         health = process_of(operator, standby).build_health_server(stuck_seconds=-1)
-        assert health.find_readiness_problem() == "the lease was not read yet"
+        assert health.source.find_readiness_problem() == "the lease was not read yet"
         assert await leader.try_acquire_or_renew()
         assert not await standby.try_acquire_or_renew()
         async with health.serving(0, host="127.0.0.1") as port, aiohttp.ClientSession() as session:

@@ -203,6 +203,47 @@ def sandbox(spares: Spares) -> Iterator[SandboxProcess]:
     sandbox.close()
 
 
+class ReusedSandbox:
+    """A sandbox that runs code of one owner again and again; another one if it could not be cleaned."""
+
+    run = SandboxProcess.run
+
+    def __init__(self, spares: Spares) -> None:
+        self._spares = spares
+        self._sandbox = spares.take()
+        self._runs = 0
+        self._last = ""
+
+    @property
+    def workspace(self) -> Path:
+        return self._sandbox.workspace
+
+    @property
+    def client(self) -> httpx.Client:
+        return self._sandbox.client
+
+    def start(self, code: str, **fields: Any) -> httpx.Response:
+        """Clean the sandbox after the last run, post an execution and return the open stream."""
+        if self._last and self.client.post("/v1/recycle", json={"id": self._last}).status_code != 200:
+            self.close()
+            self._sandbox = self._spares.take()
+        self._runs += 1
+        body = {"id": f"uid-{self._runs}", "owner": "0" * 32, **fields}
+        self._last = body["id"]
+        return self._sandbox.start(code, **body)
+
+    def close(self) -> None:
+        self._sandbox.close()
+
+
+@pytest.fixture(scope="module")
+def reused(spares: Spares) -> Iterator[ReusedSandbox]:
+    """A sandbox for all tests of a module that only run code."""
+    reused = ReusedSandbox(spares)
+    yield reused
+    reused.close()
+
+
 @pytest.fixture
 def make_sandbox() -> Iterator[Any]:
     """Makes sandboxes with settings of the test's choice."""

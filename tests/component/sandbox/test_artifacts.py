@@ -9,6 +9,11 @@ from tests.support.files_server import FakeFiles
 
 
 @pytest.fixture
+def sandbox(reused):
+    return reused
+
+
+@pytest.fixture
 def files() -> Iterator[FakeFiles]:
     made = FakeFiles()
     yield made

@@ -46,6 +46,11 @@ SHAPES = {
 }
 
 
+@pytest.fixture
+def sandbox(reused):
+    return reused
+
+
 @pytest.mark.parametrize("code", SHAPES.values(), ids=SHAPES.keys())
 def test_the_value_of_the_code_is_found(sandbox, code):
     run = sandbox.run(code)

@@ -23,7 +23,7 @@ def test_a_run_goes_on_beyond_its_time_limit_until_its_extension_ends(sandbox):
     assert extend(sandbox, id="uid-1", seconds=0.1).status_code == 200
     *_, end = [json.loads(line) for line in lines]
     assert (end["phase"], end["reason"]) == ("TimedOut", "Timeout")
-    message = "the code ran longer than 2 s, without the 0.1 s in which a call waited for an approval"
+    message = "the code ran longer than 2 s, without the 0.1 s that a call waited for an approval"
     assert end["error"]["message"] == message
     assert extend(sandbox, id="uid-1", seconds=1).status_code == 409
 

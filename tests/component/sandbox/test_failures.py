@@ -3,6 +3,11 @@
 import pytest
 
 
+@pytest.fixture
+def sandbox(reused):
+    return reused
+
+
 def test_a_syntax_error_names_its_line(sandbox):
     run = sandbox.run("x = 1\nif x\n    pass\n")
     assert (run.phase, run.reason) == ("Failed", "UserError")

@@ -271,7 +271,7 @@ del part
 own = Path("/proc/self/environ").read_bytes()
 [read > 5_000_000, context["wanted"] in found, context["control"] in found, b"MCP_EXEC_TOKEN" in own]
 """
-"""Searches the interpreter's memory for texts with these digests, which alone it is given."""
+"""Searches the interpreter's memory for texts with these digests, the only thing that it is given."""
 
 
 def test_the_interpreter_has_not_got_what_the_supervisor_proves_itself_with(sandbox):
@@ -290,5 +290,5 @@ def test_the_interpreter_has_no_descriptor_of_the_supervisor(sandbox):
         "kinds = [os.readlink(f'/proc/self/fd/{name}').split(':')[0] for name in os.listdir('/proc/self/fd')"
         " if os.path.exists(f'/proc/self/fd/{name}')]\nkinds"
     )
-    # the control channel, and the two by which the event loop wakes itself
+    # the control channel, and the event loop's two to wake itself
     assert run.result.count("socket") == 1 + 2, run.result

@@ -1,4 +1,4 @@
-"""Calls of tools in the forms in which guides to code execution print them, run in a real sandbox.
+"""Calls of tools as guides to code execution print them, run in a real sandbox.
 
 The names that differ from such guides are in docs/agents/names.md.
 """

@@ -9,6 +9,11 @@ LIBRARIES = {
 }
 
 
+@pytest.fixture
+def sandbox(reused):
+    return reused
+
+
 def test_an_import_names_the_pool_that_has_the_library(sandbox):
     run = sandbox.run("x = 1\nimport rarelib.part", libraries=LIBRARIES)
     assert (run.reason, run.error["type"], run.error["line"]) == ("UserError", "ModuleNotFoundError", 2)

@@ -23,6 +23,11 @@ ACCEPTED = {
 }
 
 
+@pytest.fixture
+def sandbox(reused):
+    return reused
+
+
 @pytest.mark.parametrize("code", ACCEPTED.values(), ids=ACCEPTED.keys())
 def test_idioms_of_notebooks_run(sandbox, code):
     run = sandbox.run(code)

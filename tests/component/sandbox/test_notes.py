@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from mcp_exec_sandbox.notes import KINDS, MAX_NOTES, NOTE_CHARACTERS
 
 FORGED = [
@@ -15,6 +17,11 @@ FORGED = [
 
 def kinds_of(run: Any) -> list[str]:
     return [note["kind"] for note in run.end.get("notes", [])]
+
+
+@pytest.fixture
+def sandbox(reused):
+    return reused
 
 
 def test_a_run_that_loses_nothing_has_no_notes(sandbox: Any) -> None:

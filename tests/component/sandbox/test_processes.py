@@ -19,6 +19,11 @@ def send(queue, value):
 """
 
 
+@pytest.fixture
+def sandbox(reused):
+    return reused
+
+
 @pytest.mark.parametrize("way", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("pool", POOLS)
 def test_each_start_method_runs_functions_of_the_code(sandbox, way, pool):

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 CODE = """
 import sys
 from decimal import Decimal
@@ -25,6 +27,11 @@ message
 
 def reports_of(run):
     return [event for event in run.events if event["type"] == "progress"]
+
+
+@pytest.fixture
+def sandbox(reused):
+    return reused
 
 
 def test_reports_arrive_in_order_with_the_output_bounded_in_rate_and_the_last_always(sandbox):

@@ -17,6 +17,11 @@ def events_of(run, *kinds):
     return [event for event in run.events if event["type"] in kinds]
 
 
+@pytest.fixture
+def sandbox(reused):
+    return reused
+
+
 def test_a_call_gives_back_what_the_tool_answered_and_is_told_in_order_with_the_output(sandbox, broker):
     code = """
 from client import call_mcp_tool

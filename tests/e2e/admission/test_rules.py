@@ -1,4 +1,4 @@
-"""The rules of the CRDs, each of which is tried for real, in a namespace that no release serves."""
+"""The rules of the CRDs, each tried for real, in a namespace that no release serves."""
 
 import itertools
 from collections.abc import Iterator

@@ -83,7 +83,7 @@ def break_things(faults: Faults, report: Report) -> None:
 
 
 def violations(load: Load, statuses: dict[str, Any], entries: list[tuple[str, str]]) -> list[str]:
-    """Every way in which what is said, and what happened, is not as it must be."""
+    """Every difference between what is said or happened and what must be."""
     names = load.names
     found = [f"{name} is lost" for name in names if name not in statuses]
     runs = Counter(me for me, _ in entries)

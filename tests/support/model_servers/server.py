@@ -38,7 +38,7 @@ class ModelServer:
         raise NotImplementedError
 
     def stream(self, number: int, request: Request, turn: Turn) -> Iterable[str]:
-        """Yield the events of an answer, up to the place at which it is cut."""
+        """Yield the events of an answer, up to the place of the cut."""
         raise NotImplementedError
 
     def refuse(self, status: int, message: str) -> Any:

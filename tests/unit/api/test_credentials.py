@@ -1,4 +1,4 @@
-"""Credentials with which a process authenticates to the API server."""
+"""Credentials of a process at the API server."""
 
 from pathlib import Path
 

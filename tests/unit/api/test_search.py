@@ -41,24 +41,6 @@ def names(query: str, **options: Any) -> list[str]:
     return [found["name"] for found in INDEX.search(query, **options)]
 
 
-def test_each_level_has_exactly_its_keys() -> None:
-    assert INDEX.search("create_issue")[0] == {"name": "create_issue", "server": "github"}
-    described = INDEX.search("get file contents", detail_level="with_description")[0]
-    assert described == {
-        "name": "get_file_contents",
-        "server": "github",
-        "description": "Get the contents of a file or directory",
-        "import": "from servers.github import get_file_contents",
-    }
-    full = INDEX.search("create_issue", detail_level="full")[0]
-    assert set(full) == {"name", "server", "description", "import", "signature", "input_schema", "output_schema"}
-    assert full["output_schema"] is None
-    assert full["signature"] == "create_issue(title: str = None)"
-    assert "title" in full["input_schema"]["properties"]
-    other = INDEX.search("delete file", detail_level="with_description")[0]
-    assert (other["server"], other["import"]) == ("my-files", "from servers.my_files import delete_file")
-
-
 @pytest.mark.parametrize(
     ("declared", "returned"),
     [
@@ -116,39 +98,6 @@ def test_a_servers_name_lists_its_tools_and_then_those_named_after_it() -> None:
 )
 def test_spellings_endings_and_other_words_find_their_tool(query: str, best: str) -> None:
     assert names(query)[0] == best
-
-
-def test_only_what_is_allowed_is_found_and_the_limit_counts_that_alone() -> None:
-    assert names("", allow=["github.*issue*"]) == []
-    assert names("", allow=["github.create_*", "my-files.delete_file"]) == [
-        "create_issue",
-        "create_pull_request",
-        "delete_file",
-    ]
-    # Patterns match the tool's name on the server, not the function's name.
-    assert names("", allow=["github.getFileContents"]) == ["get_file_contents"]
-    assert names("", allow=["*.*"], limit=1) == ["create_issue"]
-    assert names("issue", allow=["github.list_*"], limit=1) == ["list_issues"]
-    assert names("", allow=[]) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"detail_level": "all"}, "name_only, with_description, full"),
-        ({"detail_level": None}, "name_only, with_description, full"),
-        ({"limit": 0}, "1 to 1000"),
-        ({"limit": 1001}, "1 to 1000"),
-        ({"limit": True}, "1 to 1000"),
-        ({"limit": "5"}, "1 to 1000"),
-        ({"query": "x" * 1001}, "1001 characters"),
-        ({"query": None}, "NoneType"),
-    ],
-)
-def test_an_invalid_query_is_refused(options: dict[str, Any], message: str) -> None:
-    given = {"query": "", **options}
-    with pytest.raises(ValueError, match=message):
-        INDEX.search(given.pop("query"), **given)
 
 
 DOCS = Catalog.from_tools(

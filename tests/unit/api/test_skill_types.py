@@ -3,10 +3,9 @@
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.skill import SkillSpec, content_digest, module_name, split_module
+from mcp_exec_api.skill import content_digest, module_name, split_module
 
 SPEC: dict[str, Any] = {"name": "report", "version": 1, "description": "Make a report.", "code": "def run(): ..."}
 
@@ -24,30 +23,6 @@ SPEC: dict[str, Any] = {"name": "report", "version": 1, "description": "Make a r
 def test_a_module_stands_for_one_name_and_version(name: str, version: int | None, module: str) -> None:
     assert module_name(name, version) == module
     assert split_module(module) == (name, version)
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("name", "Report"),
-        ("name", "a_b"),
-        ("name", "a--b"),
-        ("name", "report-v2"),
-        ("name", "a" * 51),
-        ("version", 0),
-        ("description", "two\nlines"),
-        ("description", "\u202eevil"),
-        ("description", ""),
-        ("code", "é" * 140_000),
-        ("instructions", "é" * 40_000),
-        ("tools", ["nodot"]),
-        ("tags", ["<b>"]),
-        ("files", {}),
-    ],
-)
-def test_a_bad_skill_is_refused_by_the_name_of_its_field(field: str, value: Any) -> None:
-    with pytest.raises(ValidationError, match=field):
-        SkillSpec.model_validate(SPEC | {field: value})
 
 
 def test_a_digest_changes_with_all_that_a_person_reviews_and_nothing_else() -> None:

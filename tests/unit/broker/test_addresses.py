@@ -1,4 +1,4 @@
-"""Addresses to which the broker connects, and those that it refuses."""
+"""Addresses that the broker connects to, and those that it refuses."""
 
 import socket
 from ipaddress import ip_network

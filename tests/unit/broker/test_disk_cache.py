@@ -17,14 +17,6 @@ def copy(*, size: int = 0) -> CatalogCopy:
     return CatalogCopy(protocol_version="2026-07-28", identity="there 1", is_public=False, tools=tools)
 
 
-def test_a_copy_is_found_again_by_another_process(tmp_path: Path) -> None:
-    CatalogDiskCache(tmp_path).put(server("one"), copy())
-    found = CatalogDiskCache(tmp_path).get(server("one"))
-    assert found is not None
-    assert found[0] == copy()
-    assert CatalogDiskCache(tmp_path).get(server("two")) is None
-
-
 def test_what_is_too_large_is_not_kept_nor_what_was_before_it(tmp_path: Path) -> None:
     copies = CatalogDiskCache(tmp_path, max_bytes=1000)
     copies.put(server("one"), copy())
@@ -54,21 +46,3 @@ def test_a_list_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
     assert path.read_bytes().startswith(b"a second")
     copies.put(server("one"), copy(size=1))
     assert copies.get(server("one")) is not None
-
-
-def test_what_leads_elsewhere_is_another_server_and_what_judges_otherwise_is_not() -> None:
-    one = server("one")
-    header = {"name": "X-A", "secretKeyRef": {"name": "s", "key": "k"}}
-    stdio = {"image": "i", "command": ["c"]}
-    elsewhere = [
-        server("two"),
-        server("one", url="http://here/mcp"),
-        server("one", headers=[header]),
-        server("one", userHeaders=[{"name": "X-A", "secretName": "s"}]),
-        server("one", url=None, stdio=stdio),
-        server("one", url=None, stdio=stdio | {"command": ["d"]}),
-    ]
-    assert len({each.connection_hash for each in [one, *elsewhere]}) == 7
-    assert server("one", allow=["x"], refreshSeconds=60).connection_hash == one.connection_hash
-    slower = server("one", url=None, stdio=stdio | {"maxSessions": 2})
-    assert slower.connection_hash == elsewhere[4].connection_hash

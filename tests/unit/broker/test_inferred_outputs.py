@@ -1,20 +1,9 @@
 """Inferred output schemas: their limits, and the tools that have them."""
 
-from typing import Any
-
 from mcp_exec_broker.catalog.entry import OutputInference
-from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_tools.catalog import Catalog, Tool
 
 KEY = ("a", "s")
-
-
-def server(**inferred: Any) -> ToolServer:
-    """Return a ToolServer whose status contains these schemas."""
-    meta = {"namespace": "a", "name": "s", "generation": 1}
-    return ToolServer.from_object(
-        {"metadata": meta, "spec": {"url": "http://s"}, "status": {"inferredOutputs": inferred}}
-    )
 
 
 def tool(name: str) -> Tool:
@@ -28,27 +17,12 @@ def infer(*names: str) -> OutputInference:
     return inference
 
 
-def test_the_schema_of_a_removed_tool_is_dropped() -> None:
-    inference = infer("stays", "goes")
-    inference.retain(KEY, ["stays", "new"])
-    assert set(inference.get_schemas(KEY)) == {"stays"}
-
-
 def test_the_schema_of_a_tool_that_returns_starts_empty() -> None:
     inference = infer("echo")
     inference.retain(KEY, [])
     inference.retain(KEY, ["echo"])
     inference.observe(KEY, tool("echo"), {"name": "x"}, size=10)
     assert set(inference.get_schemas(KEY)["echo"]["properties"]) == {"name"}
-
-
-def test_a_status_does_not_restore_the_schema_of_a_removed_tool() -> None:
-    inference = OutputInference()
-    inference.restore(server(gone={"type": "object"}, there={"type": "object"}))
-    assert set(inference.get_schemas(KEY)) == {"gone", "there"}  # nothing was listed yet
-    inference.retain(KEY, ["there"])
-    inference.restore(server(gone={"type": "object"}, there={"type": "object"}))
-    assert set(inference.get_schemas(KEY)) == {"there"}
 
 
 def test_tools_that_are_gone_leave_room_for_those_that_come() -> None:

@@ -32,7 +32,7 @@ async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_u
     await asyncio.wait(tasks, timeout=0)
     tasks[1].cancel()
     limiter.release(1)
-    tasks[0].cancel()  # at the moment in which it has the place
+    tasks[0].cancel()  # at the moment when it has the place
     async with asyncio.timeout(DEADLINE):
         await asyncio.gather(*tasks, return_exceptions=True)
     assert order == [2, 3]

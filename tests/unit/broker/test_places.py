@@ -1,4 +1,4 @@
-"""Places for requests, of which one namespace fills only a part."""
+"""Places for requests: one namespace fills only a part."""
 
 import asyncio
 from contextlib import AsyncExitStack

@@ -14,10 +14,9 @@ from mcp_exec_broker.access.quotas import (
     ExecutionBudget,
     ExecutionQuota,
     ExecutionQuotas,
-    ExecutionUsage,
     WaitingTime,
 )
-from mcp_exec_broker.errors import CallOutcome, ErrorReason, ToolCallError
+from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
 DEADLINE = 10
@@ -62,20 +61,6 @@ class Clock:
         return self.now
 
 
-def test_one_call_more_than_allowed_is_denied_and_counted() -> None:
-    found = quota(calls=2)
-    call(found)
-    call(found, "a.c", failed=True)
-    assert denial(found).reason is ErrorReason.BUDGET_EXCEEDED
-    calls = found.tool_calls
-    assert (calls.total, calls.failed, calls.bytes_in) == (3, 2, 20)
-    assert calls.by_tool == {"a.b": 2, "a.c": 1}
-
-
-def test_an_execution_that_may_make_no_calls_makes_none() -> None:
-    assert denial(quota(calls=0)).reason is ErrorReason.BUDGET_EXCEEDED
-
-
 def test_bytes_are_bounded_both_ways() -> None:
     found = quota(calls=100, argument_bytes=100, result_bytes=50)
     call(found, out=60, into=30)
@@ -92,22 +77,6 @@ def test_beyond_fifty_tools_the_rest_are_one() -> None:
     by_tool = found.tool_calls.by_tool
     assert len(by_tool) == MAX_TOOL_NAMES + 1
     assert (by_tool["other"], by_tool["a.t0"]) == (5, 2)
-
-
-async def test_a_closed_execution_makes_no_call_and_cancels_those_in_progress() -> None:
-    quotas, events = ExecutionQuotas(), list[str]()
-    found = quotas.get_or_create(grant())
-    found.add_close_callback(lambda: events.append("first"))
-    found.add_close_callback(lambda: events.append("gone"))()
-    assert quotas.close_execution("u-1") is found
-    quotas.close_execution("u-1")
-    found.add_close_callback(lambda: events.append("late"))
-    assert events == ["first", "late"]
-    failure = denial(found)
-    assert (failure.reason, failure.outcome) == (ErrorReason.EXECUTION_ENDED, CallOutcome.CANCELLED)
-    with pytest.raises(ToolCallError, match="ended"):
-        async with found.acquire_slot():
-            pass
 
 
 def test_an_execution_that_ended_before_its_first_call_stays_ended() -> None:
@@ -173,19 +142,6 @@ def test_other_executions_displace_no_quota_and_are_denied_if_there_are_too_many
     assert raised.value.reason is ErrorReason.RATE_LIMITED
     assert denial(quotas.get_or_create(grant(calls=1))).reason is ErrorReason.BUDGET_EXCEEDED
     assert denial(quotas.get_or_create(grant(uid="u-2"))).reason is ErrorReason.EXECUTION_ENDED
-
-
-def test_a_restored_quota_goes_on_where_it_was() -> None:
-    quotas = ExecutionQuotas(budget=ExecutionBudget(result_bytes=100))
-    quotas.restore(ExecutionUsage(uid="u-1", calls=2, failed=1, denied=1, bytes_in=10, bytes_out=5))
-    quotas.restore(ExecutionUsage(uid="u-2", is_closed=True))
-    quotas.restore(ExecutionUsage(uid="u-3", calls=1, bytes_in=100))
-    found = quotas.get_or_create(grant())
-    call(found)
-    assert denial(found).reason is ErrorReason.BUDGET_EXCEEDED
-    assert (found.tool_calls.total, found.tool_calls.by_tool) == (4, {"other": 2, "a.b": 2})
-    assert denial(quotas.get_or_create(grant(uid="u-2"))).reason is ErrorReason.EXECUTION_ENDED
-    assert denial(quotas.get_or_create(grant(uid="u-3"))).reason is ErrorReason.BUDGET_EXCEEDED
 
 
 async def test_no_more_than_so_many_calls_of_an_execution_are_made_at_once() -> None:

@@ -21,7 +21,7 @@ def nested(depth: int) -> Object:
 
 
 def laughs(levels: int) -> Object:
-    """Return a schema of which each definition refers twice to the next."""
+    """Return a schema whose definitions refer twice to the next one."""
     definitions = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(levels)}
     return {"$defs": {**definitions, f"d{levels}": {"type": "string"}}, "$ref": "#/$defs/d0"}
 

@@ -42,21 +42,6 @@ async def test_code_is_executed_with_its_context_and_the_result_reads_like_a_dic
     }
 
 
-async def test_limits_of_a_call_select_a_pool_and_those_of_the_executor_are_its_defaults() -> None:
-    gateway = scripted(STATS, DONE, DONE, DONE)
-    runs = CodeExecutor(gateway.client(), timeout=20, memory_limit="512M", cpu_limit=1.0, tools=["github.*"])
-    await runs.execute(code="1", timeout=30, memory_limit="1G", cpu_limit=0.5)
-    await runs.execute("1")
-    await runs.execute("1", memory_limit="4Gi", timeout=60.5)
-    bodies = [json.loads(each.content) for each in gateway.requests[1:]]
-    assert [(body["poolRef"]["name"], body["timeoutSeconds"]) for body in bodies] == [
-        ("large", 30),
-        ("default", 20),
-        ("wide", 61),
-    ]
-    assert all(body["tools"] == ["github.*"] for body in bodies)
-
-
 @pytest.mark.parametrize(
     ("limits", "wanted"),
     [

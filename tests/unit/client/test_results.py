@@ -11,7 +11,7 @@ from mcp_exec_client import CodeExecutor, errors, types
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.options import RunOptions, build_body
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.openapi import examples
+from mcp_exec_gateway.openapi.examples import EXAMPLES
 
 
 def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:
@@ -24,7 +24,12 @@ def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:
     }
 
 
-@pytest.mark.parametrize("example", [examples.SUCCEEDED, examples.FAILED, examples.PENDING])
+def example_of(schema: str) -> Any:
+    """Return the first example of a schema in the OpenAPI document."""
+    return next(iter(EXAMPLES[schema].values()))["value"]
+
+
+@pytest.mark.parametrize("example", [each["value"] for each in EXAMPLES["Execution"].values()])
 async def test_the_gateway_s_examples_are_executions(example: dict[str, Any]) -> None:
     found = await scripted(example).client().get("e1")
     assert (found.name, found.phase, found.stdout) == (
@@ -94,20 +99,12 @@ async def test_a_list_of_empty_pages_without_an_end_is_an_error() -> None:
 
 
 async def test_audit_records_have_all_fields_also_of_a_newer_gateway_s_kinds_of_calls() -> None:
-    record = examples.RECORD | {"durationMs": 12.5, "source": "batch", "newer": 1}
+    record = example_of("CallList")["items"][0] | {"durationMs": 12.5, "source": "batch", "newer": 1}
     gateway = scripted({"items": [record], "next": "n"}, {"items": [record | {"outcome": None}], "next": None})
     first, second = [each async for each in gateway.client().audit(execution="e1")]
     assert (first.server, first.outcome, first.duration_ms, first.source) == ("expenses", "ok", 12.5, "batch")
     assert second.outcome is None
     assert gateway.requests[1].url.params["cursor"] == "n"
-
-
-async def test_tools_are_found_and_listed_with_their_schemas() -> None:
-    client = scripted(examples.FOUND, examples.TOOLS).client()
-    (found,) = await client.search_tools("pull request")
-    assert found.import_line == "from servers.github import create_pull_request"
-    (listed,) = await client.tools("context7")
-    assert listed.input_schema["required"] == ["libraryId", "query"]
 
 
 @pytest.mark.parametrize("result", [0, False, "", []])

@@ -8,22 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.scripted_gateway import CREATED, Chunks, execution, problem, scripted
+from tests.support.scripted_gateway import Chunks, execution, problem, scripted
 
 from mcp_exec_client import errors
 from mcp_exec_client.blocking import client as blocking_state
 from mcp_exec_client.blocking.loop import BlockingExecution
 from mcp_exec_client.state import results, sessions, skills, workspaces
 
-SESSION = {
-    "name": "s",
-    "namespace": "agents",
-    "pool": "default",
-    "phase": "Ready",
-    "createdAt": CREATED,
-    "memoryBytes": 5,
-}
-SESSION |= {"idleTimeoutSeconds": 60, "maxAgeSeconds": 600, "maxQueued": 1}
 PNG = b"\x89PNG\r\n\x1a\n0"
 
 
@@ -44,20 +35,6 @@ def download(*parts: bytes) -> httpx.Response:
     return httpx.Response(200, stream=Chunks(parts))
 
 
-async def test_a_named_session_is_used_by_its_runs_and_stays() -> None:
-    gateway = scripted(execution(session="s"), execution(), SESSION)
-    async with gateway.client().session("s", user="ann") as session:
-        await session.run("a = 1")
-        await session.run("a", timeout_seconds=5)
-        assert (await session.get()).memory_bytes == 5
-    assert sent(gateway) == [
-        ("POST /v1/executions", {"code": "a = 1", "session": "s", "user": "ann"}),
-        ("POST /v1/executions", {"code": "a", "timeoutSeconds": 5, "session": "s", "user": "ann"}),
-        ("GET /v1/sessions/s", None),
-    ]
-    assert gateway.requests[2].url.params["user"] == "ann"
-
-
 async def test_a_session_with_limits_is_created_unless_it_exists_and_one_without_a_name_is_deleted() -> None:
     gateway = scripted(problem(409, "conflict"), execution(), httpx.Response(204))
     async with gateway.client().session(idle_timeout_seconds=60, pool="large") as session:
@@ -67,25 +44,6 @@ async def test_a_session_with_limits_is_created_unless_it_exists_and_one_without
     assert created == ("POST /v1/sessions", {"name": session.name, **limits})
     assert ran[1] == {"code": "1", "session": session.name, "poolRef": {"name": "large"}}
     assert deleted == (f"DELETE /v1/sessions/{session.name}", None)
-
-
-async def test_sessions_are_listed_reset_and_deleted() -> None:
-    gateway = scripted({"items": [SESSION]}, SESSION | {"resets": 1}, httpx.Response(204), problem(404, "not-found"))
-    client = gateway.client(namespace="agents")
-    assert [each.name for each in await client.sessions.list()] == ["s"]
-    assert (await client.sessions.reset("s")).resets == 1
-    await client.sessions.delete("s")
-    with pytest.raises(errors.NotFound):
-        await client.sessions.get("s")
-    assert [name for name, _ in sent(gateway)] == [
-        "GET /v1/sessions",
-        "POST /v1/sessions/s/reset",
-        "DELETE /v1/sessions/s",
-        "GET /v1/sessions/s",
-    ]
-    assert all(each.url.params["namespace"] == "agents" for each in gateway.requests)
-    with pytest.raises(TypeError, match="unknown option 'idle'; did you mean idle_timeout_seconds"):
-        await client.sessions.create("s", idle=5)  # type: ignore[call-arg]
 
 
 async def test_an_artifact_of_a_result_is_read_and_saved(tmp_path: Path) -> None:
@@ -114,19 +72,6 @@ async def test_an_artifact_that_is_not_what_it_should_be_is_an_error_and_leaves_
     assert os.listdir(tmp_path) == []
     with pytest.raises(errors.McpExecError, match="does not come from a client"):
         await results.ExecutionArtifact.model_validate(artifact()).read()
-
-
-async def test_artifacts_are_found_by_id_or_name_and_linked() -> None:
-    listed = {"items": [artifact(), artifact(id="a2"), artifact(id="a3", name="x")]}
-    link = {"url": "http://gateway.test/x", "expiresAt": "2026-11-21T20:00:00.000000Z"}
-    gateway = scripted(listed, listed, {"items": [artifact(**link)]}, listed, download(PNG))
-    client = gateway.client()
-    assert (await client.artifacts.get("e1", "x")).id == "a3"
-    with pytest.raises(errors.NotFound, match=r"several artifacts 'plot.png'; it has: a1 \(plot.png\), a2"):
-        await client.artifacts.get("e1", "plot.png")
-    assert (await client.artifacts.list("e1", link_seconds=60))[0].url == "http://gateway.test/x"
-    assert gateway.requests[-1].url.params["linkSeconds"] == "60"
-    assert await client.artifacts.read("e1", "x") == PNG
 
 
 @pytest.mark.parametrize(

@@ -1,31 +1,21 @@
 """The OpenAPI document: schemas of all bodies and events, formats, and ids of operations that do not change."""
 
+import inspect
+import re
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
+from hack.openapi import PAGE, build_page
 
 from mcp_exec_api.wire.events import STREAM_EVENTS
 from mcp_exec_api.wire.tools import ToolCallRecord
-from mcp_exec_gateway.openapi import document as openapi
-from mcp_exec_gateway.routes import (
-    approvals,
-    artifacts,
-    audit,
-    events,
-    executions,
-    health,
-    rollouts,
-    sessions,
-    stats,
-    tools,
-    workspaces,
-)
-from mcp_exec_gateway.routes.records import conversations, outcomes, usage
-from mcp_exec_gateway.routes.records import export as records_export
+from mcp_exec_gateway.app import ROUTERS
+from mcp_exec_gateway.openapi.document import OperationRoute, build_document, list_request_models, list_response_models
+from mcp_exec_gateway.openapi.examples import EXAMPLES
 
 OPERATIONS = {
     "abortRollout": "POST /v1/rollouts/{name}/abort",
+    "approveSkill": "POST /v1/skills/{name}/versions/{version}/approve",
     "assignArm": "POST /v1/rollouts/{name}/assignments",
     "cancelExecution": "DELETE /v1/executions/{name}",
     "changeFiles": "POST /v1/workspaces/{name}/changes",
@@ -36,7 +26,10 @@ OPERATIONS = {
     "decideApproval": "POST /v1/executions/{name}/approvals/{id}",
     "deleteFile": "DELETE /v1/workspaces/{name}/files/{path}",
     "deleteSession": "DELETE /v1/sessions/{name}",
+    "deleteSkill": "DELETE /v1/skills/{name}/versions/{version}",
     "deleteWorkspace": "DELETE /v1/workspaces/{name}",
+    "deprecateSkill": "POST /v1/skills/{name}/versions/{version}/deprecate",
+    "exportSkill": "GET /v1/skills/{name}/versions/{version}/archive",
     "followLink": "GET /v1/artifacts/{namespace}/{name}/{id}",
     "getArchive": "GET /v1/workspaces/{name}/archive",
     "getArtifact": "GET /v1/executions/{name}/artifacts/{id}",
@@ -45,6 +38,7 @@ OPERATIONS = {
     "getRollout": "GET /v1/rollouts/{name}",
     "getRolloutReport": "GET /v1/rollouts/{name}/report",
     "getSession": "GET /v1/sessions/{name}",
+    "getSkill": "GET /v1/skills/{name}/versions/{version}",
     "getStats": "GET /v1/stats",
     "getUsage": "GET /v1/usage",
     "getWorkspace": "GET /v1/workspaces/{name}",
@@ -57,6 +51,8 @@ OPERATIONS = {
     "listRecords": "GET /v1/records/{table}",
     "listRollouts": "GET /v1/rollouts",
     "listSessions": "GET /v1/sessions",
+    "listSkillVersions": "GET /v1/skills/{name}/versions",
+    "listSkills": "GET /v1/skills",
     "listTools": "GET /api/v1/mcp/servers/{name}/tools",
     "listVersions": "GET /v1/workspaces/{name}/versions",
     "listWorkspaces": "GET /v1/workspaces",
@@ -65,12 +61,13 @@ OPERATIONS = {
     "putArchive": "PUT /v1/workspaces/{name}/archive",
     "putFile": "PUT /v1/workspaces/{name}/files/{path}",
     "putWorkspace": "PUT /v1/workspaces/{name}",
-    "resetSession": "POST /v1/sessions/{name}/reset",
-    "restoreWorkspace": "POST /v1/workspaces/{name}/restore",
     "reportFeedback": "POST /v1/conversations/{conversation}/feedback",
     "reportOutcome": "POST /v1/rollouts/{name}/outcomes",
     "reportUsage": "POST /v1/conversations/{conversation}/usage",
+    "resetSession": "POST /v1/sessions/{name}/reset",
+    "restoreWorkspace": "POST /v1/workspaces/{name}/restore",
     "resumeRollout": "POST /v1/rollouts/{name}/resume",
+    "saveSkill": "POST /v1/skills",
     "searchTools": "GET /api/v1/mcp/tools/search",
     "streamEvents": "GET /v1/executions/{name}/events",
 }
@@ -79,27 +76,11 @@ OPERATIONS = {
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    app = FastAPI(title="t", version="1", generate_unique_id_function=openapi.build_operation_id)
-    for resource in (
-        executions,
-        events,
-        approvals,
-        artifacts,
-        sessions,
-        workspaces,
-        rollouts,
-        records_export,
-        conversations,
-        outcomes,
-        usage,
-        tools,
-        audit,
-        stats,
-        health,
-    ):
-        app.include_router(resource.router)
-    openapi.add_schemas(app)
-    return app.openapi()
+    return build_document(ROUTERS)
+
+
+def test_the_page_of_the_contract_is_current() -> None:
+    assert PAGE.read_text() == build_page(), "the contract changed: run `make generate` and review the difference"
 
 
 def operations(document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -125,9 +106,9 @@ def references(value: Any) -> set[str]:
     return own.union(*map(references, value.values()))
 
 
-def test_each_reference_leads_to_a_schema(document: dict[str, Any]) -> None:
-    schemas = document["components"]["schemas"]
-    assert references(document) <= {f"#/components/schemas/{name}" for name in schemas}
+def test_each_reference_leads_to_a_component(document: dict[str, Any]) -> None:
+    components = {f"#/components/{kind}/{name}" for kind, named in document["components"].items() for name in named}
+    assert references(document) <= components
 
 
 def test_times_have_their_format(document: dict[str, Any]) -> None:
@@ -145,4 +126,16 @@ def test_events_and_audit_records_have_schemas(document: dict[str, Any]) -> None
     assert content["application/x-ndjson"]["schema"] == {"$ref": "#/components/schemas/Event"}
     assert "Event" in content["text/event-stream"]["schema"]["description"]
     assert schemas["CallList"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/ToolCallRecord"}
-    ToolCallRecord.model_validate(openapi.examples.RECORD)
+    ToolCallRecord.model_validate(EXAMPLES["CallList"]["page"]["value"]["items"][0])
+
+
+def test_every_json_body_has_an_example_and_nothing_else_has() -> None:
+    models = list_request_models(ROUTERS) + list_response_models(ROUTERS)
+    assert {name.partition(" ")[0] for name in EXAMPLES} == {model.__name__ for model in models}
+
+
+def test_a_handler_parses_the_body_that_its_route_declares() -> None:
+    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, OperationRoute)]
+    for route in routes:
+        parsed = re.findall(r"parse_(?:model|spec)\(\s*(\w+)", inspect.getsource(route.endpoint))
+        assert parsed == ([] if route.body_model is None else [route.body_model.__name__]), route.name

@@ -30,7 +30,7 @@ def made(status: dict[str, Any] | None = None, **annotations: str) -> dict[str, 
 
 
 def listed(execution: dict[str, Any], *, by_table: bool = False) -> dict[str, Any]:
-    """Return the execution as a list shows it, of which the gateway knows the whole object or a table's row."""
+    """Return the execution as a list shows it, if the gateway knows the whole object or a table's row."""
     if by_table:
         table = build_table([execution])
         execution = read_row(name_cells(table["columnDefinitions"], table["rows"][0]))

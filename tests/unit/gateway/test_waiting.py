@@ -6,8 +6,7 @@ from tests.support.constants import SANDBOX_KEY
 
 from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, ShuttingDown, is_bound, strip_execution
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.executions.index import ExecutionIndex, strip_execution
 
 KEY = ("agents", "exec-a")
 ATTESTOR = Attestor(key=SANDBOX_KEY)
@@ -48,64 +47,6 @@ def test_the_copy_keeps_neither_code_nor_output() -> None:
         "status": {"phase": "Succeeded"},
     }
     assert strip_execution(kept) == kept
-
-
-async def test_a_wait_ends_by_the_first_state_that_fits(executions: ExecutionIndex) -> None:
-    with executions.wait_for(KEY, is_bound) as binding, executions.wait_for(KEY, is_finished) as ending:
-        executions.on_change(execution(), False)
-        assert not binding.done()
-        executions.on_change(execution("Running", podName="p"), False)
-        assert binding.done()
-        assert not ending.done()
-        executions.on_change(execution("Failed", name="exec-b"), False)
-        assert not ending.done()
-        executions.on_change(execution("Failed"), False)
-        executions.on_change(execution("Succeeded"), False)
-        assert ending.result()["status"]["phase"] == "Failed"
-    assert executions.wait_count == 0
-    assert not executions.has_waits(KEY)
-
-
-async def test_a_wait_for_what_is_deleted_fails(executions: ExecutionIndex) -> None:
-    with executions.wait_for(KEY, is_finished) as ending:
-        executions.on_change(execution("Running"), True)
-        with pytest.raises(ExecutionDeleted):
-            ending.result()
-
-
-async def test_release_ends_waits_that_stand_and_that_come(executions: ExecutionIndex) -> None:
-    with executions.wait_for(KEY, is_finished) as standing:
-        executions.shut_down()
-        with executions.wait_for(KEY, is_finished) as coming:
-            for future in (standing, coming):
-                with pytest.raises(ShuttingDown):
-                    await future
-        executions.on_change(execution("Succeeded"), False)
-
-
-async def test_waits_are_bounded(executions: ExecutionIndex) -> None:
-    with executions.wait_for(KEY, is_bound), executions.wait_for(KEY, is_bound), executions.wait_for(KEY, is_bound):
-        with pytest.raises(HttpProblem, match="wait for executions"), executions.wait_for(KEY, is_bound):
-            raise AssertionError
-        assert executions.wait_count == 3
-    with executions.wait_for(KEY, is_bound) as future:
-        assert not future.done()
-
-
-def test_what_is_under_way_is_counted_by_caller(executions: ExecutionIndex) -> None:
-    def count(caller: str = "team-a", namespace: str = "agents") -> int:
-        return executions.count_active(namespace, caller)
-
-    executions.on_change(execution("Running", name="a"), False)
-    executions.on_change(execution(name="b"), False)
-    executions.on_change(execution("Succeeded", name="c"), False)
-    executions.on_change(execution("Running", name="d", caller="team-b"), False)
-    assert (count(), count("team-b"), count(namespace="others")) == (2, 1, 0)
-    executions.on_change(execution("Running", name="a"), False)
-    assert count() == 2
-    executions.on_change(execution("Failed", name="a"), False)
-    executions.on_change(execution(name="b"), True)
-    assert count() == 0
 
 
 def test_a_creation_counts_from_before_it_is_seen_and_not_twice() -> None:

@@ -154,13 +154,12 @@ async def operating(
     monkeypatch.setattr(module, "_RETRY_SECONDS", 0.001)
     recorder = ExecutionRecorder(
         receiver=broker,
-        read_execution=cluster.get_execution,
+        api=cast(OperatorApi, cluster),
         callers=CallerProofs(attestor=Attestor(key=SANDBOX_KEY)),
         code="Digest",
         metrics=Metrics.create(),
     )
     ttl = TTLController(api=cast(OperatorApi, cluster), recorder=recorder)
-    recorder.on_recorded = ttl.release
     tasks = [asyncio.create_task(ttl.run()), asyncio.create_task(recorder.run())]
     try:
         yield ttl, recorder
@@ -194,7 +193,7 @@ async def test_what_is_deleted_before_its_ttl_has_a_record_too(monkeypatch: pyte
     async with operating(cluster, broker, monkeypatch) as (ttl, recorder):
         ttl.max_seconds, ttl.budget = 1e9, StoredBudget(max_stored=4, max_stored_bytes=10**9)
         early: list[StoredExecution] = []
-        ttl.on_deleted_early = early.extend
+        ttl.deleted_early.connect(early.extend)
         for number in range(8):
             ttl.observe(add(cluster, f"e{number}", ttlSecondsAfterFinished=10**9))
         await until(lambda: count(recorder, "failed") > 2 and not ttl.budget.is_over)
@@ -269,7 +268,7 @@ async def test_an_execution_that_is_kept_longer_is_recorded_at_once(monkeypatch:
         ttl.observe(body)
         await until(lambda: broker.rows)
         assert "a" in cluster.executions
-        ttl.forget("uid-a", "agents")
+        ttl.discard("uid-a", "agents")
         assert not recorder.is_recorded("uid-a")
 
 

@@ -1,7 +1,5 @@
 """Libraries of pools, and what other pools of the namespace have."""
 
-from typing import Any
-
 from mcp_exec_api.sandbox_pool import Library
 from mcp_exec_common.supervisor.protocol import MAX_HINTED_POOLS, MAX_HINTS, SandboxLibraries
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
@@ -16,15 +14,6 @@ def pool(name: str, namespace: NamespaceLibraries, libraries: SandboxLibraries) 
     made = PoolLibraries(pool=name, namespace=namespace)
     made.set(libraries, template="a")
     return made
-
-
-def test_hints_name_each_pool_that_has_what_is_missing() -> None:
-    namespace = NamespaceLibraries()
-    plain = pool("default", namespace, image(six="1"))
-    pool("data", namespace, image(pandas="2.3", six="1"))
-    pool("old", namespace, image(pandas="1.5"))
-    assert plain.find_missing("a") == {"pandas": [["data", "2.3"], ["old", "1.5"]]}
-    assert plain.find_missing("another template") == {}
 
 
 def test_hints_change_when_a_pool_changes_or_goes() -> None:
@@ -46,13 +35,3 @@ def test_hints_are_bounded_and_keep_the_largest_libraries() -> None:
     hints = plain.find_missing("a")
     assert list(hints) == [f"lib{rank:02}" for rank in range(MAX_HINTS)]
     assert {len(pools) for pools in hints.values()} == {MAX_HINTED_POOLS}
-
-
-def test_a_new_leader_takes_over_only_a_status_that_is_valid() -> None:
-    libraries = PoolLibraries(pool="p")
-    status: dict[str, Any] = {"python": "3.11.2", "libraries": [{"name": "six", "version": "1", "imports": ["six"]}]}
-    libraries.restore(status)
-    assert libraries.current == image(six="1")
-    for broken in ({}, {"python": 3}, status | {"libraries": [{"name": "a b"}]}):
-        libraries.restore(broken)
-        assert libraries.current is None

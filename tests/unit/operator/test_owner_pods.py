@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import make_ready, plan, pool
 
 from mcp_exec_api.code_execution import Priority
@@ -13,7 +12,6 @@ from mcp_exec_api.owner import Owner
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reuse import OwnerShares, max_idle_pods
-from mcp_exec_operator.pools.reviews import PodAction
 from mcp_exec_operator.queueing.wait_queue import Waiter
 
 REUSE = {"scope": "Owner", "maxUses": 10}
@@ -36,37 +34,6 @@ def use(made: Pool, owner: Owner, name: str) -> Pod:
 
 def join(made: Pool, owner: Owner, **options: Any) -> Waiter:
     return made.join(caller=owner.caller, owner=owner, **options)
-
-
-async def test_an_owner_takes_the_pod_that_it_used_last() -> None:
-    made = reusing()
-    pods = [use(made, ALICE, f"p{number}") for number in range(3)]
-    for pod in pods:
-        assert made.give_back(pod)
-    make_ready(made, "fresh")
-    assert [made.take(ALICE) for _ in range(4)] == [*reversed(pods), made.pods.get("fresh")]
-
-
-async def test_without_an_owner_only_an_unused_pod_is_taken() -> None:
-    made = reusing()
-    made.give_back(use(made, ALICE, "p1"))
-    assert made.take() is None
-    assert made.take(BOB) is None
-
-
-async def test_a_given_back_pod_serves_the_next_execution_of_its_owner_and_nobody_else() -> None:
-    made = reusing()
-    pod = use(made, ALICE, "p1")
-    bob, first, second = join(made, BOB), join(made, ALICE), join(made, ALICE, priority=Priority.HIGH)
-    assert made.give_back(pod)
-    assert second.future.result() is pod
-    assert not first.future.done()
-    assert made.give_back(pod)
-    assert first.future.result() is pod
-    assert not bob.future.done()
-    make_ready(made, "fresh")
-    assert bob.future.result().name == "fresh"
-    assert pod.state is PodState.BUSY
 
 
 async def test_an_unused_pod_of_an_owner_goes_back_to_it() -> None:
@@ -182,23 +149,6 @@ async def test_limits_end_the_life_of_a_pod(change: dict[str, Any], reason: str)
     made.clock = lambda: 1.0
     assert made.reuse.reason_to_end(pod, now=1.0) == reason
     assert made.give_back(pod) is not bool(reason)
-
-
-async def test_a_pool_that_stops_to_reuse_ends_its_idle_pods() -> None:
-    made = reusing()
-    pod = use(made, ALICE, "p1")
-    made.give_back(pod)
-    made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i"}})
-    assert [each.pod for each in made.review(made.clock()) if PodAction.END in each.actions] == [pod]
-
-
-async def test_a_lost_idle_pod_is_not_taken_and_ends() -> None:
-    made = reusing()
-    pod = use(made, ALICE, "p1")
-    made.give_back(pod)
-    made.pods.observe(item("p1", phase="Failed"), now=0)
-    assert made.take(ALICE) is None
-    assert [each.pod for each in made.review(made.clock()) if PodAction.END in each.actions] == [pod]
 
 
 def watched(**spec: Any) -> tuple[Pool, list[float]]:

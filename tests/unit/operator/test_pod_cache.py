@@ -118,26 +118,6 @@ def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_i
     assert cache.mark_ready("a", now=51) is pod
 
 
-def test_pods_of_a_node_that_is_lost_are_not_handed_out_and_who_has_one_hears_of_it() -> None:
-    lost: set[str | None] = set()
-    cache = PodCache(is_trusted_node=lambda node: node not in lost)
-    for name, node in (("a", "n1"), ("b", "n1"), ("c", "n2")):
-        cache.observe(item(name, node=node), now=0)
-        cache.mark_ready(name, now=1)
-    busy = cache.take()
-    assert busy is not None
-    assert not busy.wakeup.is_set()
-    lost.add("n1")
-    cache.recheck_node("n1", now=2)
-    assert (busy.name, busy.wakeup.is_set()) == ("a", True)
-    assert (cache.counts.not_ready, cache.counts.warm) == (1, 1)
-    assert not cache.release(busy)
-    assert [pod.name for pod in iter(cache.take, None)] == ["c"]
-    lost.clear()
-    cache.recheck_node("n1", now=3)
-    assert cache.counts.starting == 2
-
-
 def test_pods_that_start_on_a_lost_node_do_not_count_as_coming_until_it_is_back() -> None:
     lost: set[str | None] = set()
     cache = PodCache(is_trusted_node=lambda node: node not in lost)

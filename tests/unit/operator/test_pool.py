@@ -20,7 +20,7 @@ from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.status import PoolStatusWriter
 from mcp_exec_operator.queueing.wait_queue import Waiter
-from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, excess_pods, pods_to_create
+from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, pods_to_create
 
 
 def pool(**spec: Any) -> Pool:
@@ -62,34 +62,6 @@ def test_what_is_short_is_made_as_far_as_there_is_room(
     warm_min: int, max_pods: int, cold: int, counts: PodCounts, expected: int
 ) -> None:
     assert pods_to_create(warm=warm_min, max_pods=max_pods, cold_starts=cold, counts=counts) == expected
-
-
-@pytest.mark.parametrize(
-    ("warm_min", "waiting", "counts", "expected"),
-    [
-        (3, 0, PodCounts(warm=3), 0),
-        (1, 0, PodCounts(warm=3), 2),
-        (1, 1, PodCounts(starting=3), 1),
-        (0, 5, PodCounts(starting=3), 0),
-    ],
-)
-def test_what_is_too_much_is_ended(warm_min: int, waiting: int, counts: PodCounts, expected: int) -> None:
-    assert excess_pods(warm=warm_min, waiting=waiting, counts=counts) == expected
-
-
-async def test_pods_go_to_who_waits_in_their_order() -> None:
-    made = pool()
-    first, second = join(made), join(made)
-    make_ready(made, "a")
-    assert (first.future.done(), second.future.done()) == (True, False)
-    make_ready(made, "b")
-    assert [first.future.result().name, second.future.result().name] == ["a", "b"]
-
-
-async def test_who_comes_later_does_not_overtake_who_waits() -> None:
-    made = pool()
-    join(made)
-    assert made.take() is None
 
 
 async def test_the_pod_of_one_that_leaves_goes_to_the_next() -> None:
@@ -134,30 +106,6 @@ def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
     assert backoff.until - now == 1
 
 
-def test_a_pod_of_an_older_template_is_ended_when_another_is_warm_in_its_place() -> None:
-    made = pool()
-    make_ready(made, "a", "b")
-    made.refill_now()
-    found = plan(made, 100.0)
-    assert (found.delete, found.create) == ((), 1)
-    made.pods.add_expectation("c", template=made.template_hash, now=100.0)
-    made.pods.observe(item("c", template=made.template_hash), now=100.0)
-    assert plan(made, 101.0).delete == ()
-    made.mark_ready("c")
-    made.refill_now()
-    found = plan(made, 102.0)
-    assert ([pod.name for pod in found.delete], found.create) == (["a"], 1)
-    made.pods.retire(found.delete[0])
-    found = plan(made, 102.0)
-    assert (found.delete, found.create) == ((), 1)
-
-
-def test_a_pod_that_starts_with_an_older_template_is_ended_at_once() -> None:
-    made = pool()
-    made.pods.observe(item("a"), now=100.0)
-    assert [pod.name for pod in plan(made, 100.0).delete] == ["a"]
-
-
 def test_failures_in_a_row_end_with_a_pod_that_starts_or_another_template_and_runs_leave_the_window() -> None:
     made = pool()
     made.health.record_failure("no such image")
@@ -172,11 +120,6 @@ def test_failures_in_a_row_end_with_a_pod_that_starts_or_another_template_and_ru
     made.pods.confirm_created("a", uid="a", now=0)
     assert made.mark_ready("a") is not None
     assert made.health.failures == 0
-
-
-def test_a_pool_tells_that_it_does_not_exist() -> None:
-    missing = Pool(namespace="agents", name="x")
-    assert missing.explain_shortage().reason == "PoolNotFound"
 
 
 @pytest.mark.parametrize("spec", [{"image": ""}, {"warm": {"min": -1}}, {"resources": {"limits": {"memory": "lots"}}}])

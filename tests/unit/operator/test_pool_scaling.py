@@ -60,46 +60,6 @@ def status(made: Pool, clock: Clock) -> SandboxPoolStatus:
     return build_status(made, moment=datetime(2026, 11, 22, tzinfo=UTC), now=clock.now)
 
 
-async def test_a_pool_grows_with_its_demand_and_shrinks_after_it() -> None:
-    clock = Clock()
-    made = pool(clock)
-    assert turn(made, clock) == 1
-    start(made, clock, after=4)
-    assert made.take() is not None
-    for _ in range(19):
-        join(made)
-    # 20 in 10 s and 4 s to start
-    assert made.autoscaler.demand.measure(clock.now).rate == 2
-    assert turn(made, clock) == 20
-    assert made.desired == 20
-    assert turn(made, clock) == 0
-    start(made, clock, after=4)
-    assert not len(made.queue)
-    # one more was made than waited, and pods were seen to take 4.2 s
-    assert turn(made, clock) == 9
-    start(made, clock, after=4)
-    assert (made.desired, made.counts.warm) == (10, 10)
-    clock.now += 30
-    turn(made, clock)
-    assert (made.desired, made.counts.warm) == (10, 10)
-    clock.now += 121
-    turn(made, clock)
-    clock.now += 61
-    turn(made, clock)
-    assert (made.desired, made.counts.warm) == (1, 1)
-
-
-async def test_a_pool_may_have_no_pods_until_one_is_asked_for() -> None:
-    clock = Clock()
-    made = pool(clock, warm={"min": 0, "max": 5})
-    assert turn(made, clock) == 0
-    waiter = join(made)
-    assert turn(made, clock) == 3
-    start(made, clock, after=2)
-    assert waiter.future.done()
-    assert made.counts.warm == 2
-
-
 @pytest.mark.parametrize("on_empty", ["ColdStart", "Wait"])
 async def test_refill_is_bounded_and_never_holds_up_who_waits(on_empty: str) -> None:
     clock = Clock()
@@ -147,17 +107,6 @@ async def test_the_status_says_what_was_measured_and_why_so_many_pods_are_desire
     assert scaled is not None
     assert (scaled.status, scaled.reason) == ("True", "Demand")
     assert scaled.message == "0.2/s arrive and a pod takes 4 s to start: 1, and 1 headroom, and 1 waiting"
-
-
-async def test_a_pool_that_may_not_grow_as_it_should_says_so() -> None:
-    clock = Clock()
-    made = pool(clock, warm={"min": 1, "max": 2})
-    for _ in range(5):
-        join(made)
-    turn(made, clock)
-    scaled = find_condition(status(made, clock), "Scaled")
-    assert scaled is not None
-    assert (scaled.status, scaled.reason) == ("False", "AtMaximum")
 
 
 async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unready() -> None:

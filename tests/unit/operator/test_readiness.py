@@ -7,10 +7,9 @@ from typing import Any, cast
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
-from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_common.supervisor.protocol import SandboxNotProven, SandboxUse
+from mcp_exec_common.supervisor.protocol import SandboxUse
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.probes import ReadinessProber
@@ -53,27 +52,6 @@ def probe_starting(found: ReadinessProber) -> None:
     for review in found.pool.review(0):
         if PodAction.PROBE in review.actions:
             found.probe(review.pod)
-
-
-class Stranger:
-    """What is at a pod's address and is not the pod's supervisor."""
-
-    def get_connection(self, **_: Any) -> "Stranger":
-        return self
-
-    async def get_state(self) -> str:
-        raise SandboxNotProven("10.0.0.1 sent a wrong proof")
-
-
-async def test_a_pod_at_whose_address_is_a_stranger_fails_and_never_becomes_warm() -> None:
-    made, tasks, failed = pool(warm={"min": 1}), TaskRegistry(), []
-    made.pods.observe(item("pod-1"), now=0).verified = True
-    probe_starting(prober(made, Stranger(), tasks, fail=lambda pod, problem: failed.append((pod.name, problem))))
-    await tasks.close(grace_seconds=30)
-    [(name, problem)] = failed
-    assert (name, problem.reason) == ("pod-1", Reason.POD_FAILED)
-    assert problem.message == "pod pod-1: 10.0.0.1 sent a wrong proof"
-    assert made.counts.warm == 0
 
 
 async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:

@@ -97,7 +97,7 @@ def test_pods_that_are_old_alone_are_replaced_one_at_a_time() -> None:
         (PodCounts(warm=1, terminating=1), 2, "", OutdatedReason.TEMPLATE, 0),
         # others take the room for now
         (PodCounts(warm=2, busy=8), 10, "", OutdatedReason.TEMPLATE, 0),
-        # nodes or a quota leave no room, of which a place given up may help
+        # nodes or a quota leave no room: a place given up may help
         (PodCounts(warm=2, starting=1), 10, "0/1 nodes are available", OutdatedReason.TEMPLATE, 1),
         (PodCounts(warm=2), 10, "exceeded quota", OutdatedReason.TEMPLATE, 1),
         (PodCounts(warm=1, starting=2), 10, "0/1 nodes are available", OutdatedReason.TEMPLATE, 0),

@@ -10,37 +10,12 @@ from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 
 
-def test_turns_at_a_key_are_granted_one_at_a_time_in_the_order_of_arrival() -> None:
-    queue: SerialQueue[str] = SerialQueue()
-    turns = [queue.join("a", limit=9) for _ in range(3)]
-    assert [turn.is_granted for turn in turns] == [True, False, False]
-    assert [queue.place(turn).position for turn in turns[1:]] == [1, 2]
-    queue.leave(turns[0])
-    assert [turn.is_granted for turn in turns] == [True, True, False]
-    assert turns[1].wakeup.is_set()
-    assert str(queue.place(turns[2])) == "position 1 of 1"
-
-
-def test_keys_do_not_wait_for_each_other() -> None:
-    queue: SerialQueue[str] = SerialQueue()
-    assert all(queue.join(key, limit=0).is_granted for key in ("a", "b"))
-
-
 def test_a_full_queue_refuses_more_and_says_how_many_wait() -> None:
     queue: SerialQueue[str] = SerialQueue()
     queue.join("a", limit=1)
     queue.join("a", limit=1)
     with pytest.raises(QueueFull, match="1 executions wait for their turn, of 1 that may"):
         queue.join("a", limit=1)
-
-
-def test_a_key_that_an_earlier_operator_gave_away_is_waited_for() -> None:
-    queue: SerialQueue[str] = SerialQueue()
-    held = queue.hold("a")
-    turn = queue.join("a", limit=1)
-    assert not turn.is_granted
-    queue.leave(held)
-    assert turn.is_granted
 
 
 async def test_a_pause_ends_when_the_turn_begins() -> None:

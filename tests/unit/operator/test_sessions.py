@@ -7,8 +7,7 @@ import pytest
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY
 from mcp_exec_api.owner import Owner
-from mcp_exec_api.reasons.execution import SessionReason
-from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase, format_memory
+from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase, format_memory
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.sessions.record import KEEP_UNUSED, SessionRecord, find_disposable, find_excess, find_expiry
@@ -41,23 +40,6 @@ def running(name: str = "s", /, **options: Any) -> SessionRecord:
     return made
 
 
-@pytest.mark.parametrize(
-    ("used", "idle", "age", "expected"),
-    [
-        (None, 60, 3600, (60, SessionReason.IDLE)),
-        (100, 60, 3600, (160, SessionReason.IDLE)),
-        (3590, 60, 3600, (3600, SessionReason.TOO_OLD)),
-    ],
-)
-def test_a_session_ends_at_the_first_of_its_limits(
-    used: int | None, idle: int, age: int, expected: tuple[int, SessionReason]
-) -> None:
-    spec = SandboxSessionSpec(idle_timeout_seconds=idle, max_age_seconds=age)
-    last = None if used is None else NOW + timedelta(seconds=used)
-    found = find_expiry(spec, started_at=NOW, last_used_at=last)
-    assert found == (NOW + timedelta(seconds=expected[0]), expected[1])
-
-
 def test_a_session_without_a_pod_does_not_end() -> None:
     assert find_expiry(SandboxSessionSpec(), started_at=None, last_used_at=NOW) is None
 
@@ -79,32 +61,6 @@ def test_sessions_with_a_pod_count_for_their_owner_and_namespace() -> None:
     name = Owner(namespace="agents", caller="c").qualify("n")
     foreign = record(name, caller="c", name="n")
     assert find_excess(others, foreign.owner, max_per_owner=1, max_per_namespace=3) == ""
-
-
-def test_a_status_is_valid_and_survives_a_restart() -> None:
-    made = running()
-    made.executions, made.memory_bytes, made.last_used_at, made.lost_reported_to = 3, 2**20, NOW, "uid"
-    status = build_session_status(made, held=False, queued=2, moment=NOW)
-    SandboxSessionStatus.model_validate(status)
-    assert (status["phase"], status["memory"], status["queued"]) == ("Ready", "1Mi", 2)
-    assert build_session_status(made, held=True, queued=0, moment=NOW)["phase"] == "Busy"
-    after = record(status=status)
-    assert after.find_stored_pod() == ("p", "u")
-    kept = ("executions", "memory_bytes", "last_used_at", "started_at", "lost_reported_to", "resets", "end")
-    assert [getattr(after, name) for name in kept] == [getattr(made, name) for name in kept]
-
-
-def test_a_loss_survives_a_restart_with_its_cause() -> None:
-    made = ended("s", 0)
-    made.reason, made.message = SessionReason.POD_LOST, "OutOfMemory: killed"
-    status = build_session_status(made, held=False, queued=0, moment=NOW)
-    after = record(status=status)
-    assert (after.end, after.reason, after.message) == (
-        SessionPhase.LOST,
-        SessionReason.POD_LOST,
-        "OutOfMemory: killed",
-    )
-    assert after.find_stored_pod() is None
 
 
 def test_only_a_change_that_the_next_operator_needs_is_written_at_once() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions.outcome import ExecutionGone
+from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionGone
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import LARGE_BYTES, SpecCache
 from mcp_exec_operator.kube.api import OperatorApi
@@ -123,3 +123,48 @@ def test_a_record_keeps_neither_code_nor_output_nor_foreign_metadata(api: Api) -
     record.discard_spec()
     assert len(str(vars(record))) < 3000
     assert (record.phase, record.pod) == ("Running", "p")
+
+
+def use(api: Api, code: str = "print(1)", **limits: Any) -> tuple[SpecCache, ExecutionRecord]:
+    record = api.add("used")
+    api.items["used"]["spec"] = {"code": code}
+    record = ExecutionRecord.from_object({**api.items["used"], "status": {"phase": "Pending"}})
+    cache = build(api, **limits)
+    cache.keep(record)
+    return cache, record
+
+
+async def test_a_spec_in_use_is_parsed_once_until_it_is_released(api: Api) -> None:
+    cache, record = use(api)
+    async with cache.open(record) as held:
+        first = await held.load()
+        assert await held.load() is first
+        held.release()
+        again = await held.load()
+    assert (again, again is first) == (first, False)
+    assert api.read == []
+
+
+async def test_a_large_spec_in_use_is_released_at_the_end_of_its_context_and_for_waits(api: Api) -> None:
+    cache, record = use(api, "#" * LARGE_BYTES, in_use_limit=1)
+    waiting = cache.open(record)
+    async with cache.open(record) as held:
+        await held.load()
+        loading = asyncio.create_task(waiting.load())
+        await asyncio.wait({loading}, timeout=0)
+        assert not loading.done()
+        held.release()
+        assert (await loading).code == "#" * LARGE_BYTES
+        waiting.release()
+        await held.load()
+    assert (await waiting.load()).code == "#" * LARGE_BYTES
+
+
+async def test_an_invalid_or_cancelled_execution_ends_before_it_is_bound(api: Api) -> None:
+    cache, record = use(api, "")
+    with pytest.raises(EndedBeforeRun, match=r"spec\."):
+        await cache.open(record).load()
+    cache, record = use(api)
+    record.cancel("the pool default was deleted")
+    with pytest.raises(EndedBeforeRun, match="the pool default was deleted"):
+        await cache.open(record).load()

@@ -16,7 +16,6 @@ from mcp_exec_operator.executions.output import OutputCollector
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import (
     build_bound_status,
-    build_changed_status,
     build_finished_status,
     build_pending_status,
     fit_output,
@@ -58,11 +57,6 @@ def test_a_life_leaves_a_valid_status_at_each_step() -> None:
     assert "queue" not in {**bound, **unbound}
     assert bound["conditions"][0]["message"] == "pod p was ready for 48 s"
     assert (done["duration"], done["durations"]) == ("20ms", {"queued": 20.0, "total": 20.0})
-
-
-def test_a_changed_spec_is_named() -> None:
-    status = build_changed_status({"phase": "Running"}, fields=["code", "context"], moment=NOW)
-    assert status["conditions"][0]["message"].startswith("spec.code and spec.context changed")
 
 
 @pytest.mark.parametrize(

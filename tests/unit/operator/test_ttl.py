@@ -51,9 +51,9 @@ async def test_a_list_that_is_older_than_the_end_of_an_execution_does_not_forget
     controller = TTLController(api=cast(OperatorApi, Deletions()))
     listed_at = now()
     controller.observe(finished("since", at="2999-01-01T00:00:00.000000Z"))
-    controller.retain("agents", set(), listed_at=listed_at)
+    controller.discard_missing("agents", set(), listed_at=listed_at)
     assert "since" in controller
-    controller.retain("agents", {"since"}, listed_at=now())
+    controller.discard_missing("agents", {"since"}, listed_at=now())
     assert "since" in controller
-    controller.retain("agents", set(), listed_at=now())
+    controller.discard_missing("agents", set(), listed_at=now())
     assert "since" not in controller

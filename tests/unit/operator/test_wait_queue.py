@@ -1,13 +1,11 @@
 """Positions of waiting executions, expected waits, and updates of their status."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.test_pool import join, make_ready, pool
+from tests.unit.operator.test_pool import join, pool
 
-from mcp_exec_api.code_execution import Priority, QueuePlace
+from mcp_exec_api.code_execution import QueuePlace
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.pods.cache import PodState
@@ -30,36 +28,6 @@ async def test_no_more_wait_than_may_and_one_that_leaves_makes_room() -> None:
     assert len(made.queue) == 2
 
 
-async def test_callers_take_turns_and_priority_comes_first() -> None:
-    made = pool(warm={"min": 0})
-    waiting = {
-        "a1": join(made, caller="a"),
-        "a2": join(made, caller="a"),
-        "b1": join(made, caller="b"),
-        "low": join(made, caller="c", priority=Priority.LOW),
-        "high": join(made, caller="a", priority=Priority.HIGH),
-    }
-    names = ["high", "a1", "b1", "a2", "low"]
-    assert [made.queue.place(waiting[name], 0.0).position for name in names] == [1, 2, 3, 4, 5]
-    for name in names:
-        make_ready(made, f"pod-{name}")
-        assert waiting[name].future.result().name == f"pod-{name}"
-    assert not len(made.queue)
-
-
-async def test_the_place_of_one_that_waits_moves_with_those_before_it() -> None:
-    made = pool(warm={"min": 0})
-    first, second, third = join(made), join(made), join(made)
-    assert str(made.queue.place(third, 0.0)) == "position 3 of 3"
-    made.leave(first)
-    assert made.queue.place(third, 5.0) == QueuePlace(position=2, of=2)
-    make_ready(made, "a")
-    assert second.future.done()
-    assert made.queue.place(third, 10.0) == QueuePlace(position=1, of=1)
-    made.leave(third)
-    assert made.queue.expected_wait(10.0) is None
-
-
 def test_the_rate_is_known_after_some_were_served_and_falls_where_it_stalls() -> None:
     throughput = Throughput()
     throughput.start(100.0)
@@ -72,7 +40,7 @@ def test_the_rate_is_known_after_some_were_served_and_falls_where_it_stalls() ->
     assert throughput.interval(110.0) == pytest.approx(2.5)
     throughput.stop()
     assert throughput.interval(150.0) == 0.5
-    throughput.start(160.0)  # the time in which nobody waited says nothing
+    throughput.start(160.0)  # the time when nobody waited says nothing
     assert throughput.interval(160.0) == 0.5
     assert throughput.interval(500.0) is None
 
@@ -118,19 +86,6 @@ def test_however_many_wait_their_notices_keep_to_the_budget(waiting: int) -> Non
     assert all(sum(1 for at in firsts if start <= at < start + 1) <= 11 for start in range(0, int(firsts[-1]), 50))
     assert next_update_after(waiting) >= 5
     assert waiting / next_update_after(waiting) <= 10
-
-
-@pytest.mark.parametrize(
-    ("status", "notice"),
-    [
-        ({}, QueueUpdate()),
-        ({"reason": "PoolAtCapacity"}, QueueUpdate(reason="PoolAtCapacity")),
-        ({"reason": "x", "queue": {"position": 3, "of": 40}}, QueueUpdate(reason="x", place=place(3))),
-        ({"reason": "x", "queue": {"position": "?"}}, QueueUpdate(reason="x")),
-    ],
-)
-def test_what_an_operator_before_said_is_taken_up(status: dict[str, Any], notice: QueueUpdate) -> None:
-    assert QueueUpdate.from_status(status) == notice
 
 
 async def test_a_full_quota_a_full_pool_and_a_lack_of_nodes_are_told_apart_while_some_pods_come() -> None:

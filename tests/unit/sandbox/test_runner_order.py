@@ -1,4 +1,4 @@
-"""Output and messages reach the supervisor by two ways; their order is the one in which the code made them."""
+"""Output and messages reach the supervisor by two ways; their order is the code's."""
 
 import asyncio
 import os

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 
 import pytest
 
@@ -84,45 +83,6 @@ async def test_nothing_is_raised_where_the_code_has_no_room_for_them(tmp_path):
     (tmp_path / "missing").write_text("a file")
     with pytest.raises(OSError, match="missing"):
         await store.replace(bundle("one"))
-
-
-def contents_of(folder):
-    return {path: ((folder / path).read_bytes(), (folder / path).stat().st_mtime_ns) for path in files_in(folder)}
-
-
-async def test_wrappers_are_as_they_were_once_the_workspace_was_emptied(tmp_path):
-    store = WrapperStore(tmp_path)
-    await store.replace(bundle("one"))
-    store.close()
-    store.show(["s1.*"])
-    before = contents_of(tmp_path / "servers")
-    (tmp_path / "servers/s1/t0.py").write_text("changed")
-    shutil.rmtree(tmp_path / "servers")
-    shutil.rmtree(tmp_path / ".mcp-exec")
-    await store.restore()
-    assert store.hash == "one"
-    assert not (tmp_path / "servers").exists()
-    store.show(["s1.*", "s2.*"])
-    after = contents_of(tmp_path / "servers")
-    assert before.items() <= after.items()
-    assert {path.partition("/")[0] for path in after} == {"__init__.py", "__pycache__", "s1", "s2"}
-    await store.discard()
-    assert [path.name for path in tmp_path.iterdir()] == ["servers"]
-
-
-async def test_each_job_of_a_session_sees_the_servers_that_it_may_use(tmp_path):
-    store = WrapperStore(tmp_path)
-    await store.replace(bundle("one"))
-    store.close()
-
-    def shown():
-        return sorted(path.name for path in (tmp_path / "servers").iterdir() if path.name.startswith("s"))
-
-    for allow, expected in ((["s0.*"], ["s0"]), (["s1.*"], ["s1"]), (["*.*"], ["s0", "s1", "s2"]), ([], [])):
-        store.show(allow)
-        assert shown() == expected
-        await store.discard()
-        assert [path.name for path in tmp_path.iterdir()] == ["servers"]
 
 
 async def test_what_a_session_has_put_in_the_way_of_wrappers_blocks_nothing(tmp_path):

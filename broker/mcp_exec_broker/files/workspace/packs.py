@@ -18,7 +18,7 @@ from mcp_exec_broker.files.storage import ObjectWriter, Storage
 from mcp_exec_broker.files.workspace.manifest import Location, Manifest
 
 PACK_BYTES: Final = 16 * 1024 * 1024
-"""Size at which a pack is complete. Larger contents have packs of their own, so that no others are kept with them."""
+"""Size of a complete pack. Larger contents have packs of their own, so that no others are kept with them."""
 _LARGE_BYTES: Final = PACK_BYTES // 4
 """Size of a content that gets a pack of its own. Smaller ones of unknown digest are kept in memory."""
 STREAM_BYTES: Final = 2 * _LARGE_BYTES

@@ -101,7 +101,7 @@ class ToolNameCheck:
     valid: bool
     message: str
     hint: str = ""
-    """What to do if it is not valid."""
+    """Advice if it is not valid."""
 
 
 def check_tool_name(name: str, known: Collection[tuple[str, str]]) -> ToolNameCheck:

@@ -125,7 +125,7 @@ def _add_execution_options(command: argparse.ArgumentParser) -> None:
         "--ttl",
         metavar="SECONDS",
         type=number_between(0, 30 * 24 * 3600),
-        help="seconds after its end at which the execution is deleted; default: 3600",
+        help="seconds from its end to its deletion; default: 3600",
     )
 
 

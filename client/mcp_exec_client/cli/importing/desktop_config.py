@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from mcp_exec_client.cli.options import CommandError, ExitCode
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",))
-"""Where clients keep their servers: most of them, VS Code in a file of its own and in its settings, and Zed."""
+"""Keys of the servers in the files of clients: most of them, VS Code in its own file and in its settings, and Zed."""
 _URLS: Final = ("url", "serverUrl", "httpUrl")
 _IGNORED: Final = ("cwd", "envFile", "autoApprove", "alwaysAllow")
 _VARIABLE: Final = re.compile(r"(?!MCP_EXEC_)[A-Za-z_][A-Za-z0-9_]{0,127}", re.ASCII)

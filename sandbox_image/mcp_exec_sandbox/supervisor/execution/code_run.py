@@ -346,7 +346,7 @@ class CodeRun:
     def _time_out(self) -> None:
         message = f"the code ran longer than {self._request.timeout_seconds:g} s"
         if self._clock.extension_seconds:
-            message += f", without the {self._clock.extension_seconds:.1f} s in which a call waited for an approval"
+            message += f", without the {self._clock.extension_seconds:.1f} s that a call waited for an approval"
         self._interrupt(SupervisorDecision(phase="TimedOut", reason="Timeout", message=message))
 
     def _interrupt(self, decision: SupervisorDecision) -> None:

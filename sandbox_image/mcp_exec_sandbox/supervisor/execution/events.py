@@ -32,7 +32,7 @@ _ID_CHARACTERS = 64
 _NAME_CHARACTERS = 300
 _KIND_CHARACTERS = 64
 _APPROVAL_ID = re.compile(r"approval-[0-9a-f]{16}")
-"""What the broker makes. People paste it into a command."""
+"""Form of the broker's ids. People paste them into a command."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -178,7 +178,7 @@ class ExecutionRequest:
     files: RequestedFiles | None = None
     skills: RequestedSkills | None = None
     owner: str | None = None
-    """Whom the sandbox serves from now on. None: it is used once."""
+    """Owner of this sandbox from now on. None: it is used once."""
     session: bool = False
     """Whether the interpreter stays for the owner's next job."""
     libraries: LibraryHints = field(default_factory=dict)

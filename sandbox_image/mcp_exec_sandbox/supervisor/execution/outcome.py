@@ -73,7 +73,7 @@ class RunnerReport:
     peak_memory_bytes: int | None
     notes: Sequence[NoteFields]
     left: str
-    """What was still running when the end of the interpreter was interrupted, for people."""
+    """Work that was still running when the end of the interpreter was interrupted, for people."""
 
     @classmethod
     def from_message(cls, message: dict[str, Any]) -> "RunnerReport":

@@ -34,14 +34,14 @@ CONTROL_BYTES = 64 * 1024
 """Budget of the control channel for a turn of the event loop: a flood takes some milliseconds of it."""
 READ_BYTES = 8 * 1024
 LINE_COST_BYTES = 256
-"""What a line or a read uses of the budget at least. gVisor may return the bytes of one write only."""
+"""Least use of the budget by a line or a read. gVisor may return the bytes of one write only."""
 LAST_CONTROL_BYTES = 512 * 1024
 """Bytes of messages that are read after the runner's end: more than a socket's buffer holds."""
 LINE_SLACK_BYTES = 256 * 1024
 """Size of the error in a line of the control channel, in addition to the result."""
 _STACK = re.compile(rb'  File "%s(?: [0-9]{1,9})?>", line ([0-9]{1,9}) in ' % AGENT_FILE.rstrip(">").encode())
 _MORE_CALLS = b"  ..."
-"""What `faulthandler` writes for the rest of a stack of more than a hundred calls."""
+"""Line of `faulthandler` for the rest of a stack of more than a hundred calls."""
 _TYPE = b'"type"'
 _MATPLOTLIB_BACKEND = "module://mcp_exec_sandbox.tools.display.matplotlib_backend"
 

@@ -114,7 +114,7 @@ class FilesReport:
     workspace: dict[str, Any] | None = None
     artifacts: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What was not saved, for people."""
+    """Files that were not saved, for people."""
 
 
 @dataclass(kw_only=True)

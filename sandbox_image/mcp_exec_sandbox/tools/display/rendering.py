@@ -65,9 +65,7 @@ def render_table(table: Any) -> tuple[str, str]:
         part = table[:MAX_ROWS, :MAX_COLUMNS]
         html = _build_html(part)
         text = _build_text(table[:PREVIEW_ROWS, :PREVIEW_COLUMNS])
-    cut = (
-        f"<p>{size}, of which {part.shape[0]} x {part.shape[1]} are shown</p>" if part.shape != (rows, columns) else ""
-    )
+    cut = f"<p>{size}; {part.shape[0]} x {part.shape[1]} are shown</p>" if part.shape != (rows, columns) else ""
     return html + cut, f"{size}\n{text}"
 
 

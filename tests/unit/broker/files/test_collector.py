@@ -1,6 +1,5 @@
 """What the collector removes, and what it keeps; packs, quotas and lifetimes."""
 
-import asyncio
 import hashlib
 import os
 from pathlib import Path
@@ -170,24 +169,6 @@ async def test_an_owner_stores_no_more_than_its_quota_and_gets_it_back() -> None
     assert await world.store.usage.measure(SPACE) == 0
     again = await world.store.states.open(SPACE, "data")
     assert (await world.commit(again, {"a": b"y" * 14_000}, base=0, execution="uid-2")).version == 1
-
-
-async def test_an_owner_has_no_more_workspaces_than_its_quota() -> None:
-    world = FilesWorld(owner_workspaces=2)
-    for name in ("a", "b", "a"):
-        await world.store.states.open(SPACE, name)
-    with pytest.raises(FilesRefused, match="2 workspaces"):
-        await world.store.states.open(SPACE, "c")
-    await world.store.states.delete(SPACE, "a")
-    await world.store.states.open(SPACE, "c")
-
-
-async def test_workspaces_that_are_created_at_once_are_no_more_than_the_quota() -> None:
-    world = FilesWorld(owner_workspaces=3)
-    opening = [world.store.states.open(SPACE, f"w{number % 10}") for number in range(20)]
-    results = await asyncio.gather(*opening, return_exceptions=True)
-    assert len({result.id for result in results if not isinstance(result, BaseException)}) == 3
-    assert len(await world.store.states.list_states(SPACE)) == 3
 
 
 async def test_a_draft_becomes_the_workspace_that_others_created_meanwhile_at_this_replica() -> None:

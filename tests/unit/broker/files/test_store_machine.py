@@ -20,7 +20,7 @@ PATHS = st.sampled_from(["a", "b", "c/d", "c/e", "f"])
 CONTENTS = st.binary(max_size=3)
 FILES = st.dictionaries(PATHS, CONTENTS, max_size=4)
 CRASHES = st.none() | st.tuples(st.integers(1, 8), st.sampled_from(["before", "after", "collector"]))
-"""At which write the process ends, before or after it, or the collector of another replica runs."""
+"""The write where the process ends, before or after it, or the collector of another replica runs."""
 
 Files = dict[str, bytes]
 

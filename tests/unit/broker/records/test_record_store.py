@@ -34,13 +34,6 @@ async def read_all(store: RecordStore, table: str) -> list[dict[str, Any]]:
     return (await store.iterate(table, namespaces=["apps", "other"])).rows
 
 
-async def test_a_row_that_is_sent_twice_is_stored_once(store: RecordStore) -> None:
-    await store.add("executions", [build_execution(), build_execution()])
-    again = await store.add("executions", [build_execution(phase="Failed")])
-    assert again.stored == 1
-    assert [row["phase"] for row in await read_all(store, "executions")] == ["Succeeded"]
-
-
 async def test_ids_of_clients_belong_to_their_namespace_and_caller(store: RecordStore) -> None:
     rows = [build_usage(), build_usage(caller="batch"), build_usage(namespace="other")]
     await store.add("model_usage", rows)
@@ -99,19 +92,6 @@ async def test_stored_executions_are_found_by_their_uids(store: RecordStore) -> 
     assert await store.find_executions(["u2", "u3"]) == {"u2"}
 
 
-async def test_pages_return_each_row_once(store: RecordStore) -> None:
-    await store.add("executions", [build_execution(f"u{number}") for number in range(5)])
-    await store.add("executions", [build_execution("u9"), build_execution("foreign", namespace="secret")])
-    uids, cursor = [], ""
-    while (page := await store.iterate("executions", namespaces=["apps"], cursor=cursor, limit=2)).rows:
-        uids += [row["uid"] for row in page.rows]
-        cursor = page.cursor
-    assert uids == ["u0", "u1", "u2", "u3", "u4", "u9"]
-    await store.add("executions", [build_execution("a-later-one")])
-    later = await store.iterate("executions", namespaces=["apps"], cursor=cursor)
-    assert [row["uid"] for row in later.rows] == ["a-later-one"]
-
-
 @pytest.mark.parametrize("cursor", ["?", "bnVsbA==", "WzFd", "WyJhIiwgImIiXQ==", "x" * 5000, "é"])
 async def test_a_foreign_cursor_is_refused(store: RecordStore, cursor: str) -> None:
     with pytest.raises(InvalidRecordCursor):
@@ -133,13 +113,6 @@ async def test_old_rows_are_deleted_in_chunks(store: RecordStore) -> None:
     assert await store.delete_older_than(0) == 0
     assert await store.delete_older_than(FUTURE) == 1002
     assert await read_all(store, "executions") == []
-
-
-async def test_a_store_that_is_opened_again_has_its_rows(tmp_path: Path) -> None:
-    for _ in range(2):
-        async with RecordStore.open(tmp_path / "records.sqlite") as store:
-            await store.add("executions", [build_execution()])
-            assert len(await read_all(store, "executions")) == 1
 
 
 async def test_a_store_of_a_newer_release_is_not_written(store: RecordStore) -> None:

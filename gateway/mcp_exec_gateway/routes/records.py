@@ -1,22 +1,34 @@
-"""Routes of reports about conversations."""
+"""Routes of records: reports about conversations, the records' tables, and usage."""
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewUsageReport
+from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewUsageReport, RecordList, RecordTable
+from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_gateway.auth.callers import Caller, check_user
-from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected
+from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, Injected, ListCaller
+from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.query_params import NamespaceQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
-from mcp_exec_gateway.openapi import records as openapi
-from mcp_exec_gateway.records import build_outcome, build_outcome_row, build_report_row, measure_report, store_rows
+from mcp_exec_gateway.openapi.document import accepts, build_router, problems
+from mcp_exec_gateway.records import (
+    RecordsQuery,
+    UsageQuery,
+    build_outcome,
+    build_outcome_row,
+    build_report_row,
+    measure_report,
+    read_page,
+    read_usage,
+    store_rows,
+)
 
-router = APIRouter(prefix="/v1/conversations", tags=["records"])
+router = build_router(prefix="/v1", tag="records")
 
-_Conversation = Annotated[
+Conversation = Annotated[
     str,
     Path(
         max_length=63,
@@ -27,15 +39,20 @@ _Conversation = Annotated[
 _MAX_BODY_BYTES: Final = 16 * 1024
 
 
-@router.post("/{conversation}/usage", **openapi.REPORT_USAGE)
+@router.post("/conversations/{conversation}/usage", status_code=204, response_description="The report is stored")
+@accepts(NewUsageReport)
+@problems(404)
 async def report_usage(
     request: Request,
     dependencies: Injected,
     caller: CreateCaller,
-    conversation: _Conversation,
+    conversation: Conversation,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Report what a model used."""
+    """Report what a model used.
+
+    Records the tokens of one task of a conversation. A report that is sent again with the same id counts once.
+    """
     new = parse_model(NewUsageReport, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "model_usage")
     added = await store_rows(dependencies.records, rows)
@@ -46,19 +63,53 @@ async def report_usage(
     return Response(status_code=204)
 
 
-@router.post("/{conversation}/feedback", **openapi.REPORT_FEEDBACK)
+@router.post("/conversations/{conversation}/feedback", status_code=204, response_description="The report is stored")
+@accepts(NewFeedback)
+@problems(404)
 async def report_feedback(
     request: Request,
     dependencies: Injected,
     caller: CreateCaller,
-    conversation: _Conversation,
+    conversation: Conversation,
     query: Annotated[NamespaceQuery, Query()],
 ) -> Response:
-    """Report what a person thinks."""
+    """Report what a person thinks.
+
+    Records a rating of a conversation. A report that is sent again with the same id counts once.
+    """
     new = parse_model(NewFeedback, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "feedback")
     await store_rows(dependencies.records, rows)
     return Response(status_code=204)
+
+
+@router.get("/records/{table}", response_model=RecordList, response_description="A page")
+@problems(404)
+async def list_records(
+    dependencies: Injected,
+    caller: ListCaller,
+    table: Annotated[RecordTable, Path(description="Table of the records.")],
+    query: Annotated[RecordsQuery, Query()],
+) -> Response:
+    """List records.
+
+    Returns the namespace's records of one table, oldest first, for an export. A record is complete when it is stored,
+    and does not change.
+    """
+    return json_response(await read_page(dependencies.records, caller=caller, table=table, query=query))
+
+
+@router.get("/usage", response_model=UsageReport, response_description="The usage")
+@problems(404)
+async def get_usage(dependencies: Injected, caller: ListCaller, query: Annotated[UsageQuery, Query()]) -> Response:
+    """Get usage.
+
+    Returns what models, sandboxes and tools used in the namespace, and what it cost by the installation's price table.
+    Numbers of models are those that applications report: exact where the provider counted. What the other mode would
+    have taken is an estimate from recorded sizes; losses are shown like savings.
+    """
+    prices = dependencies.settings.prices
+    return json_response(await read_usage(dependencies.records, caller=caller, query=query, prices=prices))
 
 
 def _build_rows(

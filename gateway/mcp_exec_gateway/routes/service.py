@@ -1,4 +1,7 @@
-"""Routes of the API's description: the OpenAPI document, and Swagger UI from this gateway's own files."""
+"""Routes of the gateway itself, without authentication: index, health checks, metrics and the API's description.
+
+The description is the OpenAPI document and Swagger UI, from this gateway's own files.
+"""
 
 from functools import lru_cache
 from importlib.util import find_spec
@@ -6,14 +9,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from fastapi import APIRouter
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_common.process.health import report_liveness, report_readiness
 from mcp_exec_gateway.dependencies import Injected
-from mcp_exec_gateway.http.json import to_json
+from mcp_exec_gateway.http.json import json_response, to_json
 from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.openapi.document import OperationRoute, build_operation_id
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(tags=["health"], route_class=OperationRoute, generate_unique_id_function=build_operation_id)
+metrics_router = APIRouter()
+"""Routes of a port that is not part of the Service."""
+docs_router = APIRouter(include_in_schema=False)
 
 _PACKAGE: Final = "fastapi_offline"
 """Package that ships the files of Swagger UI. It is not imported."""
@@ -55,16 +64,42 @@ _HEADERS: Final = {
 }
 
 
-@lru_cache
-def _read_file(name: str) -> bytes:
-    spec = find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
-        detail = f"the gateway is installed without the Python package {_PACKAGE.replace('_', '-')}"
-        raise HttpProblem("not-found", 404, detail)
-    return (Path(spec.origin).parent / "static" / name).read_bytes()
+@router.get("/", include_in_schema=False)
+async def get_index(request: Request, dependencies: Injected) -> Response:
+    """Return what the gateway has, for people who open its address."""
+    dependencies.callers.limit_anonymous(request)
+    description = {"docs": "/docs", "openapi": "/openapi.json"} if dependencies.settings.docs else {}
+    return json_response({"service": "mcp-exec gateway", "mcp": "/mcp", "api": "/v1", **description})
 
 
-@router.get("/openapi.json")
+@router.get("/healthz")
+async def check_liveness() -> Response:
+    """Check liveness.
+
+    Returns 200 while the event loop turns.
+    """
+    report = report_liveness()
+    return json_response(report.body, status=report.status_code)
+
+
+@router.get("/readyz", responses={503: {"description": "Starting or stopping; `missing` lists what is not read yet"}})
+async def check_readiness(dependencies: Injected) -> Response:
+    """Check readiness.
+
+    Returns 200 if the gateway accepts requests, and 503 while it starts or stops.
+    """
+    report = report_readiness(dependencies.find_unsynced(), stopping=dependencies.shutdown.draining.is_set())
+    return json_response(report.body, status=report.status_code)
+
+
+@metrics_router.get("/metrics")
+async def render_metrics(request: Request, dependencies: Injected) -> Response:
+    """Return the metrics in Prometheus' text format."""
+    dependencies.callers.limit_anonymous(request)
+    return Response(generate_latest(dependencies.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+@docs_router.get("/openapi.json")
 async def get_document(request: Request, dependencies: Injected) -> Response:
     """Return the OpenAPI document."""
     dependencies.callers.limit_anonymous(request)
@@ -74,24 +109,33 @@ async def get_document(request: Request, dependencies: Injected) -> Response:
     return Response(state.openapi_document, headers=_HEADERS, media_type="application/json")
 
 
-@router.get("/docs")
+@docs_router.get("/docs")
 async def get_page(request: Request, dependencies: Injected) -> Response:
     """Return Swagger UI's page."""
     dependencies.callers.limit_anonymous(request)
     return Response(_PAGE, headers=_HEADERS, media_type="text/html")
 
 
-@router.get("/docs/start.js")
+@docs_router.get("/docs/start.js")
 async def get_start(request: Request, dependencies: Injected) -> Response:
     """Return the script that starts Swagger UI: the page's policy allows no inline script."""
     dependencies.callers.limit_anonymous(request)
     return Response(_START, headers=_HEADERS, media_type="text/javascript")
 
 
-@router.get("/docs/{file}")
+@docs_router.get("/docs/{file}")
 async def get_file(request: Request, dependencies: Injected, file: str) -> Response:
     """Return one of Swagger UI's files."""
     dependencies.callers.limit_anonymous(request)
     if file not in _FILES:
         raise HttpProblem("not-found", 404, f"there is no file {file[:100]}")
     return Response(_read_file(file), headers=_HEADERS, media_type=_FILES[file])
+
+
+@lru_cache
+def _read_file(name: str) -> bytes:
+    spec = find_spec(_PACKAGE)
+    if spec is None or spec.origin is None:
+        detail = f"the gateway is installed without the Python package {_PACKAGE.replace('_', '-')}"
+        raise HttpProblem("not-found", 404, detail)
+    return (Path(spec.origin).parent / "static" / name).read_bytes()
