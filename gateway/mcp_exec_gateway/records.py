@@ -24,6 +24,8 @@ from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailab
 from mcp_exec_gateway.http.query_params import Moment, NamespaceQuery
 from mcp_exec_gateway.metrics import Metrics
 
+log = logging.getLogger(__name__)
+
 _OF_ALL_CALLERS: Final = ("exposures", "outcomes")
 """Tables whose rows belong to a rollout and not to a caller."""
 
@@ -163,8 +165,6 @@ async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[R
         raise invalid_field(column.rpartition(".")[2], message)
     return added
 
-
-log = logging.getLogger(__name__)
 
 _MAX_WAITING: Final = 10_000
 _MAX_SENT: Final = 100_000

@@ -43,6 +43,8 @@ from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_tools.stored_json import write_long_integers
 
+log = logging.getLogger(__name__)
+
 _ID: Final = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})\.(\d{1,3})")
 _RUNNING, _RESULT_SENT, _ENDED = 0, 1, 2
 
@@ -106,8 +108,6 @@ class StreamPosition:
                 return replace(position, stage=_ENDED)
         return position
 
-
-log = logging.getLogger(__name__)
 
 _RETRY_DELAYS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, *(1.0,) * 20)
 """Seconds between attempts to read from the pod, which is bound shortly before it receives the code."""

@@ -16,6 +16,8 @@ from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken
 
+log = logging.getLogger(__name__)
+
 _MAX_ARGUMENTS: Final = 16 * 1024
 """Maximum length of the shown arguments. What the broker shows is shorter."""
 _DIGEST_DIGITS: Final = 12
@@ -93,9 +95,6 @@ def read_decision(answer: Any, *, digest: str) -> NewDecision | None:
         arguments_digest=digest or None,
         comment=comment[:_MAX_COMMENT] if isinstance(comment, str) and comment else None,
     )
-
-
-log = logging.getLogger(__name__)
 
 
 def list_pending(sender: Sender, execution: Object) -> list[Object]:

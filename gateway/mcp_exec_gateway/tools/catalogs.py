@@ -23,6 +23,8 @@ from mcp_exec_tools.names import matches_any
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 from mcp_exec_tools.search.index import Index
 
+log = logging.getLogger(__name__)
+
 MAX_NAME: Final = 64
 """Characters of a name. MCP allows 128, but interfaces of models 64."""
 _SEPARATOR: Final = "__"
@@ -158,8 +160,6 @@ def _format_name(server: str, tool: str, *, is_unique: bool = True) -> str:
     return f"{name}_{digest}"
 
 
-log = logging.getLogger(__name__)
-
 FRESH_SECONDS: Final = 5.0
 """Time to live of a namespace's catalogs."""
 _TIMEOUT_SECONDS: Final = 5.0
@@ -226,29 +226,27 @@ class ToolCatalogs:
 
     async def count_tools(self, namespace: str, *, allow: Iterable[str] | None) -> dict[str, int]:
         """Return the number of tools that match the patterns, by server. Raises HttpProblem if it is unknown."""
-        known = await self.get(namespace)
-        patterns = None if allow is None else list(allow)
-        counts = {
-            name: sum(patterns is None or matches_any(patterns, server=name, tool=tool.name) for tool in catalog.tools)
-            for name, catalog in sorted(known.catalogs.items())
-        }
-        return {name: count for name, count in counts.items() if count}
+        allowed = await self._list_allowed(namespace, allow)
+        return {name: len(tools) for name, tools in sorted(allowed.items()) if tools}
 
     async def list_tools(self, namespace: str, server: str, *, allow: Iterable[str] | None) -> list[Tool]:
         """Return a server's tools that match the patterns, or all. Raises HttpProblem, a 404, if there are none."""
-        known = await self.get(namespace)
+        allowed = await self._list_allowed(namespace, allow)
+        if not allowed.get(server):
+            others = ", ".join(name for name, tools in sorted(allowed.items()) if tools) or "none"
+            detail = f"there are no tools of a server {server[:100]!r} in this namespace; servers with tools: {others}"
+            raise HttpProblem("not-found", 404, detail)
+        return allowed[server]
+
+    async def _list_allowed(self, namespace: str, allow: Iterable[str] | None) -> dict[str, list[Tool]]:
+        """Return the tools that match the patterns, or all, by server."""
         patterns = None if allow is None else list(allow)
-        by_server = {
+        return {
             name: [
                 tool for tool in catalog.tools if patterns is None or matches_any(patterns, server=name, tool=tool.name)
             ]
-            for name, catalog in known.catalogs.items()
+            for name, catalog in (await self.get(namespace)).catalogs.items()
         }
-        if not by_server.get(server):
-            others = ", ".join(name for name, tools in sorted(by_server.items()) if tools) or "none"
-            detail = f"there are no tools of a server {server[:100]!r} in this namespace; servers with tools: {others}"
-            raise HttpProblem("not-found", 404, detail)
-        return by_server[server]
 
     async def _fetch(self, namespace: str) -> NamespaceTools:
         last = self._last.get(namespace)

@@ -4,10 +4,11 @@ import asyncio
 import os
 import pty
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.constants import DEADLINE
@@ -33,6 +34,10 @@ class Ended:
     def last(self) -> str:
         """The last line on standard error."""
         return (self.err.splitlines() or [""])[-1]
+
+
+Command = Callable[..., Coroutine[Any, Any, Ended]]
+"""Runs a command with these arguments."""
 
 
 async def call(

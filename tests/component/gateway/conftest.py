@@ -14,6 +14,7 @@ from typing import Any
 import aiohttp
 import httpx
 import pytest
+from tests.component.gateway.commands import Command, call
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker, running_broker
 from tests.support.constants import DEADLINE, SANDBOX_KEY
@@ -34,6 +35,7 @@ __all__ = ["no_profile"]
 
 KEY = "mcpx_" + "k" * 43
 OTHER_KEY = "mcpx_" + "o" * 43
+BOSS = "mcpx_" + "b" * 43
 CEX = custom_resource_path(EXECUTIONS, namespace="agents")
 SBP = custom_resource_path(POOLS, namespace="agents")
 SECRETS = resource_path("secrets", namespace="mcp-exec-system")
@@ -206,3 +208,21 @@ async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
 async def gateway_with_broker(api: FakeApiServer, broker: FakeBroker) -> AsyncIterator[Gateway]:
     async with serving(api, broker_service="mcp-exec-broker") as made:
         yield made
+
+
+@pytest.fixture
+async def gateway_with_approver(api: FakeApiServer) -> AsyncIterator[Gateway]:
+    """A gateway that has an approver, with the key BOSS."""
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}}))
+    async with serving(api) as made:
+        yield made
+
+
+@pytest.fixture
+def command(
+    gateway: Gateway, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, no_profile: Path
+) -> Command:
+    """`mcp-exec` at the gateway."""
+    monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
+    monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
+    return lambda *arguments: call(capsys, *arguments)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.component.gateway.conftest import (
+    BOSS,
     CEX,
     KEY,
     OTHER_KEY,
@@ -21,7 +22,6 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.broker import FakeBroker, running_brokers
 from tests.support.until import until
 
-BOSS = "mcpx_" + "b" * 43
 YES = {"decision": "Approve"}
 
 

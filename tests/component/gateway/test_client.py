@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
-from tests.component.gateway.conftest import KEY, Gateway, serving
-from tests.component.gateway.test_approvals import BOSS, waiting
+from tests.component.gateway.conftest import BOSS, KEY, Gateway, serving
+from tests.component.gateway.test_approvals import waiting
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import running_broker
 from tests.support.until import eventually, until

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from tests.component.gateway.commands import Ended, call
+from tests.component.gateway.commands import Command, Ended, call
 from tests.component.gateway.conftest import KEY, Gateway
 from tests.component.gateway.test_artifacts import PNG, produce
 from tests.component.gateway.test_sessions import create
@@ -24,7 +23,6 @@ from mcp_exec_client.cli.main import kubectl_main
 from mcp_exec_client.errors import NotFound, Outdated
 from mcp_exec_common.kube.client import custom_resource_path
 
-Command = Callable[..., Coroutine[Any, Any, Ended]]
 OWNER = Owner(namespace="agents", caller="team-a").digest
 SBS = custom_resource_path(SESSIONS, namespace="agents")
 
@@ -38,13 +36,6 @@ def gateway(gateway_with_broker: Gateway) -> Gateway:
 async def client(gateway: Gateway) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(gateway.url, api_key=KEY) as made:
         yield made
-
-
-@pytest.fixture
-def command(gateway: Gateway, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
-    monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
-    return lambda *arguments: call(capsys, *arguments)
 
 
 def fill(folder: Path, **contents: str) -> Path:

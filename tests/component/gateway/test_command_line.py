@@ -3,15 +3,15 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.component.gateway.commands import Ended, at_terminal, call
-from tests.component.gateway.conftest import CEX, KEY, PODS, SANDBOX_KEY, SBP, Gateway, pool, serving
-from tests.component.gateway.test_approvals import BOSS, approval, waiting
+from tests.component.gateway.commands import Command, at_terminal, call
+from tests.component.gateway.conftest import BOSS, CEX, KEY, PODS, SANDBOX_KEY, SBP, Gateway, pool, serving
+from tests.component.gateway.test_approvals import approval, waiting
 from tests.component.gateway.test_events import POD, STDOUT, Scene
 from tests.support.api_server import FakeApiServer
 from tests.support.supervisor import FakeSupervisor
@@ -19,15 +19,7 @@ from tests.support.until import until
 
 from mcp_exec_client.transport import NO_RETRIES
 
-Command = Callable[..., Coroutine[Any, Any, Ended]]
 ERROR = {"type": "ValueError", "message": "no\x1b[2J", "line": 2, "traceback": "Traceback\n  line 2\nValueError: no\n"}
-
-
-@pytest.fixture
-def command(gateway: Gateway, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
-    monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
-    return lambda *arguments: call(capsys, *arguments)
 
 
 async def test_output_goes_where_the_code_wrote_it_and_the_result_comes_last(

@@ -1,33 +1,20 @@
 """Lists without items: a sentence on standard error, and nothing on standard output but JSON and YAML."""
 
 import json
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.component.gateway.commands import Ended, call
+from tests.component.gateway.commands import Command, call
 from tests.component.gateway.conftest import KEY, SECRETS, Gateway, key_entry, keys_secret
 from tests.support.api_server import FakeApiServer
 from tests.support.processes import write_kubeconfig
 
 from mcp_exec_client.cli.main import kubectl_main
 
-Command = Callable[..., Coroutine[Any, Any, Ended]]
-
 
 @pytest.fixture
 def gateway(gateway_with_broker: Gateway) -> Gateway:
     return gateway_with_broker
-
-
-@pytest.fixture
-def command(
-    gateway: Gateway, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, no_profile: Path
-) -> Command:
-    monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
-    monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
-    return lambda *arguments: call(capsys, *arguments)
 
 
 @pytest.mark.parametrize(

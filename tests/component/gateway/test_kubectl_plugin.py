@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.component.gateway.commands import Ended, call
+from tests.component.gateway.commands import Command, call
 from tests.component.gateway.conftest import CEX, SBP
 from tests.component.gateway.test_approvals import approval
 from tests.support.api_server import FakeApiServer, Fault
@@ -17,7 +16,6 @@ from tests.support.until import until
 
 from mcp_exec_client.cli.main import kubectl_main, main
 
-Command = Callable[..., Coroutine[Any, Any, Ended]]
 DONE = {"phase": "Succeeded", "output": {"stdout": "1\n", "stderr": "e\n", "result": 2}, "duration": "12ms"}
 
 

@@ -4,13 +4,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.gateway.commands import Ended, call
+from tests.component.gateway.commands import Command, call
 from tests.component.gateway.conftest import CEX, SBP
 from tests.component.gateway.test_kubectl_plugin import DONE, at_creation
 from tests.support.api_server import FakeApiServer, Fault
@@ -20,7 +20,6 @@ from tests.support.until import until
 from mcp_exec_client.cli import follower
 from mcp_exec_client.cli.main import kubectl_main
 
-Command = Callable[..., Coroutine[Any, Any, Ended]]
 SILENT = {"reason": "NotObserved"}
 ALL_POOLS = "/apis/mcp-exec.dev/v1alpha1/sandboxpools"
 

@@ -1,28 +1,22 @@
 """`mcp-exec rollout` at a gateway, and as a plugin of kubectl at an API server."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.gateway.commands import Ended, call
-from tests.component.gateway.conftest import KEY, SECRETS, Gateway, key_entry, keys_secret, serving
+from tests.component.gateway.commands import Command, call
+from tests.component.gateway.conftest import BOSS, Gateway
 from tests.component.gateway.test_rollouts import XRO, put
-from tests.support.api_server import FakeApiServer, Fault
+from tests.support.api_server import Fault
 from tests.support.processes import write_kubeconfig
 
 from mcp_exec_client.cli.main import kubectl_main, main
 
-Command = Callable[..., Coroutine[Any, Any, Ended]]
-BOSS = "mcpx_" + "b" * 43
-
 
 @pytest.fixture
-async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}}))
-    async with serving(api) as made:
-        yield made
+def gateway(gateway_with_approver: Gateway) -> Gateway:
+    return gateway_with_approver
 
 
 @pytest.fixture(params=["gateway", "kubectl"])

@@ -1,23 +1,18 @@
 """Rollouts steered over REST: who may, what is written, and what holds at once."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import KEY, SECRETS, Gateway, key_entry, keys_secret, serving
+from tests.component.gateway.conftest import BOSS, KEY, Gateway
 from tests.component.gateway.test_refusals import assert_problem
 from tests.component.gateway.test_rollouts import SPEC, XRO, assign, put
-from tests.support.api_server import FakeApiServer
 
 PATH = "/v1/rollouts/code-mode"
-BOSS = "mcpx_" + "b" * 43
 
 
 @pytest.fixture
-async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
-    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "boss": {**key_entry(BOSS), "approver": True}}))
-    async with serving(api) as made:
-        yield made
+def gateway(gateway_with_approver: Gateway) -> Gateway:
+    return gateway_with_approver
 
 
 def spec_of(gateway: Gateway) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
+from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.files_client import FileStream
 from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.http.json import replace_surrogates
@@ -37,14 +38,14 @@ async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRes
     owner = find_owner(caller, sender.options.user)
     service = sender.dependencies.workspaces
     if not path.strip("/"):
-        return await _list_files(sender, workspace, "")
+        return await _list_files(sender, owner, workspace, "")
     try:
         with sender.dependencies.transfer_slots.hold(caller.name), _reserving(sender):
             async with service.open_file(owner, workspace, path) as stream:
                 content = await _read_content(stream, path)
     except HttpProblem as problem:
         if problem.status == 404:
-            return await _list_files(sender, workspace, path.rstrip("/") + "/")
+            return await _list_files(sender, owner, workspace, path.rstrip("/") + "/")
         raise _explain(problem) from None
     return _show(path, content, offset, budget=sender.options.budget)
 
@@ -103,9 +104,7 @@ def _show(path: str, content: bytes, offset: int, *, budget: TokenBudget) -> Cal
     return CallToolResult(content=[TextContent(text=part + more)], structured_content=structured)
 
 
-async def _list_files(sender: Sender, workspace: str, prefix: str) -> CallToolResult:
-    caller = await sender.authorize("get")
-    owner = find_owner(caller, sender.options.user)
+async def _list_files(sender: Sender, owner: Owner, workspace: str, prefix: str) -> CallToolResult:
     try:
         page = await sender.dependencies.workspaces.list_files(
             owner, workspace, version=None, prefix=prefix, after="", limit=_MAX_LISTED

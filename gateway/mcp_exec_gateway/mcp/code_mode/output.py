@@ -21,6 +21,8 @@ from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS, TokenBudget, estimate_js
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.text import shorten, shorten_json
 
+log = logging.getLogger(__name__)
+
 OUTPUT_BYTES: Final = 24_576
 """`limits.outputBytes` of an execution whose result has DEFAULT_TOKENS: what more than the model can read would only
 cost memory and transport."""
@@ -258,8 +260,6 @@ def _format_error(structured: dict[str, Any], remedy: str) -> str:
         lines.append(f"Tools that were called before: {made}")
     return "\n".join(lines)
 
-
-log = logging.getLogger(__name__)
 
 MAX_IMAGES: Final = 4
 """Images in one result: each costs a model some thousand tokens."""

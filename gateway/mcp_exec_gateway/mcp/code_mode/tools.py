@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,16 +68,8 @@ class CodeTools:
                 return await run_code(request, params)
             if params.name == "run_skill":
                 return await run_skill(request, params)
-            if params.name == "save_skill":
-                return await save_skill(request.sender, params.arguments or {})
-            if params.name == "search_tools":
-                return await search_tools(request.sender, params.arguments or {})
-            if params.name == "describe_tools":
-                return await describe_tools(request.sender, params.arguments or {})
-            if params.name == "read_file":
-                return await read_file(request.sender, params.arguments or {})
-            if params.name == "write_file":
-                return await write_file(request.sender, params.arguments or {})
+            if params.name in _OF_SENDER:
+                return await _OF_SENDER[params.name](request.sender, params.arguments or {})
         except InvalidArguments as error:
             return build_error(str(error))
         names = ", ".join(tool.name for tool in TOOLS)
@@ -354,3 +346,12 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "object": _read_object,
     "array": _read_array,
 }
+
+_OF_SENDER: Final[Mapping[str, Callable[[Sender, Mapping[str, Any]], Awaitable[CallToolResult]]]] = {
+    "save_skill": save_skill,
+    "search_tools": search_tools,
+    "describe_tools": describe_tools,
+    "read_file": read_file,
+    "write_file": write_file,
+}
+"""Tools that need nothing of the request but its sender."""

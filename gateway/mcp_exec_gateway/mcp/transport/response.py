@@ -26,6 +26,8 @@ from mcp_exec_gateway.mcp.sdk import (
 )
 from mcp_exec_gateway.mcp.transport.messages import RpcMessage
 
+log = logging.getLogger(__name__)
+
 _MAX_QUEUED: Final = 16
 """Events that wait for a slow client. A sender then waits as well."""
 
@@ -107,8 +109,6 @@ def encode_event(message: Mapping[str, Any], *, event_id: str | None = None) -> 
     head = b"id: %s\n" % event_id.encode() if event_id is not None else b""
     return b"%sevent: message\ndata: %s\n\n" % (head, to_json(message))
 
-
-log = logging.getLogger(__name__)
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 _SEND_SECONDS: Final = 60.0
