@@ -24,7 +24,7 @@ MAX_SERVERS: Final = 8
 """Servers whose names are kept of an execution."""
 _OTHER: Final = "other"
 KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60
-"""Seconds for which a quota is kept, after its last call or its end."""
+"""Seconds that a quota is kept, after its last call or its end."""
 _MAX_QUOTAS: Final = 50_000
 """Quotas in memory, of about 1 KiB each: 100 executions with tools end in each second."""
 CONCURRENCY: Final = 10

@@ -39,7 +39,7 @@ _EXITED: Final = "mcp-exec/exited"
 """Method of the bridge's notification about the end of the server's process."""
 _MAX_EXITED_BYTES: Final = 32 * 1024
 _HOLD_SECONDS: Final = 1.0
-"""Seconds for which a line that is no message is held back: a process that prints text and exits has exited."""
+"""Maximum seconds that a line that is no message is held back: a process that prints text and exits has exited."""
 _GAP: Final = rb"\s{0,9}"
 _ID: Final = _GAP + rb'"id"' + _GAP + b":" + _GAP + rb"(\d{1,15})" + _GAP
 _VERSION: Final = rb'"jsonrpc"' + _GAP + b":" + _GAP + rb'"2.0"' + _GAP + b","
