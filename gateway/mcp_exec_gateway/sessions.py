@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
@@ -15,9 +16,8 @@ from mcp_exec_api.constants import (
     MANAGED_BY,
     SESSIONS,
 )
-from mcp_exec_api.execution_state import read_created_at
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import FieldError, micro_time, now
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
 from mcp_exec_api.wire.sessions import NewSession
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor

@@ -15,9 +15,8 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.code_execution import Phase, is_finished, read_created_at
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_SHIPPED, POOLS, SKILLS
-from mcp_exec_api.execution_state import is_finished, read_created_at
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path

@@ -10,8 +10,8 @@ from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
+from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords
 from mcp_exec_common.kube.errors import ApiError

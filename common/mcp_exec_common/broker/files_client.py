@@ -13,8 +13,8 @@ from urllib.parse import quote, unquote
 import aiohttp
 from pydantic import ValidationError
 
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import Model
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.wire.workspaces import (
     MAX_PAGE,
     CommitResult,

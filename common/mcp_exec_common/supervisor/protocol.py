@@ -337,7 +337,7 @@ class Job:
     files: JobFiles | None = None
     """None if nothing of the run is kept."""
     owner: str | None = None
-    """Digest of the owner (`mcp_exec_api.owner`) that the sandbox serves from now on. None: it is used once."""
+    """Digest of the owner (`mcp_exec_api.files`) that the sandbox serves from now on. None: it is used once."""
     session: bool = False
     """Whether the interpreter stays after the run, for the owner's next job. Needs an owner."""
     skills: JobSkills | None = None

@@ -13,8 +13,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Self
 
+from mcp_exec_api.code_execution import is_finished
 from mcp_exec_api.constants import EXECUTIONS, MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
+from mcp_exec_api.code_execution import is_finished
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError

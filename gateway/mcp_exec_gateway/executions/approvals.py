@@ -5,9 +5,8 @@ import logging
 from typing import Any, Final
 
 from mcp_exec_api.approvals import ApprovalChoice, ApprovalState
-from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.code_execution import Phase, is_finished
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.wire.executions import NewDecision
 from mcp_exec_common.broker.attestations import Attestor

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Self
 
-from mcp_exec_api.code_execution import spec_digest
+from mcp_exec_api.code_execution import is_finished, read_created_at, spec_digest
 from mcp_exec_api.constants import GROUP
-from mcp_exec_api.execution_state import is_finished, read_created_at
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_gateway.auth.callers import Caller

@@ -10,8 +10,8 @@ from typing import Final
 
 from starlette.requests import Request
 
+from mcp_exec_api.code_execution import is_finished, read_phase
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_api.execution_state import is_finished, read_phase
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object

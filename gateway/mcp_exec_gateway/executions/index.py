@@ -13,9 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.code_execution import Phase, is_finished
 from mcp_exec_api.constants import EXECUTIONS, GROUP
-from mcp_exec_api.execution_state import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object

@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 from sys import intern
 from typing import Any, Final, Self
 
-from mcp_exec_api.code_execution import Phase
+from mcp_exec_api.code_execution import Phase, read_created_at
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_gateway.auth.callers import Caller, format_caller_label, may_see

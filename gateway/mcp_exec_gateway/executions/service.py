@@ -9,9 +9,8 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.types import Receive
 
-from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.code_execution import CodeExecutionSpec, is_finished
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_api.execution_state import is_finished
 from mcp_exec_api.wire.executions import ExecutionMetadata, NewExecution
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path

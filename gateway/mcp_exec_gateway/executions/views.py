@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_api.execution_state import read_created_at
 from mcp_exec_api.wire.stats import ActiveExecutions, GatewayLimits, NamespaceStats, OwnSessions, ServerStats
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object

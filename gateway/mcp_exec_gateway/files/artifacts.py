@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import micro_time
-from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_common.broker.files_client import FilesClient, FilesError, FileStream

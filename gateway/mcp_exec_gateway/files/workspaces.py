@@ -7,7 +7,7 @@ from typing import Final
 
 from cachetools import TTLCache
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.workspaces import (
     CommitResult,
     Workspace,

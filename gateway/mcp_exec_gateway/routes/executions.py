@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.approvals import Approval
-from mcp_exec_api.execution_state import is_finished
+from mcp_exec_api.code_execution import is_finished
 from mcp_exec_api.wire.executions import (
     ApprovalList,
     Execution,

@@ -6,7 +6,7 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.sessions import NewSession, Session, SessionList
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller

@@ -8,10 +8,9 @@ from math import inf
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Phase, Start
-from mcp_exec_api.execution_state import read_phase
+from mcp_exec_api.code_execution import Phase, Start, read_phase
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import now
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import SupervisorClient

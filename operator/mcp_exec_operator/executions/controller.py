@@ -8,8 +8,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Phase, spec_digest
-from mcp_exec_api.execution_state import read_phase
+from mcp_exec_api.code_execution import Phase, read_phase, spec_digest
 from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.errors import ApiError

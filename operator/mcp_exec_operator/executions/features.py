@@ -10,8 +10,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase
-from mcp_exec_api.execution_state import read_phase
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object

@@ -9,8 +9,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase
-from mcp_exec_api.execution_state import is_finished, read_phase
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object

@@ -10,12 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, spec_digest
+from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, is_finished, read_created_at, read_phase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
-from mcp_exec_api.execution_state import is_finished, read_created_at, read_phase
-from mcp_exec_api.files import WorkspaceMode, WorkspaceRef
+from mcp_exec_api.files import Owner, WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
-from mcp_exec_api.owner import Owner
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key

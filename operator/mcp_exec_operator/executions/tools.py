@@ -10,8 +10,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from mcp_exec_api.approvals import Approval, ApprovalState
-from mcp_exec_api.code_execution import Durations, Phase, ToolCalls
-from mcp_exec_api.execution_state import read_phase
+from mcp_exec_api.code_execution import Durations, Phase, ToolCalls, read_phase
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.client import ApprovalWait, BrokerClient, BrokerError, ExecutionCalls

@@ -9,8 +9,8 @@ from typing import Final
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import now as utc_now
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object

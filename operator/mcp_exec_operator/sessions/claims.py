@@ -14,8 +14,8 @@ from mcp_exec_api.constants import (
     DEFAULT_SESSION_QUEUED,
     LABEL_CALLER,
 )
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object

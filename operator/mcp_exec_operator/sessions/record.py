@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, MANAGED_BY
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import field_errors, now
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase
 from mcp_exec_common.broker.attestations import CLAIMED

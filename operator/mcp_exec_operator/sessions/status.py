@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
-from mcp_exec_api.owner import Owner
 from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionStatus, SessionPhase, format_memory
 from mcp_exec_common.kube.errors import ApiError

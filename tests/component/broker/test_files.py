@@ -23,7 +23,7 @@ from tests.component.broker.files_client import (
 from tests.support.api_server import FakeApiServer
 from tests.support.s3_server import S3Server, running_s3
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.workspaces import WorkspaceSettings
 from mcp_exec_common.broker.files import (
     ARTIFACTS_PATH,

@@ -11,7 +11,7 @@ from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.executions import ArtifactList, Execution
 from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
 

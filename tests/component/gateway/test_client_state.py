@@ -17,7 +17,7 @@ from tests.support.broker import FakeBroker
 from tests.support.processes import write_kubeconfig
 
 from mcp_exec_api.constants import SESSIONS
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_client import AsyncClient, Client
 from mcp_exec_client.cli.main import kubectl_main
 from mcp_exec_client.errors import NotFound, Outdated

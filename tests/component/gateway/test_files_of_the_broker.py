@@ -14,7 +14,7 @@ from tests.component.gateway.test_sessions import two_callers
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import SLICES
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.errors import GatewayError, NotFound, Outdated

@@ -11,7 +11,7 @@ from tests.component.gateway.test_artifacts import PNG, add_artifacts
 from tests.component.gateway.test_sessions import two_callers
 from tests.support.broker import FakeBroker
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.sessions import NewSession
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_gateway.mcp.budget import TokenBudget

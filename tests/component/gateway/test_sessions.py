@@ -18,7 +18,7 @@ from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
 from mcp_exec_api.constants import LABEL_CALLER, SESSIONS
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec
 from mcp_exec_api.wire.sessions import Session, SessionList
 from mcp_exec_common.kube.client import custom_resource_path

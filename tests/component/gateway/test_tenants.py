@@ -29,7 +29,7 @@ from tests.support.broker import SLICES, FakeBroker, tool
 from tests.support.broker_files import FakeWorkspace
 
 from mcp_exec_api.constants import EXECUTIONS, LABEL_CALLER, POOLS, ROLLOUTS, SESSIONS
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_common.kube.client import custom_resource_path
 
 MARK = "belongs-to-b"

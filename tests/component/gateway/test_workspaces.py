@@ -19,7 +19,7 @@ from tests.support.broker import FakeBroker
 from tests.support.until import until
 from yarl import URL
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.files import FilesReason
 
 OWNER = Owner(namespace="agents", caller="team-a").digest

@@ -12,7 +12,7 @@ from tests.support.supervisor import FakeSupervisor
 from tests.support.world import CEX, PODS, SBP, World
 
 from mcp_exec_api.constants import LABEL_OWNER, LABEL_STATE
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 
 Operating = Callable[..., Any]
 OWNER = {"scope": "Owner"}

@@ -11,7 +11,7 @@ from tests.support.supervisor import FakeSupervisor
 from tests.support.world import CEX, PODS, SBP, SBS, World
 
 from mcp_exec_api.constants import LABEL_OWNER, LABEL_SESSION, LABEL_STATE
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 
 Operating = Callable[..., Any]
 STEPS = [step if step % 8 == 4 else pytest.param(step, marks=pytest.mark.kills) for step in range(1, 50)]

@@ -11,7 +11,7 @@ from tests.component.operator.conftest import run_until_killed
 from tests.support.broker import FakeBroker
 from tests.support.world import CEX, KEY, NAMESPACE, World
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.grants import GrantSigner
 
 Operating = Callable[..., Any]

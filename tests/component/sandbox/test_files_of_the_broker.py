@@ -11,7 +11,7 @@ from tests.component.broker.files_client import OWNER, files_client, files_grant
 from tests.support.api_server import FakeApiServer
 from tests.support.until import until
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.files_client import FilesClient
 
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.execution_state import is_finished, read_created_at, read_phase
+from mcp_exec_api.code_execution import Phase, is_finished, read_created_at, read_phase
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Owners of what outlives a run."""
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 
 TEAM = Owner(namespace="agents", caller="team-a")
 

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from tests.support.constants import SANDBOX_KEY
 
-from mcp_exec_api.execution_state import is_finished
+from mcp_exec_api.code_execution import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_gateway.executions.index import ExecutionIndex, strip_execution
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase, format_memory
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.cache import Pod, PodState

@@ -10,8 +10,8 @@ from typing import Final
 
 import aiohttp
 
+from mcp_exec_api.code_execution import is_finished, read_created_at
 from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_api.execution_state import is_finished, read_created_at
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection, is_unobserved
 from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object

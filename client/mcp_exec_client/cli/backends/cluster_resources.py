@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import POOLS, ROLLOUTS, SESSIONS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
-from mcp_exec_api.execution_state import read_created_at
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_api.rollout_status import RolloutPhase
 from mcp_exec_client.cli.backends.backend import NOT_OBSERVED, RolloutAction
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
-from mcp_exec_api.owner import Owner
+from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.files_client import FileStream
 from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.http.json import replace_surrogates

@@ -9,8 +9,7 @@ from typing import Final, Self
 
 from mcp_types import CallToolResult, ElicitRequest, InputRequest, InputRequiredResult
 
-from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.execution_state import is_finished
+from mcp_exec_api.code_execution import CodeExecutionSpec, is_finished
 from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
