@@ -1,6 +1,6 @@
 """Events of one execution: live from its pod and, after its end or without its pod, from its status.
 
-Data from a pod is hostile; SupervisorClient bounds and validates it. The `end` event comes from the status alone, so a
+Data from a pod is hostile; SupervisorClient bounds and validates it. The `end` event comes only from the status, so a
 client that has received it finds the same outcome in every later response.
 """
 

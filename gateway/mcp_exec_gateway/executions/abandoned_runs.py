@@ -37,10 +37,10 @@ GRACE_SECONDS: Final = 20.0
 as long again: a model repeats a call after its time-out, and a user who stops one does so sooner."""
 MAX_GRACE_SECONDS: Final = 60.0
 _SAME_SESSION_SECONDS: Final = 3.0
-"""Age from which a run is taken for the one that the same session asks for again, though its stream is still open.
-Clients do not time out sooner, and a model's parallel calls come sooner."""
+"""Least age of a run that the same session may ask for again, though its stream is still open. Clients do not time out
+sooner, and a model's parallel calls come sooner."""
 _MARK_AGE_SECONDS: Final = 1.0
-"""Age from which a run of another connection may be one whose client has just left."""
+"""Least age of a run of another connection whose client may have just left."""
 _MARK_SECONDS: Final = 0.3
 """Time that the replica of that connection needs to mark it."""
 _LEAVING_SECONDS: Final = 2.0

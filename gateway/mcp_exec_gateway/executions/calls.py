@@ -90,7 +90,7 @@ def create_holder(milliseconds: int) -> str:
 
 
 def read_holder_since(metadata: Mapping[str, Any]) -> float | None:
-    """Return the seconds from 1970 at which the present holder took the run, or None if there is no such holder."""
+    """Return when the present holder took the run, in seconds since 1970, or None if there is no such holder."""
     match = _HOLDER.fullmatch(_read_annotation(metadata, ANNOTATION_UNDELIVERED))
     return int(match[1]) / 1000 if match else None
 
