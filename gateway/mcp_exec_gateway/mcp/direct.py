@@ -150,7 +150,7 @@ async def ask_for_consent(request: McpRequest, answer: Object) -> CallToolResult
     tool, digest = str(approval.get("tool")), str(approval.get("argumentsDigest"))
     if not (request.is_modern and request.elicitation and await request.sender.may("approve")):
         return build_error(
-            f"{tool} needs an approval, for which a direct call does not wait. Call it by code with run_code (mode "
+            f"{tool} needs an approval, and a direct call does not wait for it. Call it by code with run_code (mode "
             "code or hybrid): there the call waits until somebody approves it. Or use a client of revision 2026-07-28 "
             "that can show forms, with an API key or account that may approve.",
             reason="ApprovalRequired",
