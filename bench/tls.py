@@ -200,7 +200,8 @@ async def measure_memory(kind: str) -> float:
 
     async def send_when_all_are_open() -> AsyncIterator[bytes]:
         opening.release()
-        await all_open.wait()
+        async with within(COMMAND_SECONDS, f"the opening of {CONNECTIONS} connections"):
+            await all_open.wait()
         yield CALL
 
     async with serving() as servers, servers.session(kind) as session:
