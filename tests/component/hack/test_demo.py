@@ -27,6 +27,7 @@ def release(machine: Machine) -> Machine:
         "kubectl",
         f'case "$*" in port-forward*) cat {machine.folder}/forwarded; exec sleep 30;; '
         f'"wait sbp"*) [ ! -e {machine.folder}/unready ];; *clusterIP*) echo 10.96.0.7;; '
+        f"*status.phase*) [ -e {machine.folder}/failed ] && echo Failed || echo Succeeded;; "
         '*conditions*) echo "no node has the runtime";; esac',
     )
     machine.stand_in("python", 'echo "arguments $2"; env | grep -i _proxy= || echo "no proxies"')
@@ -66,6 +67,14 @@ def test_a_devclusters_gateway_is_reached_by_its_services_address(release: Machi
     done = release.run("demo")
     assert "arguments http://10.96.0.7\n" in done.stdout
     assert not any("port-forward" in call for call in release.calls("kubectl"))
+
+
+def test_an_execution_that_fails_ends_the_demo(release: Machine) -> None:
+    (release.folder / "failed").touch()
+    done = release.run("demo")
+    assert done.returncode == 1
+    assert "did not succeed" in done.stderr.splitlines()[-1]
+    assert any("describe cex" in call for call in release.calls("kubectl"))
 
 
 def test_a_port_that_cannot_be_forwarded_ends_the_demo_with_the_reason(release: Machine) -> None:
