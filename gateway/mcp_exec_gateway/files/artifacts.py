@@ -45,7 +45,7 @@ class LinkSigner:
     clock: Callable[[], float] = time.time
 
     def build_path(self, address: ArtifactAddress, *, seconds: int) -> tuple[str, int]:
-        """Return path and query of a link, and the time at which it expires, in seconds since 1970."""
+        """Return path and query of a link, and the time when it expires, in seconds since 1970."""
         expires = int(self.clock()) + seconds
         path = "/".join(quote(part, safe="") for part in (address.namespace, address.execution, address.id))
         query = urlencode({"uid": address.uid, "expires": expires, "signature": self._sign(address, expires)})

@@ -339,7 +339,7 @@ IfNoneMatch = Annotated[
 
 
 def find_base_url(request: Request, *, public_url: str) -> str:
-    """Return the address by which the client reached the gateway, unless a setting names one.
+    """Return the address that the client reached the gateway at, unless a setting names one.
 
     A client that sends another Host or scheme gets links that work nowhere; nobody else gets them.
     """

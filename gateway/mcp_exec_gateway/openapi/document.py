@@ -121,7 +121,7 @@ def build_router(*, prefix: str, tag: str) -> APIRouter:
 
 
 def build_operation_id(route: APIRoute) -> str:
-    """Return the id of a route's operation, from which clients are generated: `list_executions` is listExecutions."""
+    """Return the id of a route's operation, for generated clients: `list_executions` is listExecutions."""
     first, *rest = route.name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 

@@ -111,7 +111,7 @@ def _normalize(spec: Object) -> Object:
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What a NetworkPolicy of others allows, and for which pods."""
+    """What a NetworkPolicy of others allows, with the pods that it selects."""
 
     name: str
     directions: tuple[str, ...]

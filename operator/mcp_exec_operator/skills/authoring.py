@@ -171,8 +171,8 @@ def _build_spec(event: SkillEvent, by: SavedBy, *, version: int, digest: str, mo
 class ShippedSkills:
     """Skills of the release. Each namespace is reconciled once, when this operator begins to lead.
 
-    So what somebody deletes returns with the next start, and an uninstallation can delete all. A name of which the
-    namespace has an approved version of its own is left to it, as is one that an approver deprecated.
+    So what somebody deletes returns with the next start, and an uninstallation can delete all. If a namespace has an
+    approved version of its own of a name, it keeps the name; so it does with one that an approver deprecated.
     """
 
     api: SkillApi
