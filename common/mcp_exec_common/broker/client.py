@@ -37,6 +37,7 @@ MAX_PENDING_APPROVALS: Final = 1000
 """Most pending approvals that a replica lists of one namespace."""
 NOT_IMPLEMENTED: Final = 501
 """HTTP status of a broker without the feature that was requested (RFC 9110)."""
+_OF_ONE_REPLICA: Final = (401, 404)
 _MAX_WAITS: Final = 64
 _CONNECT_SECONDS: Final = 1.0
 _Answer = TypeVar("_Answer")
@@ -64,7 +65,10 @@ class Repeat(Enum):
     IF_UNREACHED = "IfUnreached"
     """If no connection was made, so that the replica did not receive the request."""
     IF_FAILED = "IfFailed"
-    """Unless it was answered or refused (4xx, 501): for requests that may be made twice."""
+    """Unless it was answered, or refused by what every replica would refuse: for requests that may be made twice.
+
+    A replica of another release may not have a route or a key yet, so that its 401 or 404 is a failure.
+    """
 
 
 class ApprovalWait(Model):
@@ -208,7 +212,8 @@ class BrokerClient:
                 last = BrokerError(f"the broker at {address}: {type(error).__name__} {error}")
             except BrokerError as error:
                 last = error
-            is_refused = 400 <= last.status < 500 or last.status == NOT_IMPLEMENTED
+            is_clients_fault = 400 <= last.status < 500 and last.status not in _OF_ONE_REPLICA
+            is_refused = is_clients_fault or last.status == NOT_IMPLEMENTED
             if last.is_sent and (repeat is Repeat.IF_UNREACHED or is_refused):
                 break
         raise last

@@ -63,11 +63,13 @@ async def test_a_replica_that_cannot_be_reached_is_passed_over(repeat: Repeat) -
     [
         (b"", {Repeat.IF_FAILED}),
         (refusal(503), {Repeat.IF_FAILED}),
+        (refusal(401), {Repeat.IF_FAILED}),
+        (refusal(404), {Repeat.IF_FAILED}),
         (refusal(409), set()),
         (refusal(501), set()),
         (refusal(307), {Repeat.IF_FAILED}),
     ],
-    ids=["broken off", "failed", "refused", "without the feature", "redirected"],
+    ids=["broken off", "failed", "another key", "another release", "refused", "without the feature", "redirected"],
 )
 @pytest.mark.parametrize("repeat", Repeat)
 async def test_only_its_policy_sends_a_request_again(answer: bytes, policies: set[Repeat], repeat: Repeat) -> None:
