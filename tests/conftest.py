@@ -34,8 +34,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Add the tests that ran again to the file that MCP_EXEC_RERUNS names."""
+    """Add the tests that ran again to the file that RERUNS_FILE names."""
     reruns = {report.nodeid for report in terminalreporter.getreports("rerun")}
-    if reruns and "MCP_EXEC_RERUNS" in os.environ:
-        with Path(os.environ["MCP_EXEC_RERUNS"]).open("a") as file:
+    if reruns and "RERUNS_FILE" in os.environ:
+        with Path(os.environ["RERUNS_FILE"]).open("a") as file:
             file.writelines(f"{name}\n" for name in sorted(reruns))

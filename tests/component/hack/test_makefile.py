@@ -23,12 +23,16 @@ def test_test_runs_every_kind_of_check() -> None:
     assert re.search(r"^coverage: .*\n\t@MEASURED=yes hack/stages unit component\n\tcoverage report", MAKEFILE, re.M)
 
 
+def test_continuous_integration_sets_no_variable_that_processes_read_as_a_setting() -> None:
+    assert re.findall(r"^export .*MCP_EXEC_\w+=", (ROOT / ".ci/run").read_text(), re.M) == []
+
+
 def test_stages_end_with_the_first_that_fails_and_each_prints_its_time(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("good:\n\t@echo works\nbad:\n\t@exit 3\n")
     done = subprocess.run(
         [ROOT / "hack/stages", "good", "bad", "good"],
         cwd=tmp_path, capture_output=True, text=True, timeout=30, check=False,
-        env={"PATH": os.environ["PATH"], "MCP_EXEC_STAGES": str(tmp_path / "stages")},
+        env={"PATH": os.environ["PATH"], "STAGES_FILE": str(tmp_path / "stages")},
     )  # fmt: skip
     times = (tmp_path / "stages").read_text().splitlines()
     assert [re.sub("[0-9]+", "N", line) for line in times] == ["stage: good N min N s", "stage: bad N min N s"]
@@ -54,7 +58,7 @@ def test_a_run_lists_the_tests_that_ran_again(tmp_path: Path) -> None:
         "--reruns=1",
         str(file),
     ]
-    environment = {**os.environ, "MCP_EXEC_RERUNS": str(tmp_path / "reruns")}
+    environment = {**os.environ, "RERUNS_FILE": str(tmp_path / "reruns")}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "reruns").read_text() == "test_flaky.py::test_second_time\n"

@@ -24,7 +24,9 @@ def named_paths() -> list[str]:
 
 def test_every_path_of_the_table_exists() -> None:
     assert len(named_paths()) > 40
-    assert [path for path in named_paths() if not (ROOT / path).exists()] == []
+    # A folder that a change has emptied may still hold `__pycache__`.
+    missing = [path for path in named_paths() if not (ROOT / path).is_file() and not any((ROOT / path).glob("*.*"))]
+    assert missing == []
 
 
 def test_every_folder_of_a_process_is_in_the_table() -> None:
