@@ -198,7 +198,7 @@ class BrokerManager:
         records: RecordStore | None,
         http: aiohttp.ClientSession,
     ) -> Self:
-        metrics, signer, namespaces = Metrics.new(), GrantSigner(key=key), frozenset(settings.namespaces)
+        metrics, signer, namespaces = Metrics(), GrantSigner(key=key), frozenset(settings.namespaces)
         in_flight, offload = BytesInFlight(), Offload()
         parts = _Catalogs.build(settings, kube=kube, key=key, http=http, flight=in_flight, metrics=metrics)
         quotas, concurrency, tokenizers = ExecutionQuotas(), ServerConcurrency(), TokenizerCache()

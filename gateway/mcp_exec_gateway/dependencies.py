@@ -155,7 +155,7 @@ class Dependencies:
             kind="event streams", max_total=settings.max_streams, max_each=settings.max_streams_per_caller
         )
         rate_limiter = RateLimiter()
-        metrics = Metrics.create(count_waits=lambda: index.wait_count, count_streams=lambda: streams.open)
+        metrics = Metrics(count_waits=lambda: index.wait_count, count_streams=lambda: streams.open)
         authenticator = Authenticator(
             keys=keys,
             tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),

@@ -33,7 +33,7 @@ _ABORT_SECONDS: Final = 0.5
 
 async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
-    metrics = Metrics.create()
+    metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
         key = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_key()

@@ -67,7 +67,7 @@ class RolloutController:
         known = self._records.pop((body["metadata"]["namespace"], body["metadata"]["name"]), None)
         if known is not None and (record is None or record.uid != known.uid):
             self.measures.forget(known.uid)
-            self.metrics.drop(known)
+            self.metrics.discard(known)
             self._backoffs.pop(known.key, None)
         if record is not None:
             self._records[record.key] = record
@@ -212,7 +212,7 @@ class RolloutComponent:
                 api=RolloutApi(kube=kube, metrics=metrics),
                 pools=pools,
                 measures=MeasuresCache(reader=reader),
-                metrics=RolloutMetrics.create(metrics.registry),
+                metrics=RolloutMetrics(metrics.registry),
             ),
         )
 

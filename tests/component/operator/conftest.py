@@ -44,7 +44,7 @@ class Operator:
     def __init__(self, world: World, made: Settings) -> None:
         self.world = world
         self.settings = made
-        self.metrics = Metrics.create()
+        self.metrics = Metrics()
         self.manager: Manager
         self.kube: KubeClient
         self._stack = AsyncExitStack()
@@ -125,7 +125,7 @@ async def contend(world: World) -> AsyncIterator[Callable[..., LeaderElector]]:
         def make(pod: str, *, clock: Callable[[], float] = monotonic, **changes: Any) -> LeaderElector:
             short = {"lease_duration_seconds": 1, "lease_renew_seconds": 0.6, "lease_retry_seconds": 0.05}
             made = settings(pod_name=pod, pod_uid="1", **(short | changes))
-            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics.create(), clock=clock)
+            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics(), clock=clock)
 
         yield make
 
