@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Final, Self
+from typing import Final
 
 from mcp_exec_api.constants import ROLLOUTS
 from mcp_exec_api.meta import now
@@ -185,54 +185,42 @@ def _join_needs(steps: list[tuple[RolloutRecord, RolloutProgress | None]]) -> di
     return needs
 
 
-@dataclass(kw_only=True, eq=False)
 class RolloutComponent:
     """All parts of the operator that drive rollouts."""
 
-    kube: KubeClient
-    namespaces: tuple[str, ...]
-    controller: RolloutController
-    _reflectors: list[Reflector] = field(default_factory=list)
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         *,
         kube: KubeClient,
         namespaces: tuple[str, ...],
         pools: PoolRegistry,
         metrics: Metrics,
         reader: MeasuresReader | None = None,
-    ) -> Self:
+    ) -> None:
         """Build all parts; nothing runs yet. Without a reader no guard has samples."""
-        return cls(
-            kube=kube,
-            namespaces=namespaces,
-            controller=RolloutController(
-                api=RolloutApi(kube=kube, metrics=metrics),
-                pools=pools,
-                measures=MeasuresCache(reader=reader),
-                metrics=RolloutMetrics(metrics.registry),
-            ),
+        self.controller = RolloutController(
+            api=RolloutApi(kube=kube, metrics=metrics),
+            pools=pools,
+            measures=MeasuresCache(reader=reader),
+            metrics=RolloutMetrics(metrics.registry),
         )
+        self._reflectors = [
+            Reflector(
+                kube=kube,
+                path=custom_resource_path(ROLLOUTS, namespace=namespace),
+                on_change=self.controller.observe,
+                transform=strip,
+            )
+            for namespace in namespaces
+        ]
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Watch rollouts while the context lasts."""
         async with AsyncExitStack() as stack:
-            for namespace in self.namespaces:
-                reflector = Reflector(
-                    kube=self.kube,
-                    path=custom_resource_path(ROLLOUTS, namespace=namespace),
-                    on_change=self.controller.observe,
-                    transform=strip,
-                )
-                self._reflectors.append(reflector)
+            for reflector in self._reflectors:
                 await stack.enter_async_context(reflector.run_in_background())
-            try:
-                yield
-            finally:
-                self._reflectors.clear()
+            yield
 
     async def prepare(self) -> None:
         """Raise the pools as the stages need it, before pools delete pods that are too many."""
