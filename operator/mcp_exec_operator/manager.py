@@ -119,10 +119,10 @@ class Manager:
             )
         self.skills = SkillComponent(
             kube=kube,
+            api=api,
             namespaces=settings.namespaces,
             key=supervisors.key,
             folders=read_folders(Path(settings.skills_folder)) if settings.skills_folder else (),
-            metrics=metrics,
         )
         records = RecordsClient(broker.client) if settings.records and broker is not None else None
         callers = CallerProofs(attestor=Attestor(key=supervisors.key))
@@ -133,9 +133,9 @@ class Manager:
             )
         self.rollouts = RolloutComponent(
             kube=kube,
+            api=api,
             namespaces=settings.namespaces,
             pools=self.pools,
-            metrics=metrics,
             reader=None if records is None else RecordsReader(records=records),
         )
         self.ttl = TTLController(

@@ -18,8 +18,8 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance, refuse
 from mcp_exec_common.util.backoff import Backoff
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import strip
-from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.rollouts.measures import (
     NO_RECORDS,
@@ -28,7 +28,7 @@ from mcp_exec_operator.rollouts.measures import (
     RolloutIdentity,
     add_pool_measures,
 )
-from mcp_exec_operator.rollouts.record import RolloutApi, RolloutMetrics, RolloutRecord, build_events, build_status
+from mcp_exec_operator.rollouts.record import RolloutMetrics, RolloutRecord, build_events, build_status
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _SYNC_SECONDS: Final = 3.0
 class RolloutController:
     """All rollouts. `observe` never waits."""
 
-    api: RolloutApi
+    api: OperatorApi
     pools: PoolRegistry
     measures: MeasuresCache
     metrics: RolloutMetrics
@@ -147,7 +147,9 @@ class RolloutController:
         if before is None or after == build_status(before) or (backoff and monotonic() < backoff.until):
             return
         try:
-            written = await self.api.replace_status(*record.key, version=record.version, status=after)
+            written = await self.api.replace_status(
+                "ExecutionRollout", *record.key, version=record.version, status=after, what="rollout-status"
+            )
         except ApiError as error:
             await self._recover(record, error)
             return
@@ -167,7 +169,7 @@ class RolloutController:
             self._backoffs.setdefault(record.key, Backoff()).fail(monotonic())
             log.warning("the status of rollout %s was not written: %s", record.key[1], error)
         try:
-            body = await self.api.get(*record.key)
+            body = await self.api.get("ExecutionRollout", *record.key)
         except ApiError as failure:
             log.warning("rollout %s can't be read: %s", record.key[1], failure)
             return
@@ -192,17 +194,17 @@ class RolloutComponent:
         self,
         *,
         kube: KubeClient,
+        api: OperatorApi,
         namespaces: tuple[str, ...],
         pools: PoolRegistry,
-        metrics: Metrics,
         reader: MeasuresReader | None = None,
     ) -> None:
         """Build all parts; nothing runs yet. Without a reader no guard has samples."""
         self.controller = RolloutController(
-            api=RolloutApi(kube=kube, metrics=metrics),
+            api=api,
             pools=pools,
             measures=MeasuresCache(reader=reader),
-            metrics=RolloutMetrics(metrics.registry),
+            metrics=RolloutMetrics(api.metrics.registry),
         )
         self._reflectors = [
             Reflector(

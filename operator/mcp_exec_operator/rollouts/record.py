@@ -7,18 +7,14 @@ from typing import Final, Self
 from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from mcp_exec_api.constants import API_VERSION, ROLLOUTS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardState, RolloutPhase
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.metrics import MetricsBase
 from mcp_exec_common.rollouts.assignment import expect_shares
-from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.kube.writes import build_event
-from mcp_exec_operator.metrics import Metrics
 
 _WARNINGS: Final = (RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
 _ROLLOUT: Final = ("namespace", "rollout")
@@ -102,35 +98,6 @@ def _build(record: RolloutRecord, reason: str, message: str, *, moment: datetime
     return build_event(
         "ExecutionRollout", key=record.key, uid=record.uid, kind=kind, reason=reason, message=message, moment=moment
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolloutApi:
-    """Typed access to rollouts and their Events. All methods raise ApiError."""
-
-    kube: KubeClient
-    metrics: Metrics
-
-    async def get(self, namespace: str, name: str) -> Object | None:
-        """Return a rollout, or None if it does not exist."""
-        return await get_or_none(self.kube, custom_resource_path(ROLLOUTS, namespace=namespace, name=name))
-
-    async def replace_status(self, namespace: str, name: str, *, version: str, status: Object) -> Object:
-        """Replace a rollout's status and return the stored rollout.
-
-        Raises ApiError 409 if its resource version is another.
-        """
-        self.metrics.writes.labels("rollout-status").inc()
-        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
-        return await self.kube.replace(
-            custom_resource_path(ROLLOUTS, namespace=namespace, name=name) + "/status",
-            {"apiVersion": API_VERSION, "kind": "ExecutionRollout", "metadata": metadata, "status": status},
-        )
-
-    async def create_event(self, event: Object) -> None:
-        """Create an Event."""
-        self.metrics.writes.labels("event").inc()
-        await self.kube.create(resource_path("events", namespace=event["metadata"]["namespace"]), event)
 
 
 class RolloutMetrics(MetricsBase):

@@ -19,10 +19,10 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import strip
-from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.skills.authoring import DraftWriter, ShippedSkills
-from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
+from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
 from mcp_exec_operator.skills.resolver import CodeCache, SkillResolver
 from mcp_exec_tools.text import shorten
 
@@ -99,7 +99,7 @@ def _build_conditions(status: Object, problem: str, moment: datetime) -> list[Ob
 class SkillController:
     """Status of all skills. `observe` and `count` never wait."""
 
-    api: SkillApi
+    api: OperatorApi
     index: SkillIndex
     flush_seconds: float = _FLUSH_SECONDS
     clock: Callable[[], datetime] = now
@@ -152,7 +152,7 @@ class SkillController:
 
     async def _write(self, key: ObjectKey) -> None:
         self._pending.pop(key, None)
-        body = await self.api.get(*key)
+        body = await self.api.get("Skill", *key)
         entry = None if body is None else self.index.observe(body, deleted=False)
         if body is None or entry is None:
             self._usage.pop(key, None)
@@ -166,7 +166,8 @@ class SkillController:
         if new == status:
             return
         try:
-            await self.api.replace_status(*key, version=body["metadata"]["resourceVersion"], status=new)
+            version = body["metadata"]["resourceVersion"]
+            await self.api.replace_status("Skill", *key, version=version, status=new, what="skill-status")
         except ApiError:
             if usage is not None:  # counted again with what came meanwhile
                 later = self._usage.setdefault(key, SkillCounts())
@@ -203,13 +204,13 @@ class SkillComponent:
         self,
         *,
         kube: KubeClient,
+        api: OperatorApi,
         namespaces: tuple[str, ...],
         key: bytes,
         folders: tuple[SkillFolder, ...],
-        metrics: Metrics,
     ) -> None:
         """Build all parts; nothing runs yet. `folders` are the release's own skills."""
-        api, attestor = SkillApi(kube=kube, metrics=metrics), Attestor(key=key)
+        attestor = Attestor(key=key)
         self.index = SkillIndex(attestor=attestor, synced={namespace: asyncio.Event() for namespace in namespaces})
         self.resolver = SkillResolver(index=self.index, codes=CodeCache(api=api))
         self.controller = SkillController(api=api, index=self.index)
