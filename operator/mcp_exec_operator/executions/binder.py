@@ -1,9 +1,7 @@
 """Binding of executions to pods: a warm pod or a wait for one, recorded in the status before any code runs."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from math import inf
 from time import monotonic
 from typing import Final
@@ -17,7 +15,6 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.features import Attempt, longest_run_seconds
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, build_failure
 from mcp_exec_operator.executions.record import BoundPod, ExecutionRecord
-from mcp_exec_operator.executions.specs import check_still_wanted
 from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_bound_status, build_pending_status
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
@@ -42,7 +39,6 @@ class Binder:
     writer: ExecutionStatusWriter
     supervisors: SupervisorClient
     bind_timeout_seconds: float
-    clock: Callable[[], datetime] = now
 
     async def claim(self, attempt: Attempt) -> Start:
         """Claim a pod: that of the session, a warm one, or after a wait a new one. Return which.
@@ -111,7 +107,7 @@ class Binder:
 
     async def _record(self, attempt: Attempt, start: Start, skills: list[str]) -> None:
         record, pod = attempt.record, attempt.pod
-        moment, created, ready_seconds = self.clock(), record.created_at(), monotonic() - pod.ready_at
+        moment, created, ready_seconds = now(), record.created_at(), monotonic() - pod.ready_at
 
         def decide(body: Object) -> Object | None:
             status, phase = body.get("status") or {}, read_phase(body)
@@ -119,7 +115,7 @@ class Binder:
                 return None  # an earlier attempt succeeded
             if phase is not Phase.PENDING:
                 raise Superseded
-            check_still_wanted(record)
+            record.check_wanted()
             return build_bound_status(
                 status,
                 pod=pod.name,
@@ -151,7 +147,7 @@ class Binder:
                 if waiter.future.done():
                     break
                 record.wakeup.clear()
-                check_still_wanted(record)
+                record.check_wanted()
                 at = monotonic()
                 if at >= self._deadline(began, pool):
                     problem = pool.explain_shortage()
@@ -201,7 +197,7 @@ class Binder:
                 reason=problem.reason,
                 message=problem.message,
                 place=place,
-                moment=self.clock(),
+                moment=now(),
                 created=record.created_at(),
             )
 

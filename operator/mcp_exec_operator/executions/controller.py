@@ -47,7 +47,6 @@ class ExecutionController:
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
-    clock: Callable[[], datetime] = now
     _records: dict[str, ExecutionRecord] = field(default_factory=dict)
     """Unfinished executions by uid."""
     _ignored: dict[str, ObjectKey] = field(default_factory=dict)
@@ -235,7 +234,7 @@ class ExecutionController:
             status = body.get("status") or {}
             if has_condition(status, "SpecUnchanged"):
                 return None
-            return build_changed_status(status, fields=changed(body), moment=self.clock())
+            return build_changed_status(status, fields=changed(body), moment=now())
 
         self.tasks.spawn(self._write_change(record, decide), name=f"change of {record.name}")
 

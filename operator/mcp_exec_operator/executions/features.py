@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from datetime import datetime
 from math import inf
 from time import monotonic
 from typing import Any, Final
@@ -32,7 +31,7 @@ from mcp_exec_operator.executions.outcome import (
     with_tokens,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.specs import SpecInUse, check_still_wanted
+from mcp_exec_operator.executions.specs import SpecInUse
 from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_pending_status
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
@@ -224,7 +223,6 @@ async def wait_for_turn(
     message: str,
     timeout_seconds: float,
     timeout_message: str,
-    clock: Callable[[], datetime] = now,
 ) -> None:
     """Return when a turn begins, and write reason and queue position to the status meanwhile.
 
@@ -241,7 +239,7 @@ async def wait_for_turn(
             reason=reason,
             message=message,
             place=place,
-            moment=clock(),
+            moment=now(),
             created=record.created_at(),
         )
 
@@ -249,7 +247,7 @@ async def wait_for_turn(
         next_at = min(began + timeout_seconds, write_at)
         await turn.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
         record.wakeup.clear()
-        check_still_wanted(record)
+        record.check_wanted()
         if turn.is_granted:
             return
         at, place = monotonic(), queue.place(turn)

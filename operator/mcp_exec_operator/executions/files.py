@@ -1,15 +1,12 @@
 """Files of executions: grants for workspaces and artifacts, and one writer at a time for each workspace."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import ceil
 from time import time
 from typing import Final
 
 from mcp_exec_api.files import MAX_ARTIFACTS
-from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
@@ -43,7 +40,6 @@ class Files(Feature):
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
     wait_seconds: float = WAIT_SECONDS
-    clock: Callable[[], datetime] = now
     _queue: SerialQueue[WorkspaceKey] = field(default_factory=SerialQueue)
     _turns: dict[str, Turn[WorkspaceKey]] = field(default_factory=dict)
     """By uid of the execution."""
@@ -78,7 +74,6 @@ class Files(Feature):
                 message=f"another execution writes to workspace {key.name}",
                 timeout_seconds=self.wait_seconds,
                 timeout_message=f"another execution has written to workspace {key.name}",
-                clock=self.clock,
             )
 
     async def prepare(self, attempt: Attempt) -> None:

@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from time import monotonic
 from typing import Final
 
@@ -65,7 +63,6 @@ class ExecutionLifecycle:
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
-    clock: Callable[[], datetime] = now
     stopping: bool = False
     """Whether this operator stops. Executions stay as their statuses say, for the next one."""
 
@@ -132,7 +129,7 @@ class ExecutionLifecycle:
 
     async def _execute(self, record: ExecutionRecord) -> ExecutionOutcome:
         """Bind the execution to a pod, unless it is bound, and run it there. Raises Superseded and ExecutionGone."""
-        async with self.specs.open(record) as held:
+        async with SpecInUse(cache=self.specs, record=record) as held:
             try:
                 if record.phase is Phase.PENDING:
                     attempt = await self._bind(record, held)
@@ -195,7 +192,7 @@ class ExecutionLifecycle:
 
     async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
         """Write the final status, and measure the execution. Raises ExecutionGone."""
-        moment, created = self.clock(), record.created_at()
+        moment, created = now(), record.created_at()
         limit = count_spare_bytes(record.rest_bytes)
 
         def decide(body: Object) -> Object | None:

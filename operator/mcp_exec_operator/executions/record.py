@@ -14,10 +14,17 @@ from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, is_finished, 
 from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.files import Owner, WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.executions.outcome import ExecutionOutcome, estimate_part
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionOutcome,
+    build_cancellation,
+    build_failure,
+    estimate_part,
+)
 from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
@@ -184,6 +191,14 @@ class ExecutionRecord:
     def is_unwanted(self) -> bool:
         """Whether it is to be cancelled, on request or by the operator."""
         return self.cancel_requested or bool(self.cancelled)
+
+    def check_wanted(self) -> None:
+        """Raise EndedBeforeRun if it is to be cancelled, or if its spec is not the one that was created."""
+        if self.is_unwanted:
+            raise EndedBeforeRun(build_cancellation(self.cancelled))
+        if self.changed:
+            names = " and ".join(f"spec.{name}" for name in self.changed)
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, f"{names} was changed after creation"))
 
     def cancel(self, why: str) -> None:
         """Cancel it, because it cannot go on."""

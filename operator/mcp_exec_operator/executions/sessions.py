@@ -1,12 +1,9 @@
 """Executions in sessions: one runs at a time, the others wait in a bounded queue, and the session keeps the pod."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_operator.executions.features import Attempt, Feature, wait_for_turn
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
@@ -29,7 +26,6 @@ class Sessions(Feature):
 
     claims: SessionClaims
     writer: ExecutionStatusWriter
-    clock: Callable[[], datetime] = now
 
     def adopt(self, record: ExecutionRecord) -> None:
         """Hold the turn of an execution that an earlier operator bound."""
@@ -54,7 +50,6 @@ class Sessions(Feature):
                 message=f"the session {request.name} runs another execution",
                 timeout_seconds=_LONGEST_WAIT_SECONDS,
                 timeout_message=f"the session {request.name} was busy",
-                clock=self.clock,
             )
         attempt.session = await self._claim(request)
 

@@ -1,9 +1,7 @@
 """Claims of sessions by executions: turns, creation, the pod that is kept, and what a run leaves."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from time import monotonic
 from typing import Final
 
@@ -73,7 +71,6 @@ class SessionClaims:
     tasks: TaskRegistry
     max_per_owner: int
     max_per_namespace: int
-    clock: Callable[[], datetime] = now
 
     def join(self, request: SessionRequest, *, wakeup: asyncio.Event) -> SessionTurn:
         """Queue up for a session. Raises QueueFull, and SessionUnusable if it is or could be another owner's."""
@@ -123,7 +120,7 @@ class SessionClaims:
         ApiError, and the pod is deleted. After a cancellation it is unknown what was written, so the session has the
         pod nevertheless.
         """
-        record.start(pod, moment=self.clock())
+        record.start(pod, moment=now())
         try:
             await self._make_durable(record)
         except SessionGone:
@@ -154,7 +151,7 @@ class SessionClaims:
             return False
         if ran:
             record.executions += 1
-            record.last_used_at = self.clock()
+            record.last_used_at = now()
             record.probe_at = min(record.probe_at, monotonic() + _PROBE_SECONDS)
         self.sessions.watch_pod(record)
         if reported_lost:
@@ -209,7 +206,7 @@ class SessionClaims:
             self.sessions.lose_pod(record)
             return
         expiry = find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at)
-        if expiry is not None and expiry[0] <= self.clock():
+        if expiry is not None and expiry[0] <= now():
             self.sessions.expire(record, expiry[1])
 
     async def _report_loss(self, record: SessionRecord, uid: str) -> None:
@@ -240,7 +237,7 @@ class SessionClaims:
 
     def _build(self, record: SessionRecord) -> Object:
         queued = self.sessions.turns.count_waiting(record.key)
-        return build_session_status(record, held=True, queued=queued, moment=self.clock())
+        return build_session_status(record, held=True, queued=queued, moment=now())
 
     async def _create(self, request: SessionRequest) -> SessionRecord:
         """Create a session, or return the one that was created meanwhile."""
@@ -254,7 +251,7 @@ class SessionClaims:
                 "name": name,
                 "namespace": namespace,
                 "labels": labels,
-                "annotations": {ANNOTATION_CREATED: micro_time(self.clock())},
+                "annotations": {ANNOTATION_CREATED: micro_time(now())},
             },
             "spec": spec | ({"user": request.owner.user} if request.owner.user else {}),
         }

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -70,7 +70,6 @@ class SessionRegistry:
     index: SessionIndex
     pools: PoolRegistry
     attestor: Attestor
-    clock: Callable[[], datetime] = now
     interrupted: Signal[[ObjectKey, str]] = field(default_factory=Signal)
     """Sent when what runs in a session must be cancelled, with the key of the session and the cause."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
@@ -200,7 +199,7 @@ class SessionRegistry:
     def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
         log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)
         self._release_pod(record)
-        record.end, record.reason, record.message, record.ended_at = phase, reason, message, self.clock()
+        record.end, record.reason, record.message, record.ended_at = phase, reason, message, now()
         self.touch(record.key)
 
     def _remove(self, record: SessionRecord) -> None:
@@ -214,7 +213,7 @@ class SessionRegistry:
             self._release_pod(record)
 
     def _release_pod(self, record: SessionRecord) -> None:
-        record.unused_since = self.clock()
+        record.unused_since = now()
         if (pod := record.clear()) is not None:
             self.pools.retire(self.pools.get(record.pool), pod)
 
