@@ -23,8 +23,8 @@ from mcp_exec_operator.executions.files import Files
 from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
 from mcp_exec_operator.executions.sessions import Sessions
 from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
 from mcp_exec_operator.executions.tools import Tools
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.kube.writes import WritePriority

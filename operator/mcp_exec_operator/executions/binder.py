@@ -6,21 +6,19 @@ from math import inf
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import Phase, Start, read_phase
+from mcp_exec_api.code_execution import Start
 from mcp_exec_api.files import Owner
-from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.features import Attempt, longest_run_seconds
-from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, build_failure
+from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import BoundPod, ExecutionRecord
-from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_bound_status, build_pending_status
+from mcp_exec_operator.executions.waiting import WaitReport
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods
-from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
 from mcp_exec_operator.queueing.wait_queue import QueueFull, Waiter
 
 _MAX_TIMEOUTS: Final = 20
@@ -67,19 +65,22 @@ class Binder:
     async def bind(self, attempt: Attempt, *, start: Start) -> None:
         """Record the claimed pod in the status, and begin to send the job meanwhile. Raises what `claim` raises."""
         pool, pod = attempt.pool, attempt.pod
-        skills = sorted(attempt.skills.sources) if attempt.skills is not None else []
+        skills = sorted(attempt.skills.sources) if attempt.skills is not None else ()
         spec = await attempt.held.load()
         began = monotonic()
         connection = self.supervisors.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
         attempt.pending_run = connection.prepare_run(
             attempt.build_job(spec), timeout_seconds=longest_run_seconds(attempt.spec)
         )
+        recording = self.writer.write_bound(
+            attempt.record, pod, start=start, code_findings=attempt.findings, skills=skills
+        )
         if attempt.owner is None or pod.owner:
-            await self._record(attempt, start, skills)
+            await recording
         else:
             # the owner of a pod that may be used again stands in its label
             recorded, claimed = await asyncio.gather(
-                self._record(attempt, start, skills),
+                recording,
                 self.pools.claim(pool, pod, owner=attempt.owner),
                 return_exceptions=True,
             )
@@ -105,61 +106,32 @@ class Binder:
         attempt.needs_job = False
         record.bound = BoundPod(pod, attempt.owner)
 
-    async def _record(self, attempt: Attempt, start: Start, skills: list[str]) -> None:
-        record, pod = attempt.record, attempt.pod
-        moment, created, ready_seconds = now(), record.created_at(), monotonic() - pod.ready_at
-
-        def decide(body: Object) -> Object | None:
-            status, phase = body.get("status") or {}, read_phase(body)
-            if phase is Phase.RUNNING and status.get("podName") == pod.name:
-                return None  # an earlier attempt succeeded
-            if phase is not Phase.PENDING:
-                raise Superseded
-            record.check_wanted()
-            return build_bound_status(
-                status,
-                pod=pod.name,
-                pod_uid=pod.uid,
-                node=pod.node,
-                start=start,
-                ready_seconds=ready_seconds,
-                uses=pod.uses,
-                digest=record.digest,
-                code_findings=attempt.findings,
-                skills=skills,
-                moment=moment,
-                created=created,
-            )
-
-        await self.writer.write(record, decide, what="bind")
-
     async def _wait(self, attempt: Attempt, pool: Pool) -> Pod:
         """Wait for a pod, and write the reason and the queue position to the status meanwhile."""
-        record = attempt.record
-        waiter = self._join(attempt, pool)
+        record, waiter = attempt.record, self._join(attempt, pool)
         began = monotonic()
-        report_at = began + _REPORT_SECONDS
-        written, write_at = QueueUpdate.from_status(record.status), began + first_update_after(len(pool.queue))
+        event_at = began + _REPORT_SECONDS
+        report = WaitReport.begin(record, self.writer, waiting=len(pool.queue))
         try:
             while not waiter.future.done():
-                next_at = min(self._deadline(began, pool), write_at)
+                next_at = min(self._deadline(began, pool), report.due)
                 await waiter.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
                 record.wakeup.clear()
                 record.check_wanted()
-                at = monotonic()
-                if at >= self._deadline(began, pool):
-                    problem = pool.explain_shortage()
+                at, ends = monotonic(), self._deadline(began, pool)
+                if at < min(ends, event_at, report.due):
+                    continue
+                problem = pool.explain_shortage()
+                if at >= ends:
                     raise EndedBeforeRun(build_failure(problem.reason, problem.message))
-                if at >= report_at:
-                    report_at = inf
-                    problem, place = pool.explain_shortage(), pool.queue.place(waiter, at)
+                place = pool.queue.place(waiter, at)
+                if at >= event_at:
+                    event_at = inf
                     message = f"has no pod after {_REPORT_SECONDS:.0f} s: {problem.message}; {place}"
                     self.writer.report(record, reason=problem.reason.value or "Queued", message=message)
-                if at >= write_at:
-                    write_at = at + next_update_after(len(pool.queue))
-                    written = await self._write_pending(record, pool, waiter, written)
+                await report.update(problem.reason, problem.message, place)
         except BaseException:
             pool.leave(waiter)
             self.pools.discard(pool)
@@ -179,30 +151,6 @@ class Binder:
         """Return when the wait ends: later while the queue moves, but not without limit."""
         latest = began + _MAX_TIMEOUTS * self.bind_timeout_seconds
         return min(max(began, pool.served_at) + self.bind_timeout_seconds, latest)
-
-    async def _write_pending(
-        self, record: ExecutionRecord, pool: Pool, waiter: Waiter, written: QueueUpdate
-    ) -> QueueUpdate:
-        """Write why the execution waits, if that differs enough from what is written. Return what is written now."""
-        problem, place = pool.explain_shortage(), pool.queue.place(waiter, monotonic())
-        update = QueueUpdate(reason=problem.reason, place=place)
-        if not update.differs_enough_from(written):
-            return written
-
-        def decide(body: Object) -> Object | None:
-            if read_phase(body) is not Phase.PENDING:
-                raise Superseded
-            return build_pending_status(
-                body.get("status") or {},
-                reason=problem.reason,
-                message=problem.message,
-                place=place,
-                moment=now(),
-                created=record.created_at(),
-            )
-
-        await self.writer.write(record, decide, what="pending")
-        return update
 
 
 def _find_owner(record: ExecutionRecord, pool: Pool) -> Owner | None:

@@ -6,12 +6,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from math import inf
-from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, read_phase
-from mcp_exec_api.meta import now
-from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.client import PendingRun, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import (
@@ -24,18 +21,13 @@ from mcp_exec_common.supervisor.protocol import (
     SandboxError,
 )
 from mcp_exec_operator.executions.outcome import (
-    EndedBeforeRun,
     ExecutionOutcome,
-    Superseded,
-    build_failure,
     with_tokens,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import SpecInUse
-from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_pending_status
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.queueing.turns import QueueUpdate, SerialQueue, Turn, first_update_after, next_update_after
 from mcp_exec_operator.sessions.record import SessionRecord
 
 log = logging.getLogger(__name__)
@@ -47,8 +39,6 @@ _WORKSPACE_SECONDS: Final = 120.0
 _NO_OPTIONS: Final = ("id", "code", "tools", "files", "owner", "session", "skills", "libraries")
 _OPTIONS: Final = tuple(field.name for field in fields(Job) if field.name not in _NO_OPTIONS)
 """Fields of a job that a field of the spec or of its limits fills by the same name."""
-_CHECK_SECONDS: Final = 5.0
-"""How often an execution that waits for a turn checks whether it still waits."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -211,54 +201,6 @@ class Tokens(Feature):
         """Add the tokens to the outcome."""
         if attempt.outcome is not None:
             attempt.outcome = with_tokens(attempt.outcome, code_tokens=attempt.record.code_tokens)
-
-
-async def wait_for_turn(
-    record: ExecutionRecord,
-    turn: Turn[Any],
-    queue: SerialQueue[Any],
-    *,
-    writer: ExecutionStatusWriter,
-    reason: Reason,
-    message: str,
-    timeout_seconds: float,
-    timeout_message: str,
-) -> None:
-    """Return when a turn begins, and write reason and queue position to the status meanwhile.
-
-    Raises EndedBeforeRun after so many seconds, Superseded, and what ExecutionStatusWriter raises.
-    """
-    began = monotonic()
-    written, write_at = QueueUpdate.from_status(record.status), began + first_update_after(1)
-
-    def decide(body: Object) -> Object | None:
-        if read_phase(body) is not Phase.PENDING:
-            raise Superseded
-        return build_pending_status(
-            body.get("status") or {},
-            reason=reason,
-            message=message,
-            place=place,
-            moment=now(),
-            created=record.created_at(),
-        )
-
-    while not turn.is_granted:
-        next_at = min(began + timeout_seconds, write_at)
-        await turn.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
-        record.wakeup.clear()
-        record.check_wanted()
-        if turn.is_granted:
-            return
-        at, place = monotonic(), queue.place(turn)
-        if at >= began + timeout_seconds:
-            raise EndedBeforeRun(build_failure(reason, f"{timeout_message} for {timeout_seconds:.0f} s; {place}"))
-        if at >= write_at:
-            write_at = at + next_update_after(place.of)
-            update = QueueUpdate(reason=reason, place=place)
-            if update.differs_enough_from(written):
-                await writer.write(record, decide, what="pending")
-                written = update
 
 
 def run_deadline_seconds(spec: CodeExecutionSpec) -> float:

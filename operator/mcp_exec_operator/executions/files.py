@@ -12,10 +12,11 @@ from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import JobFiles
-from mcp_exec_operator.executions.features import Attempt, Feature, run_deadline_seconds, wait_for_turn
+from mcp_exec_operator.executions.features import Attempt, Feature, run_deadline_seconds
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
+from mcp_exec_operator.executions.waiting import wait_for_turn
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.toolservers.component import BrokerDiscovery
@@ -28,7 +29,6 @@ MAX_WAITING: Final = 100
 """Executions that wait for one workspace."""
 WAIT_SECONDS: Final = 900.0
 """How long an execution waits at most."""
-_CHECK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +63,16 @@ class Files(Feature):
             message = f"{error}: too many executions write to workspace {key.name}"
             raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
         self._turns[record.uid] = turn
-        if not turn.is_granted:
-            attempt.held.release()
-            await wait_for_turn(
-                record,
-                turn,
-                self._queue,
-                writer=self.writer,
-                reason=Reason.WORKSPACE_BUSY,
-                message=f"another execution writes to workspace {key.name}",
-                timeout_seconds=self.wait_seconds,
-                timeout_message=f"another execution has written to workspace {key.name}",
-            )
+        await wait_for_turn(
+            attempt,
+            turn,
+            self._queue,
+            writer=self.writer,
+            reason=Reason.WORKSPACE_BUSY,
+            message=f"another execution writes to workspace {key.name}",
+            timeout_seconds=self.wait_seconds,
+            timeout_message=f"another execution has written to workspace {key.name}",
+        )
 
     async def prepare(self, attempt: Attempt) -> None:
         """Add the files to the job."""

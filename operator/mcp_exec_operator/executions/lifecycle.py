@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished, read_phase
-from mcp_exec_api.meta import now
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.util.backoff import delay_after
@@ -20,7 +18,6 @@ from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
     ExecutionOutcome,
-    StatusTooLarge,
     Superseded,
     build_failure,
     find_saving,
@@ -28,12 +25,7 @@ from mcp_exec_operator.executions.outcome import (
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.run import ExecutionRun
 from mcp_exec_operator.executions.specs import SpecCache, SpecInUse
-from mcp_exec_operator.executions.status import (
-    SMALL_STATUS_BYTES,
-    ExecutionStatusWriter,
-    build_finished_status,
-    count_spare_bytes,
-)
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -192,23 +184,7 @@ class ExecutionLifecycle:
 
     async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
         """Write the final status, and measure the execution. Raises ExecutionGone."""
-        moment, created = now(), record.created_at()
-        limit = count_spare_bytes(record.rest_bytes)
-
-        def decide(body: Object) -> Object | None:
-            phase = read_phase(body)
-            if phase is None:
-                raise Superseded
-            if phase.finished:
-                return None  # an earlier attempt succeeded
-            return build_finished_status(body.get("status") or {}, outcome, moment=moment, created=created, limit=limit)
-
-        try:
-            await self.writer.write(record, decide, what="finish")
-        except StatusTooLarge as error:
-            log.warning("a status is too large and is cut: %s", error, extra=record.log_fields)
-            limit = SMALL_STATUS_BYTES
-            await self.writer.write(record, decide, what="finish")
+        await self.writer.write_finished(record, outcome)
         record.left_clean = outcome.left_clean
         self.ttl.observe(record.body, caller=record.caller)
         self._measure(record, outcome)

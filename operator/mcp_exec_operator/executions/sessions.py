@@ -5,10 +5,11 @@ from typing import Final
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_operator.executions.features import Attempt, Feature, wait_for_turn
+from mcp_exec_operator.executions.features import Attempt, Feature
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
+from mcp_exec_operator.executions.waiting import wait_for_turn
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.sessions.claims import SessionClaims, SessionRequest, SessionTurn, SessionUnusable
 from mcp_exec_operator.sessions.record import SessionRecord
@@ -39,18 +40,16 @@ class Sessions(Feature):
             return
         if record.turn is None:
             record.turn = self._join(record, request)
-        if not record.turn.is_granted:
-            attempt.held.release()  # thousands may wait
-            await wait_for_turn(
-                record,
-                record.turn,
-                self.claims.sessions.turns,
-                writer=self.writer,
-                reason=Reason.SESSION_BUSY,
-                message=f"the session {request.name} runs another execution",
-                timeout_seconds=_LONGEST_WAIT_SECONDS,
-                timeout_message=f"the session {request.name} was busy",
-            )
+        await wait_for_turn(
+            attempt,
+            record.turn,
+            self.claims.sessions.turns,
+            writer=self.writer,
+            reason=Reason.SESSION_BUSY,
+            message=f"the session {request.name} runs another execution",
+            timeout_seconds=_LONGEST_WAIT_SECONDS,
+            timeout_message=f"the session {request.name} was busy",
+        )
         attempt.session = await self._claim(request)
 
     async def prepare(self, attempt: Attempt) -> None:
