@@ -16,14 +16,13 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.checks import CodeChecks, Skills
 from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.features import Tokens
-from mcp_exec_operator.executions.files import Files
+from mcp_exec_operator.executions.features.checks import CodeChecks, Skills
+from mcp_exec_operator.executions.features.files import Files
+from mcp_exec_operator.executions.features.sessions import Sessions
+from mcp_exec_operator.executions.features.tools import Tools
 from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
-from mcp_exec_operator.executions.sessions import Sessions
 from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.tools import Tools
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
@@ -162,26 +161,27 @@ class Manager:
             tasks=tasks,
             write_priority=write_priority,
         )
+        features = (
+            Sessions(claims=sessions.claims, writer=writer),
+            CodeChecks(pools=pools, metrics=metrics),
+            Tools(broker=broker, distributor=distributor, writer=writer, tasks=tasks),
+            Skills(component=skills, tasks=tasks),
+            Files(broker=broker, writer=writer, tasks=tasks),
+        )
         lifecycle = ExecutionLifecycle(
             api=api,
             pools=pools,
             binder=Binder(
                 pools=pools,
                 writer=writer,
+                features=features,
                 supervisors=supervisors,
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             supervisors=supervisors,
             specs=specs,
-            features=(
-                Sessions(claims=sessions.claims, writer=writer),
-                CodeChecks(pools=pools, metrics=metrics),
-                Tools(broker=broker, distributor=distributor, writer=writer, tasks=tasks),
-                Skills(component=skills, tasks=tasks),
-                Files(broker=broker, writer=writer, tasks=tasks),
-                Tokens(),
-            ),
+            features=features,
             ttl=ttl,
             tasks=tasks,
             metrics=metrics,

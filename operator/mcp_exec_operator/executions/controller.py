@@ -111,7 +111,7 @@ class ExecutionController:
             self.specs.discard(record)
             return True
         self._records[record.uid] = record
-        if record.phase is Phase.RUNNING and record.pod:
+        if record.phase is Phase.RUNNING and record.pod_name:
             self.lifecycle.adopt(record)
             if (pool := self.pools.get(record.pool)).body is None:
                 record.cancel(f"the pool {pool.name} was deleted")
@@ -147,13 +147,13 @@ class ExecutionController:
     def cancel_pool(self, pool: Pool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
         for record in self._records.values():
-            if record.pool == (pool.namespace, pool.name) and record.pod:
+            if record.pool == (pool.namespace, pool.name) and record.pod_name:
                 record.cancel(f"the pool {pool.name} was deleted")
 
     def cancel_session(self, key: ObjectKey, why: str) -> None:
         """Cancel the run in a session that was reset or deleted. Those that wait start in a new one."""
         for record in self._records.values():
-            if record.session is not None and record.session.key == key and record.pod:
+            if record.session is not None and record.session.key == key and record.pod_name:
                 record.cancel(why)
 
     def cancel_namespace(self, namespace: str) -> None:
@@ -164,7 +164,7 @@ class ExecutionController:
 
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""
-        pods = {(record.namespace, record.pod) for record in self._records.values() if record.pod}
+        pods = {(record.namespace, record.pod_name) for record in self._records.values() if record.pod_name}
         return pods | {key for key in self._ignored.values() if key[1]}
 
     async def close(self, *, grace_seconds: float) -> None:
@@ -184,9 +184,9 @@ class ExecutionController:
     def _ignore(self, body: Object) -> None:
         """Ignore an execution whose phase a newer version wrote, and keep its pod busy."""
         record = ExecutionRecord.from_object(body)
-        self._ignored[record.uid] = (record.namespace, record.pod or "")
-        if record.pod:
-            self.pools.get(record.pool).pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+        self._ignored[record.uid] = (record.namespace, record.pod_name)
+        if record.pod_name:
+            self.pools.get(record.pool).pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
         if (phase := str(record.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(

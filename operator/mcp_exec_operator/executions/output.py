@@ -139,10 +139,10 @@ class OutputCollector:
     _notes: list[Note] = field(default_factory=list)
     _truncated: bool = False
 
-    def add(self, event: Event) -> bool:
-        """Take in an event, and return whether it is the run's last. A repeated event changes nothing."""
+    def add(self, event: Event) -> None:
+        """Take in an event. A repeated one changes nothing. After the run's last event, `end` is set."""
         if event.seq <= self.seq:
-            return False
+            return
         self.seq = event.seq
         if isinstance(event, TextEvent):
             self._add_text(event)
@@ -154,8 +154,6 @@ class OutputCollector:
             self.artifacts.add(event)
         elif isinstance(event, EndEvent):
             self.end, self.ended = event, monotonic()
-            return True
-        return False
 
     def build_output(self) -> Object:
         """Return the output for the status, also of a run that broke off."""

@@ -85,17 +85,15 @@ class ExecutionRecord:
     """Its turn in the session, from joining the queue to its end."""
     written_workspace: str = ""
     """Name of the workspace that it writes; empty if there is none."""
-    pod: str | None = None
-    """Name of the pod that it has or is bound to."""
+    pod_name: str = ""
+    """Name of the pod that it has or is bound to; empty if it has none."""
     weight: int = 0
     """Bytes of memory of the spec."""
-    bound: BoundPod | None = None
+    bound_pod: BoundPod | None = None
     """Its pod, once it is bound to it."""
     outcome: ExecutionOutcome | None = None
     """How it ended, once that is known."""
     task: asyncio.Task[None] | None = None
-    left_clean: bool = False
-    """Whether its end was recorded and its sandbox can be used again, once it is cleaned."""
     deleted: bool = False
     """Whether the object was deleted."""
     cancelled: str = ""
@@ -138,7 +136,7 @@ class ExecutionRecord:
             user=str(spec.get("user") or ""),
             session=SessionRequest(uid=meta["uid"], name=session, owner=owner, pool=str(pool)) if session else None,
             written_workspace=_read_written_workspace(spec),
-            pod=(body.get("status") or {}).get("podName"),
+            pod_name=str((body.get("status") or {}).get("podName") or ""),
         )
 
     @property
@@ -214,7 +212,7 @@ class ExecutionRecord:
     @property
     def log_fields(self) -> dict[str, Any]:
         """Fields of each log line about the execution."""
-        return {"execution": self.name, "namespace": self.namespace, "pool": self.pool[1], "pod": self.pod}
+        return {"execution": self.name, "namespace": self.namespace, "pool": self.pool[1], "pod": self.pod_name or None}
 
     def observe(self, body: Object) -> None:
         """Take in a newer object. An older one, which a watch may deliver late, changes nothing."""

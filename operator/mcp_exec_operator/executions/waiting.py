@@ -6,7 +6,7 @@ from typing import Any, Final, Self
 
 from mcp_exec_api.code_execution import QueuePlace
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_operator.executions.features import Attempt
+from mcp_exec_operator.executions.attempt import Attempt
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter

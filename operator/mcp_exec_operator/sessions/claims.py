@@ -24,6 +24,7 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.manifest import session_patch
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.turns import Turn
+from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.sessions.record import MANAGED, SessionRecord, find_excess, find_expiry
 from mcp_exec_operator.sessions.registry import SessionRegistry, SessionSettler
 from mcp_exec_operator.sessions.status import SessionGone, SessionStatusWriter, build_session_status
@@ -73,7 +74,10 @@ class SessionClaims:
     max_per_namespace: int
 
     def join(self, request: SessionRequest, *, wakeup: asyncio.Event) -> SessionTurn:
-        """Queue up for a session. Raises QueueFull, and SessionUnusable if it is or could be another owner's."""
+        """Queue up for a session.
+
+        Raises SessionUnusable if its queue is full, or if it is or could be another owner's.
+        """
         if not request.owner.may_name(request.name):
             message = f"{request.name} ends like the names of sessions of callers and users; choose another"
             raise SessionUnusable(Reason.REJECTED, f"spec.session: {message}")
@@ -81,7 +85,10 @@ class SessionClaims:
         if record is not None:
             _check(record, request)
         limit = DEFAULT_SESSION_QUEUED if record is None else record.spec.max_queued
-        turn = self.sessions.turns.join(request.key, limit=limit, wakeup=wakeup)
+        try:
+            turn = self.sessions.turns.join(request.key, limit=limit, wakeup=wakeup)
+        except QueueFull as error:
+            raise SessionUnusable(Reason.SESSION_BUSY, f"the session {request.name} is busy: {error}") from error
         self.sessions.touch(request.key)
         return turn
 
@@ -124,7 +131,7 @@ class SessionClaims:
         try:
             await self._make_durable(record)
         except SessionGone:
-            record.clear()
+            record.discard_pod()
             self.sessions.discard(record)
             raise
         except Exception:

@@ -76,7 +76,7 @@ class SessionRegistry:
     _deleted: DeletedUids = field(default_factory=DeletedUids)
 
     def __post_init__(self) -> None:
-        self.pools.removed.connect(self.release_pool)
+        self.pools.removed.connect(self._lose_pool)
 
     def __iter__(self) -> Iterator[SessionRecord]:
         return iter(self.index)
@@ -107,11 +107,11 @@ class SessionRegistry:
         if known is not None and known.uid != uid:
             if deleted:
                 return known
-            self._remove(known)
+            self.discard(known)
             known = None
         if deleted:
             if known is not None:
-                self._remove(known)
+                self.discard(known)
             return None
         if known is None:
             known = self.index.records[key] = SessionRecord.from_object(body, caller=self.attestor.read_caller(body))
@@ -132,13 +132,21 @@ class SessionRegistry:
         uids = {body["metadata"]["uid"] for body in bodies}
         for record in self:
             if record.key[0] == namespace and record.uid not in uids and record.first_seen < listed_at:
-                self._remove(record)
+                self.discard(record)
         return missed
 
     def discard(self, record: SessionRecord) -> None:
         """Discard a session that does not exist any more."""
-        if self.index.records.get(record.key) is record:
-            self._remove(record)
+        if self.index.records.get(record.key) is not record:
+            return
+        record.gone = True
+        self._deleted.add(record.uid)
+        del self.index.records[record.key]
+        if self.turns.is_held(record.key):
+            self.interrupted.emit(record.key, _DELETED)
+            record.discard_pod()  # the execution that runs in the pod deletes it at its end
+        else:
+            self._release_pod(record)
 
     def lose(self, record: SessionRecord, reason: SessionReason, message: str) -> None:
         """Record that interpreter and files of a session are gone, and delete its pod."""
@@ -166,7 +174,7 @@ class SessionRegistry:
         self._release_pod(record)
         self.touch(record.key)
 
-    def release_pool(self, pool: Pool) -> None:
+    def _lose_pool(self, pool: Pool) -> None:
         """End the sessions of a pool that was deleted."""
         for record in self:
             if record.pod is not None and record.pool == (pool.namespace, pool.name):
@@ -202,20 +210,10 @@ class SessionRegistry:
         record.end, record.reason, record.message, record.ended_at = phase, reason, message, now()
         self.touch(record.key)
 
-    def _remove(self, record: SessionRecord) -> None:
-        record.gone = True
-        self._deleted.add(record.uid)
-        del self.index.records[record.key]
-        if self.turns.is_held(record.key):
-            self.interrupted.emit(record.key, _DELETED)
-            record.clear()  # the execution that runs in the pod deletes it at its end
-        else:
-            self._release_pod(record)
-
     def _release_pod(self, record: SessionRecord) -> None:
         record.unused_since = now()
-        if (pod := record.clear()) is not None:
-            self.pools.retire(self.pools.get(record.pool), pod)
+        if (pod := record.discard_pod()) is not None:
+            self.pools.release(self.pools.get(record.pool), pod)
 
 
 @dataclass(frozen=True, kw_only=True)

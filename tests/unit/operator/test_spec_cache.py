@@ -127,7 +127,7 @@ def test_a_record_keeps_neither_code_nor_output_nor_foreign_metadata(api: Api) -
     record = ExecutionRecord.from_object(body)
     record.discard_spec()
     assert len(str(vars(record))) < 3000
-    assert (record.phase, record.pod) == ("Running", "p")
+    assert (record.phase, record.pod_name) == ("Running", "p")
 
 
 def use(api: Api, code: str = "print(1)", **limits: Any) -> tuple[SpecCache, ExecutionRecord]:

@@ -9,8 +9,8 @@ from tests.support.until import until
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_common.broker.client import BrokerClient, ExecutionCalls
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_operator.executions.features.tools import ToolCallTracker
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.tools import ToolCallTracker
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,36 +1,29 @@
-"""Features of executions: their hooks, and what they share of one execution: an attempt, its job, its time limit."""
+"""One attempt to execute, its job, and the hooks of features, which take part in it."""
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from math import inf
 from typing import Any, Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.files import Owner
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.client import PendingRun, SupervisorConnection
+from mcp_exec_common.supervisor.client import PendingRun
 from mcp_exec_common.supervisor.protocol import (
     Event,
     Job,
     JobFiles,
     JobSkills,
     JobTools,
-    LibraryHints,
-    SandboxError,
 )
 from mcp_exec_operator.executions.outcome import (
     ExecutionOutcome,
-    with_tokens,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import SpecInUse
+from mcp_exec_operator.executions.supervision import RunDeadline
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_operator.pools.reuse import reuses_pods
 from mcp_exec_operator.sessions.record import SessionRecord
-
-log = logging.getLogger(__name__)
 
 _GRACE_SECONDS: Final = 15.0
 """How long after its timeout a run that has not ended is ended by the operator."""
@@ -39,61 +32,6 @@ _WORKSPACE_SECONDS: Final = 120.0
 _NO_OPTIONS: Final = ("id", "code", "tools", "files", "owner", "session", "skills", "libraries")
 _OPTIONS: Final = tuple(field.name for field in fields(Job) if field.name not in _NO_OPTIONS)
 """Fields of a job that a field of the spec or of its limits fills by the same name."""
-
-
-@dataclass(kw_only=True, eq=False)
-class RunDeadline:
-    """When a run ends at the latest. Waits for approvals extend it; a cancellation or a loss shortens it."""
-
-    uid: str
-    """Uid of the execution."""
-    seconds: float
-    """The limit without waits."""
-    over: bool = False
-    """Whether the run has ended."""
-    _connection: SupervisorConnection | None = None
-    _timeout: asyncio.Timeout | None = None
-    _base: float = 0.0
-    """The limit without waits, by the loop's clock."""
-    _extension_seconds: float = 0.0
-    """How long calls wait for approvals, as the broker confirmed it."""
-    _cut: float = inf
-    """When a run ends at the latest that was cancelled or lost, by the loop's clock."""
-
-    @asynccontextmanager
-    async def running(self, connection: SupervisorConnection) -> AsyncIterator[None]:
-        """End the context with TimeoutError when the time is over. `connection` is that to the run's sandbox."""
-        self._connection = connection
-        async with asyncio.timeout(self.seconds) as self._timeout:
-            self._base = self._timeout.when() or 0.0
-            self._apply()
-            try:
-                yield
-            finally:
-                # before the context ends, whose time cannot be changed afterwards
-                self.over = True
-
-    async def extend(self, seconds: float) -> bool:
-        """Let the run take so much longer for its waits, in all. Return whether the sandbox has it, too."""
-        self._extension_seconds = seconds
-        self._apply()
-        if self._connection is None:
-            return False
-        try:
-            await self._connection.extend(self.uid, seconds)
-        except SandboxError as error:
-            log.info("the clock of a run was not set: %s", error, extra={"uid": self.uid})
-            return False
-        return True
-
-    def cut(self, seconds: float) -> None:
-        """Let the run end at most so many seconds from now."""
-        self._cut = min(self._cut, asyncio.get_running_loop().time() + seconds)
-        self._apply()
-
-    def _apply(self) -> None:
-        if self._timeout is not None and not self.over and not self._timeout.expired():
-            self._timeout.reschedule(min(self._base + self._extension_seconds, self._cut))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -135,11 +73,19 @@ class Attempt:
     """How the run ended; None if it did not, because the execution was deleted or this operator stops."""
 
     def __post_init__(self) -> None:
-        self.deadline = RunDeadline(uid=self.record.uid, seconds=run_deadline_seconds(self.spec))
+        files_seconds = _WORKSPACE_SECONDS if self.spec.workspace is not None else 0
+        seconds = self.spec.timeout_seconds + _GRACE_SECONDS + files_seconds
+        self.deadline = RunDeadline(uid=self.record.uid, seconds=seconds)
 
-    def find_missing_libraries(self) -> LibraryHints:
-        """Return the libraries of other pools that the pod lacks."""
-        return self.pool.libraries.find_missing(self.pod.template)
+    @property
+    def longest_seconds(self) -> float:
+        """The longest time of its run: the deadline, and all the time that its calls may wait for approvals."""
+        return self.deadline.seconds + (self.spec.approval_timeout_seconds if self.spec.tools else 0)
+
+    @property
+    def pod_owner(self) -> Owner | None:
+        """The owner whose used pods it may get; None if it needs a pod that nobody has used."""
+        return self.record.owner if self.record.session is None and reuses_pods(self.pool.spec) else None
 
     def build_job(self, spec: CodeExecutionSpec) -> Job:
         """Return the job. An option of spec or limits reaches it if Job has a field of that name."""
@@ -153,11 +99,11 @@ class Attempt:
             owner=self.owner,
             session=spec.session is not None,
             skills=skills,
-            libraries=self.find_missing_libraries(),
+            libraries=self.pool.libraries.find_missing(self.pod.template),
             **{name: options[name] for name in _OPTIONS},
         )
 
-    def discard_job(self) -> None:
+    def close(self) -> None:
         """Discard the job if it is not dispatched: it never runs."""
         if self.pending_run is not None:
             self.pending_run.withdraw()
@@ -192,22 +138,3 @@ class Feature:
         goes on with it.
         """
         return False
-
-
-class Tokens(Feature):
-    """Estimates the tokens that an execution cost and saved."""
-
-    async def finish(self, attempt: Attempt) -> None:
-        """Add the tokens to the outcome."""
-        if attempt.outcome is not None:
-            attempt.outcome = with_tokens(attempt.outcome, code_tokens=attempt.record.code_tokens)
-
-
-def run_deadline_seconds(spec: CodeExecutionSpec) -> float:
-    """Return the seconds after which the operator ends a run that has not ended, without waits for approvals."""
-    return spec.timeout_seconds + _GRACE_SECONDS + (_WORKSPACE_SECONDS if spec.workspace is not None else 0)
-
-
-def longest_run_seconds(spec: CodeExecutionSpec) -> float:
-    """Return the longest time of a run: its deadline, and all the time that its calls may wait for approvals."""
-    return run_deadline_seconds(spec) + (spec.approval_timeout_seconds if spec.tools else 0)

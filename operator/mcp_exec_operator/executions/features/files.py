@@ -12,7 +12,7 @@ from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import JobFiles
-from mcp_exec_operator.executions.features import Attempt, Feature, run_deadline_seconds
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
 from mcp_exec_operator.executions.waiting import wait_for_turn
@@ -85,11 +85,11 @@ class Files(Feature):
         if record.workspace is None or (attempt.spec.tools and self.broker is not None):
             return  # the broker ends the files of an execution with its calls
         if record.deleted:
-            self.tasks.spawn(self._revoke(record), name=f"revoke the files of {record.name}")
+            self.tasks.spawn(self._revoke(record.uid), name=f"revoke the files of {record.name}")
         elif attempt.outcome is not None and not attempt.ended:
-            await self._revoke(record)
+            await self._revoke(record.uid)
         elif attempt.outcome is not None:
-            self.tasks.spawn(self._discard(record), name=f"discard files of {record.name}")
+            self.tasks.spawn(self._discard(record.uid), name=f"discard files of {record.name}")
 
     def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution, or its wait."""
@@ -121,7 +121,7 @@ class Files(Feature):
             artifacts=_ALLOWANCE,
             pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + run_deadline_seconds(attempt.spec)) + _GRACE_SECONDS,
+            expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
         )
         return JobFiles(
             url=replica.url,
@@ -131,14 +131,14 @@ class Files(Feature):
             max_artifact_bytes=_ALLOWANCE.total_bytes,
         )
 
-    async def _discard(self, record: ExecutionRecord) -> None:
+    async def _discard(self, uid: str) -> None:
         """Let the broker discard what a run has uploaded and not committed."""
         if self.broker is not None:
             with suppress(BrokerError):
-                await self.broker.client.close_files(record.uid, timeout_seconds=_CLOSE_SECONDS)
+                await self.broker.client.close_files(uid, timeout_seconds=_CLOSE_SECONDS)
 
-    async def _revoke(self, record: ExecutionRecord) -> None:
+    async def _revoke(self, uid: str) -> None:
         """Revoke the grant of a sandbox that may still run, so that the next writer meets no late commit."""
         if self.broker is not None:
             with suppress(BrokerError):
-                await self.broker.client.close_calls(record.uid, timeout_seconds=_CLOSE_SECONDS)
+                await self.broker.client.close_calls(uid, timeout_seconds=_CLOSE_SECONDS)

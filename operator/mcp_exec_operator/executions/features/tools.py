@@ -19,7 +19,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, JobTools, ToolResultEvent
-from mcp_exec_operator.executions.features import Attempt, Feature, RunDeadline, run_deadline_seconds
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -30,6 +30,7 @@ from mcp_exec_operator.executions.outcome import (
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import read_waited_seconds
+from mcp_exec_operator.executions.supervision import RunDeadline
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
@@ -297,7 +298,7 @@ class Tools(Feature):
             caller=record.caller or record.claimed_caller or None,
             pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + run_deadline_seconds(spec)) + _GRACE_SECONDS,
+            expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
         )
         return JobTools(
             url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
