@@ -53,7 +53,7 @@ class Attempt:
     """The session that it runs in, once it has its turn."""
     findings: list[Object] = field(default_factory=list)
     """Findings in the code, as the status has them."""
-    owner: str | None = None
+    sandbox_owner: str | None = None
     """Digest of the only owner that the sandbox serves; None if it serves one execution."""
     tools: JobTools | None = None
     """Tools of the job; None if it has none, or if another operator bound it."""
@@ -83,7 +83,7 @@ class Attempt:
         return self.deadline.seconds + (self.spec.approval_timeout_seconds if self.spec.tools else 0)
 
     @property
-    def pod_owner(self) -> Owner | None:
+    def reusing_owner(self) -> Owner | None:
         """The owner whose used pods it may get; None if it needs a pod that nobody has used."""
         return self.record.owner if self.record.session is None and reuses_pods(self.pool.spec) else None
 
@@ -96,7 +96,7 @@ class Attempt:
             code=spec.source,
             tools=self.tools,
             files=self.files,
-            owner=self.owner,
+            owner=self.sandbox_owner,
             session=spec.session is not None,
             skills=skills,
             libraries=self.pool.libraries.find_missing(self.pod.template),

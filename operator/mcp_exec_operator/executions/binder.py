@@ -62,9 +62,9 @@ class Binder:
         attempt.pod = pod = attempt.pool.pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
         owner = record.owner.digest
         # without the label another operator may not have recorded the owner: the pod serves this execution only
-        attempt.owner = owner if record.session is not None or pod.owner == owner else None
+        attempt.sandbox_owner = owner if record.session is not None or pod.owner == owner else None
         attempt.needs_job = False
-        record.bound_pod = BoundPod(pod, attempt.owner)
+        record.bound_pod = BoundPod(pod, attempt.sandbox_owner)
         for feature in self.features:
             await feature.prepare(attempt)
 
@@ -76,7 +76,7 @@ class Binder:
         if session is not None and session.pod is not None:
             pod, start = session.pod, Start.SESSION
         else:
-            taken = pool.take(attempt.pod_owner)
+            taken = pool.take(attempt.reusing_owner)
             if taken is None:
                 attempt.held.release()  # thousands may wait
                 pod, start = await self._wait(attempt), Start.COLD
@@ -84,8 +84,8 @@ class Binder:
                 pod, start = taken, Start.WARM
             start = Start.REUSED if pod.uses else start
         attempt.pod, record.pod_name = pod, pod.name
-        owner = record.owner if record.session is not None else attempt.pod_owner
-        attempt.owner = owner.digest if owner is not None else None
+        owner = record.owner if record.session is not None else attempt.reusing_owner
+        attempt.sandbox_owner = owner.digest if owner is not None else None
         pod.caller = record.caller
         return start
 
@@ -99,29 +99,29 @@ class Binder:
         recording = self.writer.write_bound(
             attempt.record, pod, start=start, code_findings=attempt.findings, skills=skills
         )
-        if attempt.owner is None or pod.owner:
+        if attempt.sandbox_owner is None or pod.owner:
             await recording
         else:
             # the owner of a pod that may be used again stands in its label
             recorded, claimed = await asyncio.gather(
-                recording, self.pools.claim(pool, pod, owner=attempt.owner), return_exceptions=True
+                recording, self.pools.claim(pool, pod, owner=attempt.sandbox_owner), return_exceptions=True
             )
             if isinstance(recorded, BaseException):
                 raise recorded
             if claimed is not True:
-                attempt.owner = None  # the pod is deleted after this execution
+                attempt.sandbox_owner = None  # the pod is deleted after this execution
             pod.owned_since = monotonic()
         pod.uses += 1
         attempt.bound = monotonic()
         attempt.bind_milliseconds = (attempt.bound - began) * 1000
-        attempt.record.bound_pod = BoundPod(pod, attempt.owner)
+        attempt.record.bound_pod = BoundPod(pod, attempt.sandbox_owner)
 
     async def _wait(self, attempt: Attempt) -> Pod:
         """Wait for a pod, and write the reason and the queue position to the status meanwhile."""
         record, pool = attempt.record, attempt.pool
         try:
             waiter = pool.join(
-                caller=record.caller, priority=attempt.spec.priority, owner=attempt.pod_owner, wakeup=record.wakeup
+                caller=record.caller, priority=attempt.spec.priority, owner=attempt.reusing_owner, wakeup=record.wakeup
             )
         except QueueFull as error:
             message = f"{error}: {pool.explain_shortage().message}"

@@ -5,7 +5,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -73,18 +72,16 @@ class ExecutionRecord:
     """The use case that its label names; empty for all other labels, which are unbounded."""
     pool: ObjectKey
     """Namespace and name of the requested pool."""
-    caller: str = ""
-    """The caller who created it through the gateway; empty for all other executions of the namespace."""
+    owner: Owner
+    """Whose pods it may use again. Its caller is empty unless it was created through the gateway."""
     claimed_caller: str = ""
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
-    user: str = ""
-    """The user on whose behalf the code runs."""
     session: SessionRequest | None = None
     """The session in which it runs, if any."""
     turn: SessionTurn | None = None
     """Its turn in the session, from joining the queue to its end."""
-    written_workspace: str = ""
-    """Name of the workspace that it writes; empty if there is none."""
+    workspace: WorkspaceKey | None = None
+    """The workspace that it writes, if any."""
     pod_name: str = ""
     """Name of the pod that it has or is bound to; empty if it has none."""
     weight: int = 0
@@ -115,8 +112,7 @@ class ExecutionRecord:
         meta, spec = body["metadata"], body.get("spec") or {}
         pool = (spec.get("poolRef") or {}).get("name") or "default"
         claimed = caller if caller.startswith(CLAIMED) else ""
-        caller = "" if claimed else caller
-        owner = Owner(namespace=meta["namespace"], caller=caller, user=str(spec.get("user") or ""))
+        owner = Owner(namespace=meta["namespace"], caller="" if claimed else caller, user=str(spec.get("user") or ""))
         session = str(spec.get("session") or "")
         return cls(
             body=reduce_body(body),
@@ -131,11 +127,10 @@ class ExecutionRecord:
             first_seen=now(),
             use_case=_read_use_case(meta.get("labels") or {}),
             pool=(meta["namespace"], str(pool)),
-            caller=caller,
+            owner=owner,
             claimed_caller=claimed,
-            user=str(spec.get("user") or ""),
             session=SessionRequest(uid=meta["uid"], name=session, owner=owner, pool=str(pool)) if session else None,
-            written_workspace=_read_written_workspace(spec),
+            workspace=_read_written_workspace(spec, owner),
             pod_name=str((body.get("status") or {}).get("podName") or ""),
         )
 
@@ -149,16 +144,15 @@ class ExecutionRecord:
         """The execution's name."""
         return self.key[1]
 
-    @cached_property
-    def owner(self) -> Owner:
-        """Whose pods it may use again. All without a proven caller share an owner by user."""
-        return Owner(namespace=self.namespace, caller=self.caller, user=self.user)
+    @property
+    def caller(self) -> str:
+        """The caller who created it through the gateway; empty for all other executions of the namespace."""
+        return self.owner.caller
 
     @property
-    def workspace(self) -> WorkspaceKey | None:
-        """The workspace that it writes, with its owner; None if there is none."""
-        name = self.written_workspace
-        return WorkspaceKey(owner=self.owner.digest, name=name) if name else None
+    def named_caller(self) -> str:
+        """The caller that it names, with or without a proof; empty if it names none."""
+        return self.owner.caller or self.claimed_caller
 
     @property
     def status(self) -> Object:
@@ -203,11 +197,6 @@ class ExecutionRecord:
         if not self.cancelled:
             self.cancelled = why
             self.wakeup.set()
-
-    @property
-    def skills_caller(self) -> str:
-        """The caller whose drafts it may use: nobody's if it names a caller without a proof."""
-        return self.caller or self.claimed_caller
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -281,13 +270,13 @@ def measure_stored_bytes(value: Any) -> int:
     return len(text) + 5 * sum(text.count(mark) for mark in "<>&")
 
 
-def _read_written_workspace(spec: Object) -> str:
-    """Return the name of the workspace that a spec writes; empty if there is none. The spec may be invalid."""
+def _read_written_workspace(spec: Object, owner: Owner) -> WorkspaceKey | None:
+    """Return the workspace that a spec writes, if any. The spec may be invalid."""
     try:
         workspace = WorkspaceRef.model_validate(spec.get("workspace"))
     except ValidationError:
-        return ""
-    return workspace.name if workspace.mode is WorkspaceMode.WRITE else ""
+        return None
+    return WorkspaceKey(owner=owner.digest, name=workspace.name) if workspace.mode is WorkspaceMode.WRITE else None
 
 
 def _digest(value: Any) -> bytes:

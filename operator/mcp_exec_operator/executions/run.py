@@ -15,13 +15,13 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
-from mcp_exec_operator.executions.output import OutputCollector, RunTimes
+from mcp_exec_operator.executions.output import OutputCollector, RunFacts
 from mcp_exec_operator.executions.record import BoundPod
 from mcp_exec_operator.executions.stream import RunStream, StreamLost
 from mcp_exec_operator.executions.supervision import CANCEL_SECONDS, RunSupervision
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.status import PodProblem, is_over, is_terminating, loss_of
+from mcp_exec_operator.pods.status import PodProblem
 
 log = logging.getLogger(__name__)
 
@@ -82,8 +82,10 @@ class ExecutionRun:
         if body is not None:
             pods.observe(body, now=monotonic())
             attempt.pod = pods.adopt(attempt.pod.name, uid=attempt.record.pod_uid, now=monotonic())
-            attempt.record.bound_pod = BoundPod(attempt.pod, attempt.owner)
-        return None if attempt.pod.address else self._find_loss(body)
+            attempt.record.bound_pod = BoundPod(attempt.pod, attempt.sandbox_owner)
+        return (
+            None if attempt.pod.address else self.nodes.explain_loss(body, name=attempt.pod.name, node=attempt.pod.node)
+        )
 
     async def _read_pod(self) -> Object | None:
         """Return the object of the execution's pod, or None if it is gone. Another pod of that name is not its own."""
@@ -108,49 +110,43 @@ class ExecutionRun:
         responds = responds and not known.lost and not supervision.silent
         if record.cancel_requested and responds:
             message = f"cancelled; the run did not stop within {CANCEL_SECONDS:.0f} s"
-            return self._build_outcome(output, Phase.CANCELLED, Reason.CANCELLED, message, None)
+            return self._build_outcome(output, Phase.CANCELLED, Reason.CANCELLED, message)
         if responds and output.seq:
             message = f"the run did not end within {self.attempt.spec.timeout_seconds} s"
             failure = ExecutionError(type=Reason.TIMEOUT.value, message=message)
             return self._build_outcome(output, Phase.TIMED_OUT, Reason.TIMEOUT, message, failure)
-        if pod is None and known.newest is not None and (is_over(known.newest) or is_terminating(known.newest)):
+        if pod is None and known.has_ended:
             pod = known.newest  # the last object of a pod that is gone shows how it ended
-        problem = self._find_loss(pod)
+        problem = self.nodes.explain_loss(pod, name=known.name, node=known.node)
         if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
         # the message may quote the log of the container, and code can write that in gVisor
         log.warning("a run was lost: %s (%s)", problem.reason, error, extra=record.log_fields)
         return self._build_loss(output, problem)
 
-    def _find_loss(self, body: Object | None) -> PodProblem:
-        pod = self.attempt.pod
-        return loss_of(
-            body, name=pod.name, node_loss=self.nodes.loss_reason(pod.node), drained=self.nodes.is_cordoned(pod.node)
-        )
-
     def _build_cancellation(self, output: OutputCollector) -> ExecutionOutcome:
         message = f"cancelled: {self.attempt.record.cancelled}"
-        return self._build_outcome(output, Phase.CANCELLED, Reason.CANCELLED, message, None)
+        return self._build_outcome(output, Phase.CANCELLED, Reason.CANCELLED, message)
 
     def _build_loss(self, output: OutputCollector, problem: PodProblem) -> ExecutionOutcome:
         error = ExecutionError(type=problem.reason.value, message=problem.message)
         return self._build_outcome(output, Phase.FAILED, problem.reason, problem.message, error)
 
     def _build_outcome(
-        self, output: OutputCollector, phase: Phase, reason: Reason, message: str, error: ExecutionError | None
+        self,
+        output: OutputCollector,
+        phase: Phase,
+        reason: Reason,
+        message: str,
+        error: ExecutionError | None = None,
     ) -> ExecutionOutcome:
         attempt, record = self.attempt, self.attempt.record
-        return output.build_outcome(
-            phase,
-            reason,
-            message,
-            error,
-            times=RunTimes(
-                bound_at=datetime.fromisoformat(record.status["boundAt"]),
-                bound=attempt.bound,
-                bind_milliseconds=attempt.bind_milliseconds,
-            ),
-            pod=attempt.pod.newest,
+        facts = RunFacts(
             code_bytes=record.code_bytes,
             has_workspace=attempt.spec.workspace is not None,
+            pod=attempt.pod.newest,
+            bound_at=datetime.fromisoformat(record.status["boundAt"]),
+            bound=attempt.bound,
+            bind_milliseconds=attempt.bind_milliseconds,
         )
+        return output.build_outcome(phase, reason, message, error, facts=facts)

@@ -33,6 +33,8 @@ SessionTurn = Turn[ObjectKey]
 
 _PROBE_SECONDS: Final = 5.0
 """Delay after a run before the sandbox is asked for its memory, so that runs in quick succession share a request."""
+_CLEAN: Final = (Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE)
+"""Reasons of ends after which the interpreter lives for certain."""
 _ATTEMPTS: Final = 3
 """How often a session that was deleted meanwhile is looked for again."""
 
@@ -141,13 +143,11 @@ class SessionClaims:
             record.starting = False
             pool.wakeup.set()  # for its status
 
-    def release(
-        self, turn: SessionTurn, *, uid: str, pod: Pod | None, ran: bool, clean: bool, reported_lost: bool = False
-    ) -> bool:
-        """End the turn of an execution. Return whether its pod, if it has one, belongs to the session.
+    def release(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
+        """End the turn of an execution. Return whether its pod, if it was bound to one, belongs to the session.
 
-        After a run that was not `clean` the sandbox is asked what is left before the next turn begins. `reported_lost`
-        says whether the sandbox refused the execution because the interpreter was lost.
+        `reason` is that of its end, None if it is unknown. If the interpreter may be lost, the sandbox is asked what is
+        left before the next turn begins. After SessionLost the next execution starts afresh.
         """
         record = self.sessions.get(turn.key)
         if record is not None:
@@ -156,15 +156,14 @@ class SessionClaims:
             self.sessions.turns.leave(turn)
             self.sessions.touch(turn.key)
             return False
-        if ran:
-            record.executions += 1
-            record.last_used_at = now()
-            record.probe_at = min(record.probe_at, monotonic() + _PROBE_SECONDS)
+        record.executions += 1
+        record.last_used_at = now()
+        record.probe_at = min(record.probe_at, monotonic() + _PROBE_SECONDS)
         self.sessions.watch_pod(record)
-        if reported_lost:
+        if reason is Reason.SESSION_LOST:
             self.sessions.renew(record)
             record.lost_reported_to = uid
-        elif not clean:
+        elif reason not in _CLEAN:
             self.tasks.spawn(self.settler.finish(record, turn), name=f"settle session {record.name}")
             return True
         self.sessions.turns.leave(turn)

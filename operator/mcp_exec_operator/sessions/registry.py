@@ -20,7 +20,6 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_operator.kube.observations import DeletedUids
-from mcp_exec_operator.pods.status import is_over, is_terminating, loss_of
 from mcp_exec_operator.pools.health import SessionPods
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -157,12 +156,7 @@ class SessionRegistry:
         pod = record.pod
         if pod is None:
             return
-        loss = loss_of(
-            pod.newest if pod.newest is not None and (is_over(pod.newest) or is_terminating(pod.newest)) else None,
-            name=pod.name,
-            node_loss=self.pools.nodes.loss_reason(pod.node),
-            drained=self.pools.nodes.is_cordoned(pod.node),
-        )
+        loss = self.pools.nodes.explain_loss(pod.newest if pod.has_ended else None, name=pod.name, node=pod.node)
         self.lose(record, SessionReason.POD_LOST, f"{loss.reason}: {loss.message}")
 
     def expire(self, record: SessionRecord, reason: SessionReason) -> None:

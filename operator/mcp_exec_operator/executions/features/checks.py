@@ -114,7 +114,7 @@ class Skills(Feature):
     async def _resolve(self, attempt: Attempt) -> JobSkills | None:
         spec, record = await attempt.held.load(), attempt.record
         try:
-            return await self.component.resolver.resolve(spec, namespace=record.namespace, caller=record.skills_caller)
+            return await self.component.resolver.resolve(spec, namespace=record.namespace, caller=record.named_caller)
         except SkillsRefused as error:
             raise EndedBeforeRun(build_failure(Reason.REJECTED, str(error))) from error
 

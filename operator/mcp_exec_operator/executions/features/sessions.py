@@ -17,8 +17,6 @@ from mcp_exec_operator.sessions.status import SessionGone
 
 _LONGEST_WAIT_SECONDS: Final = MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0
 """How long an execution waits for its turn: as long as the longest run takes."""
-_CLEAN: Final = (Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE)
-"""Reasons of ends after which the interpreter lives for certain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +84,7 @@ class Sessions(Feature):
             turn,
             uid=record.uid,
             pod=bound.pod if bound is not None else None,
-            ran=bound is not None,
-            clean=bound is None or (outcome is not None and outcome.reason in _CLEAN),
-            reported_lost=outcome is not None and outcome.reason is Reason.SESSION_LOST,
+            reason=outcome.reason if outcome is not None else None,
         )
 
 

@@ -295,7 +295,7 @@ class Tools(Feature):
             name=record.name,
             namespace=record.namespace,
             pool_tools=pool.tools if pool is not None else _DENY_ALL,
-            caller=record.caller or record.claimed_caller or None,
+            caller=record.named_caller or None,
             pod_address=attempt.pod.address,
             replica=replica.uid,
             expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
