@@ -13,7 +13,6 @@ from starlette.requests import Request
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.broker.direct_calls import DirectCallClient
-from mcp_exec_common.broker.files_client import FilesClient
 from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
@@ -30,7 +29,8 @@ from mcp_exec_gateway.executions.lists import ExecutionLists
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.files.artifacts import ArtifactService, LinkSigner
-from mcp_exec_gateway.files.workspaces import WorkspaceService
+from mcp_exec_gateway.files.forwarding import FilesForwarder
+from mcp_exec_gateway.files.workspaces import WorkspaceQuotas
 from mcp_exec_gateway.http.access_log import ShutdownSignals
 from mcp_exec_gateway.http.limits import MemoryBudget, RequestSlots
 from mcp_exec_gateway.metrics import Metrics
@@ -72,7 +72,8 @@ class Dependencies:
     deleter: ExecutionDeleter
     abandoned: AbandonedRuns
     sessions: SessionService
-    workspaces: WorkspaceService
+    files: FilesForwarder
+    workspaces: WorkspaceQuotas
     artifacts: ArtifactService
     skills: SkillService
     records: RecordsClient | None
@@ -161,11 +162,9 @@ class Dependencies:
             tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
             namespaces=frozenset(settings.namespaces),
         )
-        files = None if broker is None else FilesClient(broker)
+        files = FilesForwarder(broker)
         records = None if broker is None else RecordsClient(broker)
-        workspaces = WorkspaceService.create(
-            files, max_upload_bytes=settings.max_upload_bytes, max_archive_bytes=settings.max_archive_bytes
-        )
+        workspaces = WorkspaceQuotas(files=files)
         sessions = SessionService(
             kube=kube,
             cache=session_cache,
@@ -189,7 +188,7 @@ class Dependencies:
                 retry_seconds=1,
             ),
         )
-        artifacts = ArtifactService(client=files, attestor=attestor, links=LinkSigner(key=supervisors.key))
+        artifacts = ArtifactService(files=files, attestor=attestor, links=LinkSigner(key=supervisors.key))
         return cls(
             settings=settings,
             kube=kube,
@@ -214,6 +213,7 @@ class Dependencies:
             deleter=ExecutionDeleter(kube=kube, executions=executions, artifacts=artifacts),
             abandoned=AbandonedRuns(kube=kube, attestor=attestor, cache=index.calls),
             sessions=sessions,
+            files=files,
             workspaces=workspaces,
             artifacts=artifacts,
             skills=SkillService(
