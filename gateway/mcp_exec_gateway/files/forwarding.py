@@ -7,7 +7,7 @@ the gateway's. Of an answer, only the body and the headers named here are passed
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -74,16 +74,12 @@ class FilesForwarder:
         if self.client is None:
             raise unavailable("no tool broker is configured, so that no files are stored")
         upload = body if isinstance(body, UploadBody) else None
+        identity = {"namespace": owner.namespace, "owner": owner.digest, "caller": owner.caller_digest}
         sending = self.client.send(
             method,
             build_path(*path),
             near=owner.digest,
-            params={
-                **(params or {}),
-                "namespace": owner.namespace,
-                "owner": owner.digest,
-                "caller": owner.caller_digest,
-            },
+            params={**(params or {}), **identity},
             body=body.read() if isinstance(body, UploadBody) else body,
             headers=headers,
             timeout_seconds=_UPLOAD_SECONDS if upload else seconds,
@@ -100,13 +96,11 @@ class FilesForwarder:
             problem = _unavailable()
         raise problem if upload is None else upload.find_failure(problem)
 
-    @asynccontextmanager
-    async def open_content(
+    def open_content(
         self, *path: str, owner: Owner, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[BrokerResponse]:
+    ) -> AbstractAsyncContextManager[BrokerResponse]:
         """Open a content of any size, which may take long."""
-        async with self.open("GET", *path, owner=owner, params=params, seconds=_TRANSFER_SECONDS) as response:
-            yield response
+        return self.open("GET", *path, owner=owner, params=params, seconds=_TRANSFER_SECONDS)
 
     async def ask(
         self,
