@@ -100,7 +100,7 @@ class PoolRegistry:
         if pool.body is None and not pool.queue and not pool.counts.total:
             self._pools.pop((pool.namespace, pool.name), None)
             if (controller := self._controllers.pop(pool, None)) is not None:
-                controller.drop_metrics()
+                controller.metrics.drop(namespace=pool.namespace, pool=pool.name)
             if (task := self._running.pop(pool, None)) is not None:
                 task.cancel()
 
