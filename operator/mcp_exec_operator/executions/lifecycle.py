@@ -83,7 +83,7 @@ class ExecutionLifecycle:
                 raise
         finally:
             if decided or not self.stopping:
-                is_kept = [feature.release(record, decided=decided) for feature in self.features]
+                is_kept = [feature.leave(record, decided=decided) for feature in self.features]
                 if decided and not any(is_kept):
                     self._release_pod(record)
 
@@ -210,7 +210,7 @@ def _reduce(
     if outcome is not None:
         why = f"the API server rejects its details: {error}"
         details = outcome.output, outcome.tool_calls, outcome.code_findings, outcome.approvals
-        return outcome.drop_details(why) if failures > 1 and any(details) else outcome
+        return outcome.without_details(why) if failures > 1 and any(details) else outcome
     if failures < _MAX_FAILURES:
         return None
     reason = Reason.REJECTED if phase is Phase.PENDING else Reason.SANDBOX_LOST

@@ -58,7 +58,7 @@ class ExecutionRecord:
     key: ObjectKey
     uid: str
     spec: Object | None
-    """The spec as it was first seen, which is the one that runs; None once it was dropped to save memory."""
+    """The spec as it was first seen, which is the one that runs; None once it was discarded to save memory."""
     digest: str
     """Digest of that spec."""
     code_bytes: int
@@ -104,7 +104,7 @@ class ExecutionRecord:
     changed: list[str] = field(default_factory=list)
     """Immutable fields of the spec that were changed, on a cluster that did not reject it."""
     _field_digests: dict[str, bytes] = field(default_factory=dict)
-    """Digests of the fields of a spec that was dropped."""
+    """Digests of the fields of a spec that was discarded."""
 
     @classmethod
     def from_object(cls, body: Object, *, caller: str = "") -> "ExecutionRecord":

@@ -65,7 +65,7 @@ class SessionRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionClaims:
-    """Claims of sessions. An execution has the turn of its session from `claim` to `release`."""
+    """Claims of sessions. An execution has the turn of its session from `claim` to `leave`."""
 
     api: OperatorApi
     sessions: SessionRegistry
@@ -143,7 +143,7 @@ class SessionClaims:
             record.starting = False
             pool.wakeup.set()  # for its status
 
-    def release(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
+    def leave(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
         """End the turn of an execution. Return whether its pod, if it was bound to one, belongs to the session.
 
         `reason` is that of its end, None if it is unknown. If the interpreter may be lost, the sandbox is asked what is
@@ -170,7 +170,7 @@ class SessionClaims:
         self.sessions.touch(turn.key)
         return True
 
-    def release_undecided(self, turn: SessionTurn) -> None:
+    def leave_undecided(self, turn: SessionTurn) -> None:
         """End the turn of an execution that another operator decides about."""
         if (record := self.sessions.get(turn.key)) is not None:
             record.unsettled, record.starting = record.pod is not None, False

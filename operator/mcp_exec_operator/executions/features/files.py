@@ -25,9 +25,9 @@ _GRACE_SECONDS: Final = 60
 """How long a grant outlives the longest run, for its binding."""
 _CLOSE_SECONDS: Final = 2.0
 _ALLOWANCE: Final = ArtifactAllowance(count=MAX_ARTIFACTS)
-MAX_WAITING: Final = 100
+_MAX_WAITING: Final = 100
 """Executions that wait for one workspace."""
-WAIT_SECONDS: Final = 900.0
+_WAIT_SECONDS: Final = 900.0
 """How long an execution waits at most."""
 
 
@@ -39,7 +39,6 @@ class Files(Feature):
     """The broker; None if none is configured: then nothing of a run is kept."""
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
-    wait_seconds: float = WAIT_SECONDS
     _queue: SerialQueue[WorkspaceKey] = field(default_factory=SerialQueue)
     _turns: dict[str, Turn[WorkspaceKey]] = field(default_factory=dict)
     """By uid of the execution."""
@@ -58,7 +57,7 @@ class Files(Feature):
         if key is None or record.uid in self._turns:
             return
         try:
-            turn = self._queue.join(key, limit=MAX_WAITING, wakeup=record.wakeup)
+            turn = self._queue.join(key, limit=_MAX_WAITING, wakeup=record.wakeup)
         except QueueFull as error:
             message = f"{error}: too many executions write to workspace {key.name}"
             raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
@@ -70,7 +69,7 @@ class Files(Feature):
             writer=self.writer,
             reason=Reason.WORKSPACE_BUSY,
             message=f"another execution writes to workspace {key.name}",
-            timeout_seconds=self.wait_seconds,
+            timeout_seconds=_WAIT_SECONDS,
             timeout_message=f"another execution has written to workspace {key.name}",
         )
 
@@ -91,7 +90,7 @@ class Files(Feature):
         elif attempt.outcome is not None:
             self.tasks.spawn(self._discard(record.uid), name=f"discard files of {record.name}")
 
-    def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
+    def leave(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution, or its wait."""
         if (turn := self._turns.pop(record.uid, None)) is not None:
             self._queue.leave(turn)

@@ -71,16 +71,16 @@ class Sessions(Feature):
             raise
         record.pod_name = attempt.pod.name
 
-    def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
+    def leave(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution. Return whether its pod belongs to the session."""
         if record.turn is None:
             return False
         turn, record.turn = record.turn, None
         if not decided:
-            self.claims.release_undecided(turn)
+            self.claims.leave_undecided(turn)
             return False
         bound, outcome = record.bound_pod, record.outcome
-        return self.claims.release(
+        return self.claims.leave(
             turn,
             uid=record.uid,
             pod=bound.pod if bound is not None else None,

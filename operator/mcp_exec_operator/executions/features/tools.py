@@ -105,10 +105,10 @@ class ToolCallTracker:
     tasks: TaskRegistry
     approval_writes: asyncio.Semaphore
     """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
-    waits: ApprovalWaits = field(default_factory=lambda: ApprovalWaits(limit_seconds=0))
+    waits: ApprovalWaits
     """How long calls waited for approvals."""
-    deadline: RunDeadline | None = None
-    """The run's time limit, which waits extend; None if nothing runs."""
+    deadline: RunDeadline
+    """The run's time limit, which waits extend."""
     _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
     """The broker's last response."""
     _written: list[Object] = field(init=False)
@@ -190,7 +190,7 @@ class ToolCallTracker:
             log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
             return True
         self.waits.observe(self._newest)
-        is_extended = self.deadline is None or await self.deadline.extend(self.waits.extension_seconds)
+        is_extended = await self.deadline.extend(self.waits.extension_seconds)
         approvals = _merge_approvals(self._written, self._newest.approvals, has_all=self._newest.tool_calls.complete)
         if approvals != self._written:
             known = {each["id"] for each in self._written}
