@@ -26,6 +26,7 @@ from mcp_exec_operator.executions.outcome import (
 )
 from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.queueing.turns import Turn
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
@@ -78,10 +79,12 @@ class ExecutionRecord:
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
     session: SessionRequest | None = None
     """The session in which it runs, if any."""
-    turn: SessionTurn | None = None
+    session_turn: SessionTurn | None = None
     """Its turn in the session, from joining the queue to its end."""
     workspace: WorkspaceKey | None = None
     """The workspace that it writes, if any."""
+    workspace_turn: Turn[WorkspaceKey] | None = None
+    """Its turn at the workspace, from joining the queue to its end."""
     pod_name: str = ""
     """Name of the pod that it has or is bound to; empty if it has none."""
     weight: int = 0

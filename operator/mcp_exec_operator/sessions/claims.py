@@ -33,8 +33,6 @@ SessionTurn = Turn[ObjectKey]
 
 _PROBE_SECONDS: Final = 5.0
 """Delay after a run before the sandbox is asked for its memory, so that runs in quick succession share a request."""
-_CLEAN: Final = (Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE)
-"""Reasons of ends after which the interpreter lives for certain."""
 _ATTEMPTS: Final = 3
 """How often a session that was deleted meanwhile is looked for again."""
 
@@ -163,7 +161,7 @@ class SessionClaims:
         if reason is Reason.SESSION_LOST:
             self.sessions.renew(record)
             record.lost_reported_to = uid
-        elif reason not in _CLEAN:
+        elif reason is None or not reason.is_clean:
             self.tasks.spawn(self.settler.finish(record, turn), name=f"settle session {record.name}")
             return True
         self.sessions.turns.leave(turn)
