@@ -44,10 +44,9 @@ from mcp_exec_operator.sessions.controller import SessionComponent
 from mcp_exec_operator.sessions.registry import SessionIndex
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.controller import SkillComponent
-from mcp_exec_operator.stored import EarlyDeletions, StoredBudget
 from mcp_exec_operator.toolservers.component import BrokerDiscovery, ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
-from mcp_exec_operator.ttl import TTLController
+from mcp_exec_operator.ttl import EarlyDeletions, StoredBudget, TTLController
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from mcp_exec_operator.executions.outcome import EndedBeforeRun, Superseded, bui
 from mcp_exec_operator.executions.record import BoundPod, ExecutionRecord
 from mcp_exec_operator.executions.specs import check_still_wanted
 from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_bound_status, build_pending_status
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reuse import reuses_pods

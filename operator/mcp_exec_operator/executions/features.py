@@ -34,7 +34,7 @@ from mcp_exec_operator.executions.outcome import (
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import SpecInUse, check_still_wanted
 from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_pending_status
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.turns import QueueUpdate, SerialQueue, Turn, first_update_after, next_update_after
 from mcp_exec_operator.sessions.record import SessionRecord

@@ -19,7 +19,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.outcome import ExecutionOutcome, estimate_part
 from mcp_exec_operator.kube.observations import is_older
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)

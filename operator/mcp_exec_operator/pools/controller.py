@@ -22,7 +22,6 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.manifest import (
     FIRST_UID,
@@ -32,6 +31,7 @@ from mcp_exec_operator.pods.manifest import (
     PodIdentity,
     build_pod,
 )
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer, PodInspector
 from mcp_exec_operator.pools.pool import Pool

@@ -17,10 +17,10 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import ChangeableParts, find_alterations
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, is_terminating
 from mcp_exec_operator.pools.pool import Pool
 

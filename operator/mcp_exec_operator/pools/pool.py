@@ -16,10 +16,11 @@ from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.authenticity import Alterations
-from mcp_exec_operator.pods.cache import IDLE, Pod, PodCache, PodCounts, PodState
+from mcp_exec_operator.pods.cache import PodCache
 from mcp_exec_operator.pods.manifest import PoolIdentity, PoolTemplate
 from mcp_exec_operator.pods.network_policy import NamespacePolicies, Opening, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import IDLE, Pod, PodCounts, PodState
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.health import PoolHealth, SessionPods, explain_shortage
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries

@@ -15,7 +15,7 @@ from mcp_exec_common.supervisor.protocol import SandboxError, SandboxNotProven
 from mcp_exec_common.util.backoff import Backoff, delays
 from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
 

@@ -12,10 +12,10 @@ from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
 from mcp_exec_operator.pods.manifest import pool_of
 from mcp_exec_operator.pods.network_policy import NamespacePolicies, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import IDLE, Pod, PodState
 from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.health import PoolHealth, SessionPodFinder

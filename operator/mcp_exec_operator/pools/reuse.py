@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
-from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
+from mcp_exec_operator.pods.cache import PodCache
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import tolerations_of
 from mcp_exec_operator.queueing.wait_queue import Waiter
 

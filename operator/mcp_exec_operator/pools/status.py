@@ -16,8 +16,8 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.writes import build_event
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import PodState
 from mcp_exec_operator.pods.manifest import pool_labels
+from mcp_exec_operator.pods.pod import PodState
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_tools.text import shorten

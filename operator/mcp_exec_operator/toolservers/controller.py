@@ -26,17 +26,20 @@ from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.toolservers.manifests import (
     BridgeImage,
+    CannotRunServer,
     ServerIdentity,
     build_deployment,
+    build_failure,
     build_server_policy,
     build_service,
+    build_workload,
     manifest_digest,
     secret_names,
     secrets_digest,
+    validate_stdio,
     workload_labels,
     workload_name,
 )
-from mcp_exec_operator.toolservers.workload import CannotRunServer, build_failure, build_workload, validate_stdio
 
 log = logging.getLogger(__name__)
 
