@@ -22,7 +22,7 @@ from mcp_exec_operator.pods.network_policy import NamespacePolicies, Opening, po
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.pod import IDLE, Pod, PodCounts, PodState
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.health import PoolHealth, SessionPods, explain_shortage
+from mcp_exec_operator.pools.health import PoolHealth, SessionPodFinder, SessionPods, explain_shortage
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
 from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, find_spare_pods, max_idle_pods
 from mcp_exec_operator.pools.reviews import PodReview, PodReviews, PodTimes, ReviewRules
@@ -52,8 +52,8 @@ class Pool:
     """Prefixes that labels and annotations of templates may have."""
     times: PodTimes = field(default_factory=PodTimes)
     clock: Callable[[], float] = monotonic
-    find_session_pods: Callable[[], SessionPods] = SessionPods
-    """Returns the pods that are kept for sessions."""
+    sessions: SessionPodFinder | None = None
+    """Finds the pods that are kept for sessions; None if there are none."""
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     pods: PodCache = field(init=False)
@@ -121,6 +121,11 @@ class Pool:
     def identity(self) -> PoolIdentity:
         """What its pods refer to as their owner."""
         return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid, policy_uid=self.policy_uid)
+
+    @property
+    def session_pods(self) -> SessionPods:
+        """Its pods that are kept for sessions."""
+        return SessionPods() if self.sessions is None else self.sessions.find_pods((self.namespace, self.name))
 
     @property
     def counts(self) -> PodCounts:
@@ -316,7 +321,7 @@ class Pool:
                 failure=self.failure,
             )
         )
-        return self.find_session_pods().explain(problem)
+        return self.session_pods.explain(problem)
 
     def find_openings(self) -> list[Opening]:
         """Return the NetworkPolicies of others that open its sandboxes."""
