@@ -33,7 +33,7 @@ from typing import Any, Final
 from harness import table, write_json
 from traces import TRACES, arrivals
 
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.wait_queue import Waiter
 

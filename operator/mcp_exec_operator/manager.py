@@ -29,10 +29,9 @@ from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.manifest import IsolationAddresses
-from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
-from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.pools.services import PoolServices
 from mcp_exec_operator.preflight import find_forbidden_addresses
 from mcp_exec_operator.records import ExecutionRecorder
 from mcp_exec_operator.release_keys import ReleaseKeys
@@ -43,10 +42,9 @@ from mcp_exec_operator.sessions.controller import SessionComponent
 from mcp_exec_operator.sessions.registry import SessionIndex
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.skills.controller import SkillComponent
-from mcp_exec_operator.stored import EarlyDeletions, StoredBudget
 from mcp_exec_operator.toolservers.component import BrokerDiscovery, ToolServerComponent
 from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
-from mcp_exec_operator.ttl import TTLController
+from mcp_exec_operator.ttl import EarlyDeletions, StoredBudget, TTLController
 
 log = logging.getLogger(__name__)
 
@@ -75,32 +73,22 @@ class Manager:
             write_priority=write_priority,
             bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
-        authenticator = PodAuthenticator(key=supervisors.key)
-        config = PoolControllerConfig(
-            broker=broker is not None,
+        services = PoolServices(
+            api=api,
+            supervisors=supervisors,
+            authenticator=PodAuthenticator(key=supervisors.key),
+            tasks=self.tasks,
+            metrics=metrics,
             release_namespace=settings.release_namespace,
             isolation=_choose_addresses(settings, kube, broker),
+            broker=broker is not None,
+            write_priority=write_priority,
         )
-
-        def make_controller(pool: Pool) -> PoolController:
-            return PoolController(
-                pool=pool,
-                api=api,
-                supervisors=supervisors,
-                authenticator=authenticator,
-                tasks=self.tasks,
-                metrics=metrics,
-                config=config,
-                write_priority=write_priority,
-                on_warm=distributor.deliver,
-            )
-
+        services.idle.connect(distributor.deliver)
         session_index = SessionIndex()
         self.pools = PoolRegistry(
+            services=services,
             sessions=session_index,
-            tasks=self.tasks,
-            authenticator=authenticator,
-            make_controller=make_controller,
             template_prefixes=settings.template_prefixes,
             times=PodTimes(start_timeout=settings.pod_start_timeout_seconds, seal_after=settings.seal_after_seconds),
         )

@@ -22,7 +22,6 @@ from mcp_exec_common.api_keys import KeyEntry, digest_key, generate_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart
 from mcp_exec_operator.settings import InitialApiKey, Settings
@@ -84,7 +83,7 @@ class ReleaseKeys:
 
     async def _read_or_create_sandbox_key(self) -> bytes:
         name = self.settings.sandbox_key_secret
-        secret = await get_or_none(self.kube, self._path(name))
+        secret = await self.kube.find(self._path(name))
         if secret is None and self.settings.create_sandbox_key:
             secret = await self._create_owned(name, {_KEY_ENTRY: secrets.token_urlsafe(48).encode()})
         if secret is None:
@@ -93,7 +92,7 @@ class ReleaseKeys:
 
     async def _restore_sandbox_key(self, key: bytes) -> None:
         name = self.settings.sandbox_key_secret
-        secret = await get_or_none(self.kube, self._path(name))
+        secret = await self.kube.find(self._path(name))
         if secret is None:
             secret = await self._create_owned(name, {_KEY_ENTRY: key})
         if _read(secret, _KEY_ENTRY) != key:
@@ -101,11 +100,11 @@ class ReleaseKeys:
 
     async def _restore_api_keys(self) -> None:
         names, initial = self.settings, self.settings.initial_api_key
-        text = await get_or_none(self.kube, self._path(names.initial_api_key_secret))
+        text = await self.kube.find(self._path(names.initial_api_key_secret))
         if initial is not None and text is None:
             await self._create_initial_key(initial)
             return
-        if await get_or_none(self.kube, self._path(names.api_keys_secret)) is None:
+        if await self.kube.find(self._path(names.api_keys_secret)) is None:
             entries = {} if initial is None or text is None else {INITIAL_KEY: _build_entry(text, initial)}
             await self._create(_build_secret(names.api_keys_secret, entries))
         if initial is None and text is not None:

@@ -18,7 +18,7 @@ from mcp_exec_broker.calls.response import parse_value
 from mcp_exec_broker.scanning.detectors import PersonalDataDetector, SecretDetector, TextIndex
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.upstream.redaction import redact_json
+from mcp_exec_broker.upstream.errors import redact_json
 from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues

@@ -45,8 +45,7 @@ from mcp_exec_broker.records.audit_log import (
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache, check_tokens
 from mcp_exec_broker.upstream.credentials import UserUnknown
-from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_broker.upstream.redaction import redact_json, redact_text
+from mcp_exec_broker.upstream.errors import ServerUnavailable, redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.values import ArgumentValidator, encode_arguments
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant

@@ -14,7 +14,7 @@ from mcp_exec_broker.catalog.entry import OutputInference
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.errors import ToolCallError, build_size_error, build_tool_error
 from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.upstream.redaction import redact_json
+from mcp_exec_broker.upstream.errors import redact_json
 from mcp_exec_broker.validation.values import OutputValidator, build_output_error, list_parameters
 from mcp_exec_common.util.weight import weigh_json
 

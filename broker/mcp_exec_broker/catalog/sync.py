@@ -24,9 +24,16 @@ from mcp_exec_broker.catalog.entry import (
 )
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.upstream.credentials import CredentialsMissing, UserUnknown
-from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionError, SessionExpired
+from mcp_exec_broker.upstream.errors import (
+    ConnectionLost,
+    ServerUnavailable,
+    SessionError,
+    SessionExpired,
+    redact_excerpt,
+    redact_json,
+    redact_text,
+)
 from mcp_exec_broker.upstream.http_transport import parse_reason
-from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
 from mcp_exec_broker.upstream.session import ListedTools, UpstreamSession
 from mcp_exec_broker.upstream.session_pool import SessionPool

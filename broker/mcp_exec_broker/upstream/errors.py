@@ -1,7 +1,8 @@
-"""Errors of sessions, and their derivation from errors of the SDK. Pure."""
+"""Errors of sessions, derived from those of the SDK, and the removal of credentials from what servers answer. Pure."""
 
+import json
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
 import mcp_types as types
@@ -10,7 +11,63 @@ from mcp import MCPError
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import http_transport as http
 from mcp_exec_broker.upstream.addresses import explain_connection_error
-from mcp_exec_broker.upstream.redaction import redact_excerpt
+
+MARK: Final = "[CREDENTIAL REDACTED]"
+
+
+def redact_text(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without the secrets; the same object if it contains none."""
+    for secret in secrets:
+        if secret in text:
+            text = text.replace(secret, MARK)
+    return text
+
+
+def redact_excerpt(text: str, secrets: Iterable[str], *, max_chars: int) -> str:
+    """Return the beginning of a text without the secrets, redacted before the cut so that no half secret remains."""
+    return redact_text(text, secrets)[:max_chars]
+
+
+def redact_output(text: str, secrets: Iterable[str], *, min_length: int, max_chars: int) -> str:
+    """Return the beginning of a line of output without the secrets, nor a line of a secret that has several.
+
+    Lines of secrets shorter than `min_length` remain: they are words rather than secrets.
+    """
+    lines = {line.strip() for secret in secrets for line in (secret, *secret.splitlines(), *secret.split("\\n"))}
+    found = sorted((line for line in lines if len(line) >= min_length), key=len, reverse=True)
+    return redact_text(text, found)[:max_chars]
+
+
+def redact_json(value: Any, secrets: Iterable[str], *, text: str | None = None) -> Any:
+    """Return JSON without the secrets, in keys and numbers too; the same object if it contains none.
+
+    `text` is the value as JSON text, if the caller has it.
+    """
+    secrets = tuple(secret for secret in secrets if secret)
+    if not secrets:
+        return value
+    text = json.dumps(value) if text is None else text
+    # one search of the whole text is much cheaper than a search of each part
+    if any(spelling in text for secret in secrets for spelling in _list_spellings(secret)):
+        return _redact(value, secrets)
+    return value
+
+
+def _list_spellings(secret: str) -> Iterable[str]:
+    return secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]
+
+
+def _redact(value: Any, secrets: tuple[str, ...]) -> Any:
+    if isinstance(value, str):
+        return redact_text(value, secrets)
+    if isinstance(value, dict):
+        return {redact_text(name, secrets): _redact(member, secrets) for name, member in value.items()}
+    if isinstance(value, list):
+        return [_redact(item, secrets) for item in value]
+    if isinstance(value, int | float) and any(secret in json.dumps(value) for secret in secrets):
+        return MARK
+    return value
+
 
 _SIZE_MESSAGES: Final = (http.TOO_LARGE, "Server-sent event exceeded the")
 _REASONS: Final = {

@@ -25,8 +25,9 @@ from mcp_exec_broker.upstream.errors import (
     SessionExpired,
     explain_open_failure,
     interpret_error,
+    redact_excerpt,
+    redact_output,
 )
-from mcp_exec_broker.upstream.redaction import redact_excerpt, redact_output
 from mcp_exec_broker.upstream.servers import TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.tool_listing import OmittedEntry, ToolCollector, accept_malformed_tools
 

@@ -21,8 +21,7 @@ from mcp_exec_broker.upstream.credentials import (
     read_credentials,
     read_environment_secrets,
 )
-from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_broker.upstream.redaction import redact_text
+from mcp_exec_broker.upstream.errors import ServerUnavailable, redact_text
 from mcp_exec_broker.upstream.servers import ToolServer, TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.session import UpstreamSession
 from mcp_exec_common.kube.reflector import ObjectKey

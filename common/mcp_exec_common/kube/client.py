@@ -106,6 +106,15 @@ class KubeClient:
         """Return the object at a path."""
         return await self._request("GET", path, params=params)
 
+    async def find(self, path: str) -> Object | None:
+        """Return the object at a path, or None if it does not exist."""
+        try:
+            return await self._request("GET", path)
+        except ApiError as error:
+            if error.code == 404:
+                return None
+            raise
+
     async def list(
         self,
         path: str,

@@ -1,9 +1,11 @@
 """Client of the sandboxes' supervisors, used by operator and gateway."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import aiohttp
@@ -49,6 +51,8 @@ HEAD_SECONDS: Final = 30.0
 """Time for the head of an event stream, which a supervisor sends at once."""
 EXECUTION_HEADER: Final = "Mcp-Exec-Execution"
 """Header with the uid of the execution that a request means. The supervisor of an earlier release ignores it."""
+REQUEST_SECONDS: Final = 2.0
+"""Time for an answer to a short request."""
 RECYCLE_SECONDS: Final = 20.0
 """Time for a sandbox to clean itself. Its supervisor gives up earlier."""
 _STATES: Final = ("idle", "running", "finished", "cleaning")
@@ -96,73 +100,39 @@ class SupervisorConnection:
     url: str
     headers: dict[str, str]
 
-    async def get_state(self, *, timeout_seconds: float = 2.0) -> str:
+    async def get_state(self, *, timeout_seconds: float = REQUEST_SECONDS) -> str:
         """Return `idle`, `running`, `finished` or `cleaning`. Raises SandboxError while the supervisor starts."""
-        health = await self._request_json("GET", "/healthz", timeout_seconds=timeout_seconds)
-        state = health.get("state")
-        return str(state) if state in _STATES else "in an unknown state"
+        return _read_state(await self._get("/healthz", timeout_seconds))
 
-    async def get_wrappers_hash(self, *, timeout_seconds: float = 2.0) -> str | None:
+    async def get_wrappers_hash(self, *, timeout_seconds: float = REQUEST_SECONDS) -> str | None:
         """Return the hash of the wrappers in the sandbox. Raises SandboxError if the sandbox is not idle."""
-        health = await self._request_json("GET", "/healthz", timeout_seconds=timeout_seconds)
+        health = await self._get("/healthz", timeout_seconds)
         if health.get("state") != "idle":
             raise SandboxError(f"{self.url}: the sandbox is not idle")
-        wrappers_hash = health.get("wrappers")
-        return wrappers_hash if isinstance(wrappers_hash, str) else None
+        return _read_text(health, "wrappers")
 
     async def put_wrappers(self, body: bytes, *, timeout_seconds: float) -> None:
         """Send wrappers: `{"hash": ..., "files": {path: text}}`. Raises SandboxError if the sandbox rejects them."""
-        headers = {**self.headers, "Content-Type": "application/json"}
-        url, timeout = self.url + "/v1/wrappers", aiohttp.ClientTimeout(total=timeout_seconds)
-        try:
-            async with self.session.put(
-                url, data=body, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                text = await read_answer(response, limit=MAX_ANSWER_BYTES)
-                if response.status != 200:
-                    raise SandboxError(f"{url}: {response.status} with a body of {len(text)} bytes")
-        except _ERRORS as error:
-            raise _convert(url, error) from None
+        await self._change("PUT", "/v1/wrappers", body, timeout_seconds)
 
-    async def get_execution(self, *, timeout_seconds: float = 2.0) -> tuple[str, str | None]:
+    async def get_execution(self, *, timeout_seconds: float = REQUEST_SECONDS) -> tuple[str, str | None]:
         """Return the sandbox's state and the uid of the last execution that it accepted, if any."""
-        execution = await self._request_json("GET", "/v1/execution", timeout_seconds=timeout_seconds)
-        uid = execution.get("id")
-        return str(execution.get("state")), uid if isinstance(uid, str) else None
+        execution = await self._get("/v1/execution", timeout_seconds)
+        return str(execution.get("state")), _read_text(execution, "id")
 
-    async def get_use(self, *, timeout_seconds: float = 2.0) -> SandboxUse:
+    async def get_use(self) -> SandboxUse:
         """Return the sandbox's state and what it has accepted so far."""
-        answer = await self._request_json("GET", "/v1/execution", timeout_seconds=timeout_seconds)
-        state, uid = answer.get("state"), answer.get("id")
-        return SandboxUse(
-            state=str(state) if state in _STATES else "in an unknown state",
-            id=uid if isinstance(uid, str) else None,
-            uses=_read_count(answer, "uses"),
-        )
+        answer = await self._get("/v1/execution", REQUEST_SECONDS)
+        return SandboxUse(state=_read_state(answer), id=_read_text(answer, "id"), uses=_read_count(answer, "uses"))
 
-    async def cancel(self, execution: str, *, timeout_seconds: float = 2.0) -> None:
+    async def cancel(self, execution: str, *, timeout_seconds: float = REQUEST_SECONDS) -> None:
         """Cancel the run of an execution. It is not an error if the sandbox does not run it."""
-        url, timeout = self.url + "/v1/execution", aiohttp.ClientTimeout(total=timeout_seconds)
-        headers = {**self.headers, EXECUTION_HEADER: execution}
-        try:
-            async with self.session.delete(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
-                await read_answer(response, limit=MAX_ANSWER_BYTES)
-        except _ERRORS as error:
-            raise _convert(self.url, error) from None
+        await self._send("DELETE", "/v1/execution", timeout_seconds, headers={EXECUTION_HEADER: execution})
 
-    async def extend(self, uid: str, seconds: float, *, timeout_seconds: float = 2.0) -> None:
+    async def extend(self, uid: str, seconds: float) -> None:
         """Let the run of an execution take so many seconds beyond its time limit, in all."""
-        url, timeout = self.url + "/v1/execution/extension", aiohttp.ClientTimeout(total=timeout_seconds)
-        headers, body = {**self.headers, "Content-Type": "application/json"}, {"id": uid, "seconds": seconds}
-        try:
-            async with self.session.put(
-                url, json=body, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                text = await read_answer(response, limit=MAX_ANSWER_BYTES)
-                if response.status != 200:
-                    raise SandboxError(f"{url}: {response.status} with a body of {len(text)} bytes")
-        except _ERRORS as error:
-            raise _convert(url, error) from None
+        body = json.dumps({"id": uid, "seconds": seconds}).encode()
+        await self._change("PUT", "/v1/execution/extension", body, REQUEST_SECONDS)
 
     async def recycle(self, execution: str, *, timeout_seconds: float = RECYCLE_SECONDS) -> RecycledSandbox:
         """Let the sandbox remove all that its last execution left, and wait until it is idle again.
@@ -170,27 +140,22 @@ class SupervisorConnection:
         Raises NotRecycled if it can't be cleaned, SandboxUsed if it runs code or `execution` is not its last one, and
         SandboxError if it does not answer. In each case its pod must not be used again.
         """
-        url, timeout = self.url + "/v1/recycle", aiohttp.ClientTimeout(total=timeout_seconds)
-        try:
-            async with self.session.post(
-                url, json={"id": execution}, headers=self.headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                if response.status == 500:
-                    # the text names places of the sandbox, which may have names of the code's choice
-                    text = await read_answer(response, limit=MAX_ANSWER_BYTES)
-                    raise NotRecycled(f"{url}: 500 with a body of {len(text)} bytes")
-                if response.status != 200:
-                    await _raise_error(response)
-                answer = parse_answer(await read_answer(response, limit=MAX_ANSWER_BYTES))
-        except _ERRORS as error:
-            raise _convert(url, error) from None
+        url = self.url + "/v1/recycle"
+        body = json.dumps({"id": execution}).encode()
+        status, text = await self._send("POST", "/v1/recycle", timeout_seconds, body=body)
+        if status == 500:
+            # the text names places of the sandbox, which may have names of the code's choice
+            raise NotRecycled(f"{url}: 500 with a body of {len(text)} bytes")
+        if status != 200:
+            raise _build_error(url, status, text)
+        answer = _parse(url, text)
         if answer.get("state") != "idle":
             raise SandboxError(f"{url}: the sandbox is not idle")
         return RecycledSandbox(uses=_read_count(answer, "uses"), clean_ms=_read_number(answer, "cleanMs"))
 
-    async def get_session(self, *, timeout_seconds: float = 2.0) -> SessionState:
+    async def get_session(self, *, timeout_seconds: float = REQUEST_SECONDS) -> SessionState:
         """Return the state of the sandbox's session. Raises SandboxError if it has had none."""
-        answer = await self._request_json("GET", "/v1/session", timeout_seconds=timeout_seconds)
+        answer = await self._get("/v1/session", timeout_seconds)
         return SessionState(
             executions=_read_count(answer, "executions"),
             memory_bytes=_read_count(answer, "memoryBytes"),
@@ -200,7 +165,7 @@ class SupervisorConnection:
     async def get_libraries(self, *, timeout_seconds: float) -> SandboxLibraries:
         """Return Python and libraries of the sandbox's image. Raises SandboxError, too, if the supervisor is older."""
         path = "/v1/libraries"
-        answer = await self._request_json("GET", path, timeout_seconds=timeout_seconds, limit=MAX_LIBRARIES_BYTES)
+        answer = await self._get(path, timeout_seconds, limit=MAX_LIBRARIES_BYTES)
         try:
             return SandboxLibraries.model_validate(answer)
         except ValidationError as error:
@@ -249,7 +214,8 @@ class SupervisorConnection:
                     response = await stack.enter_async_context(request)
                     check_head(response)
                     if response.status != 200:
-                        await _raise_error(response)
+                        body = await read_answer(response, limit=MAX_ANSWER_BYTES)
+                        raise _build_error(str(response.url), response.status, body)
                 if opened is not None:
                     opened.set()
                 last = 0
@@ -268,20 +234,41 @@ class SupervisorConnection:
             raise _convert(self.url, error) from None
         raise SandboxError(f"{self.url}: the event stream ended before the run")
 
-    async def _request_json(
-        self, method: str, path: str, *, timeout_seconds: float, limit: int = MAX_ANSWER_BYTES
-    ) -> dict[str, Any]:
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+    async def _get(self, path: str, seconds: float, *, limit: int = MAX_ANSWER_BYTES) -> dict[str, Any]:
+        status, body = await self._send("GET", path, seconds, limit=limit)
+        if status != 200:
+            raise SandboxError(f"{self.url}{path}: {status} with a body of {len(body)} bytes")
+        return _parse(self.url + path, body)
+
+    async def _change(self, method: str, path: str, body: bytes, seconds: float) -> None:
+        status, text = await self._send(method, path, seconds, body=body)
+        if status != 200:
+            raise SandboxError(f"{self.url}{path}: {status} with a body of {len(text)} bytes")
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        seconds: float,
+        *,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = MappingProxyType({}),
+        limit: int = MAX_ANSWER_BYTES,
+    ) -> tuple[int, bytes]:
+        """Send a request with a body of JSON, and return the status and the body of its answer."""
+        sent = {**self.headers, **headers, **({} if body is None else {"Content-Type": "application/json"})}
         try:
             async with self.session.request(
-                method, self.url + path, headers=self.headers, timeout=timeout, allow_redirects=False
+                method,
+                self.url + path,
+                data=body,
+                headers=sent,
+                timeout=aiohttp.ClientTimeout(total=seconds),
+                allow_redirects=False,
             ) as response:
-                body = await read_answer(response, limit=limit)
-                if response.status != 200:
-                    raise SandboxError(f"{self.url}{path}: {response.status} with a body of {len(body)} bytes")
-                return parse_answer(body)
+                return response.status, await read_answer(response, limit=limit)
         except _ERRORS as error:
-            raise _convert(self.url, error) from None
+            raise _convert(self.url + path, error) from None
 
 
 class PendingRun:
@@ -344,17 +331,33 @@ def _convert(url: str, error: Exception) -> SandboxError:
     return kind(f"{url}: {type(error).__name__}{text}")
 
 
-async def _raise_error(response: aiohttp.ClientResponse) -> None:
-    body = await read_answer(response, limit=MAX_ANSWER_BYTES)
-    if response.status == 409:
+def _build_error(url: str, status: int, body: bytes) -> SandboxError:
+    """Return the error of an answer to a request about an execution."""
+    if status == 409:
         try:
-            accepted = parse_answer(body).get("id")
+            return SandboxUsed(_read_text(parse_answer(body), "id"))
         except InvalidAnswer:
-            accepted = None
-        raise SandboxUsed(accepted if isinstance(accepted, str) else None)
-    if response.status == 410:
-        raise InterpreterLost(f"{response.url}: the session's interpreter has ended")
-    raise SandboxError(f"{response.url}: {response.status} with a body of {len(body)} bytes")
+            return SandboxUsed(None)
+    if status == 410:
+        return InterpreterLost(f"{url}: the session's interpreter has ended")
+    return SandboxError(f"{url}: {status} with a body of {len(body)} bytes")
+
+
+def _parse(url: str, body: bytes) -> dict[str, Any]:
+    try:
+        return parse_answer(body)
+    except InvalidAnswer as error:
+        raise _convert(url, error) from None
+
+
+def _read_state(answer: Mapping[str, Any]) -> str:
+    state = answer.get("state")
+    return str(state) if state in _STATES else "in an unknown state"
+
+
+def _read_text(answer: Mapping[str, Any], name: str) -> str | None:
+    value = answer.get(name)
+    return value if isinstance(value, str) else None
 
 
 def _read_number(answer: Mapping[str, Any], name: str) -> float:

@@ -185,16 +185,11 @@ class EventFollower:
                 yield self._advance("end", at=micro_time(now()), phase=None, reason="Deleted")
 
     async def _read(self) -> Object:
-        try:
-            path = custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1])
-            return self._admit(await self.kube.get(path))
-        except ApiError as error:
-            if error.code == 404:
-                raise ExecutionDeleted(self.key[1]) from error
-            raise
+        path = custom_resource_path(EXECUTIONS, namespace=self.key[0], name=self.key[1])
+        return self._admit(await self.kube.find(path))
 
-    def _admit(self, execution: Object) -> Object:
-        if not may_see_execution(execution, caller=self.caller, attestor=self.index.attestor):
+    def _admit(self, execution: Object | None) -> Object:
+        if execution is None or not may_see_execution(execution, caller=self.caller, attestor=self.index.attestor):
             raise ExecutionDeleted(self.key[1])
         return execution
 

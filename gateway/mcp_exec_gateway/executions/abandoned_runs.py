@@ -111,7 +111,7 @@ class AbandonedRuns:
     async def _mark(self, key: ObjectKey, *, holder: str | None, departure: Departure) -> Mark | None:
         """Return the mark of a run that nobody follows now and that may still end otherwise, else None."""
         for _ in range(_MAX_ATTEMPTS):
-            execution = await self._find(key)
+            execution = await self.kube.find(_build_path(key))
             if execution is None or execution["spec"].get("cancelRequested") or Mark.read(execution["metadata"]):
                 return None
             if holder not in (None, read_holder(execution)):
@@ -133,7 +133,7 @@ class AbandonedRuns:
         cancelled = Mark(digest=mark.digest, milliseconds=mark.milliseconds, cancelled=True)
         try:
             for _ in range(_MAX_ATTEMPTS):
-                execution = await self._find(key)
+                execution = await self.kube.find(_build_path(key))
                 if execution is None or is_finished(execution) or read_holder(execution) != str(mark):
                     return
                 if await self._patch(execution, str(cancelled), cancel=True) is not None:
@@ -189,7 +189,7 @@ class AbandonedRuns:
     ) -> FoundRun | None:
         holder = self._create_holder()
         for _ in range(_MAX_ATTEMPTS):
-            execution = await self._find(key)
+            execution = await self.kube.find(_build_path(key))
             if execution is None:
                 return None
             if read_holder(execution) == holder:
@@ -234,7 +234,7 @@ class AbandonedRuns:
             holder = self._create_holder()
             if await self._patch(current, holder) is not None:
                 return holder
-            current = await self._find(key)
+            current = await self.kube.find(_build_path(key))
         return read_holder(current or execution)
 
     async def note_delivery(self, key: ObjectKey) -> None:
@@ -243,21 +243,13 @@ class AbandonedRuns:
         if run is None or run.mark is None:
             return
         try:
-            execution = await self._find(key)
+            execution = await self.kube.find(_build_path(key))
             if execution is not None:
                 await self.resume(execution)
         except ApiError as error:
             log.warning("the mark of a delivered answer stays: %s/%s: %s", *key, error)
 
     # the API server
-
-    async def _find(self, key: ObjectKey) -> Object | None:
-        try:
-            return await self.kube.get(_build_path(key))
-        except ApiError as error:
-            if error.code == 404:
-                return None
-            raise
 
     async def _patch(
         self,

@@ -268,14 +268,12 @@ class ExecutionService:
 
     async def read_any(self, key: ObjectKey) -> Object:
         """Return the execution as it is now, whoever created it. Raises HttpProblem, a 404, if it does not exist."""
-        if not is_object_name(key[1]):
+        found = None
+        if is_object_name(key[1]):
+            found = await self.kube.find(custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1]))
+        if found is None:
             raise not_found(*key)
-        try:
-            return await self.kube.get(custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1]))
-        except ApiError as error:
-            if error.code == 404:
-                raise not_found(*key) from error
-            raise
+        return found
 
     @asynccontextmanager
     async def _cancelling_at_disconnect(self, key: ObjectKey, query: CreateQuery) -> AsyncIterator[None]:

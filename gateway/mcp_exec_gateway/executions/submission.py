@@ -255,10 +255,8 @@ class Submitter:
 
     async def _find(self, key: ObjectKey) -> Object | None:
         try:
-            return await self.kube.get(custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1]))
+            return await self.kube.find(custom_resource_path(EXECUTIONS, namespace=key[0], name=key[1]))
         except ApiError as error:
-            if error.code == 404:
-                return None
             raise unavailable("the API server does not respond", execution=key[1]) from error
 
     def _resolve_conflict(self, submission: Submission, existing: Object) -> Object | None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 from urllib.parse import unquote_to_bytes
 
-from fastapi import Header
+from fastapi import Header, Query
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 from starlette.requests import Request
@@ -34,6 +34,10 @@ class NamespaceQuery(BaseModel):
             description="Namespace of the request; the default is the caller's own. An API key works in its own only.",
         ),
     ] = None
+
+
+InNamespace = Annotated[NamespaceQuery, Query()]
+"""Type of the parameter of a route that has no others."""
 
 
 class OwnerQuery(NamespaceQuery):

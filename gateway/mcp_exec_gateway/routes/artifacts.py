@@ -13,7 +13,7 @@ from mcp_exec_gateway.files.response import OCTETS, ContentResponse, build_conte
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import not_found
-from mcp_exec_gateway.http.query_params import ArtifactsQuery, LinkQuery, NamespaceQuery, find_base_url
+from mcp_exec_gateway.http.query_params import ArtifactsQuery, InNamespace, LinkQuery, find_base_url
 from mcp_exec_gateway.openapi.document import UNCHANGED, build_router, describe_bytes, problems
 
 _SHOWN: Final = (
@@ -50,12 +50,7 @@ async def list_artifacts(
 )
 @problems(404)
 async def get_artifact(
-    request: Request,
-    dependencies: Injected,
-    caller: GetCaller,
-    name: Name,
-    id: Id,
-    query: Annotated[NamespaceQuery, Query()],
+    request: Request, dependencies: Injected, caller: GetCaller, name: Name, id: Id, query: InNamespace
 ) -> Response:
     """Get an artifact.
 

@@ -43,9 +43,9 @@ from mcp_exec_gateway.http.query_params import (
     GetQuery,
     IdempotencyKey,
     Include,
+    InNamespace,
     LastEventId,
     ListQuery,
-    NamespaceQuery,
 )
 from mcp_exec_gateway.http.request_body import parse_model, parse_spec, read_body
 from mcp_exec_gateway.openapi.document import EVENT_STREAM, LOCATION, accepts, build_router, problems
@@ -220,11 +220,7 @@ async def list_pending_approvals(
 @approvals_router.get("/executions/{name}/approvals", response_model=ApprovalList, response_description="The approvals")
 @problems(404)
 async def list_approvals(
-    request: Request,
-    dependencies: Injected,
-    caller: GetCaller,
-    name: Name,
-    query: Annotated[NamespaceQuery, Query()],
+    request: Request, dependencies: Injected, caller: GetCaller, name: Name, query: InNamespace
 ) -> Response:
     """List an execution's approvals.
 
@@ -246,7 +242,7 @@ async def decide_approval(
     caller: ApproveCaller,
     name: Name,
     approval_id: Annotated[str, Path(alias="id", description="Id of the approval.")],
-    query: Annotated[NamespaceQuery, Query()],
+    query: InNamespace,
 ) -> Response:
     """Approve or deny a tool call.
 

@@ -11,7 +11,7 @@ from mcp_exec_gateway.dependencies import Injected, ListCaller
 from mcp_exec_gateway.executions.views import build_stats
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.http.query_params import AuditQuery, NamespaceQuery, SearchQuery
+from mcp_exec_gateway.http.query_params import AuditQuery, InNamespace, SearchQuery
 from mcp_exec_gateway.openapi.document import build_router, problems
 from mcp_exec_gateway.tools.audit import fetch_audit_page
 
@@ -21,7 +21,7 @@ audit_router = build_router(prefix="/v1", tag="audit")
 
 
 @router.get("/stats", response_model=NamespaceStats, response_description="The statistics")
-async def get_stats(dependencies: Injected, caller: ListCaller, query: Annotated[NamespaceQuery, Query()]) -> Response:
+async def get_stats(dependencies: Injected, caller: ListCaller, query: InNamespace) -> Response:
     """Get statistics of a namespace.
 
     Returns the pools that the caller may use, with their limits, pods and libraries, the tool servers, the number of
@@ -64,7 +64,7 @@ async def list_tools(
     dependencies: Injected,
     caller: ListCaller,
     name: Annotated[str, Path(description="Name of the server.")],
-    query: Annotated[NamespaceQuery, Query()],
+    query: InNamespace,
 ) -> Response:
     """List a server's tools.
 

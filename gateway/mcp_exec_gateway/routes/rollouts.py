@@ -1,6 +1,6 @@
 """Routes of rollouts: list, get, assign, steer, report outcomes. Any application can use them as a flag service."""
 
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Path, Query
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from mcp_exec_api.wire.rollouts import Assignment, NewAssignment, NewPromotion, 
 from mcp_exec_gateway.auth.callers import check_user
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, RolloutApproveCaller
 from mcp_exec_gateway.http.json import json_response
-from mcp_exec_gateway.http.query_params import NamespaceQuery, RolloutsQuery
+from mcp_exec_gateway.http.query_params import InNamespace, RolloutsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi.document import accepts, build_router, problems
 from mcp_exec_gateway.records import build_outcome_row, build_report, measure_rollout, store_rows
@@ -21,6 +21,12 @@ router = build_router(prefix="/v1/rollouts", tag="rollouts")
 
 Name = Annotated[str, Path(description="Name of the rollout.")]
 _MAX_BODY_BYTES: Final = 8 * 1024
+_STEERED: Final[dict[str, Any]] = {
+    "status_code": 202,
+    "response_model": Rollout,
+    "response_description": "The rollout; the operator follows",
+}
+"""Response of the routes that change a rollout."""
 
 
 @router.get("", response_model=RolloutList, response_description="The rollouts")
@@ -37,9 +43,7 @@ async def list_rollouts(
 
 @router.get("/{name}", response_model=Rollout, response_description="The rollout")
 @problems(404)
-async def get_rollout(
-    dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
-) -> Response:
+async def get_rollout(dependencies: Injected, caller: GetCaller, name: Name, query: InNamespace) -> Response:
     """Get a rollout.
 
     Returns a rollout with its stage, its arms, and what its guards found.
@@ -51,11 +55,7 @@ async def get_rollout(
 @accepts(NewAssignment)
 @problems(404, (409, "The rollout's spec contradicts itself"))
 async def assign_arm(
-    request: Request,
-    dependencies: Injected,
-    caller: CreateCaller,
-    name: Name,
-    query: Annotated[NamespaceQuery, Query()],
+    request: Request, dependencies: Injected, caller: CreateCaller, name: Name, query: InNamespace
 ) -> Response:
     """Get the arm of a unit.
 
@@ -78,17 +78,11 @@ async def assign_arm(
     return json_response(build_assignment_view(rollout, new.unit, assigned))
 
 
-@router.post(
-    "/{name}/promote", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
-)
+@router.post("/{name}/promote", **_STEERED)
 @accepts(NewPromotion)
 @problems(404, (409, "The rollout has ended"))
 async def promote_rollout(
-    request: Request,
-    dependencies: Injected,
-    caller: RolloutApproveCaller,
-    name: Name,
-    query: Annotated[NamespaceQuery, Query()],
+    request: Request, dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: InNamespace
 ) -> Response:
     """Promote a rollout.
 
@@ -99,12 +93,10 @@ async def promote_rollout(
     return json_response(build_rollout_view(rollout), status=202)
 
 
-@router.post(
-    "/{name}/pause", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
-)
+@router.post("/{name}/pause", **_STEERED)
 @problems(404, (409, "The rollout has ended"))
 async def pause_rollout(
-    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
+    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: InNamespace
 ) -> Response:
     """Pause a rollout.
 
@@ -114,12 +106,10 @@ async def pause_rollout(
     return json_response(build_rollout_view(rollout), status=202)
 
 
-@router.post(
-    "/{name}/resume", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
-)
+@router.post("/{name}/resume", **_STEERED)
 @problems(404, (409, "The rollout has ended"))
 async def resume_rollout(
-    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
+    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: InNamespace
 ) -> Response:
     """Resume a rollout.
 
@@ -129,12 +119,10 @@ async def resume_rollout(
     return json_response(build_rollout_view(rollout), status=202)
 
 
-@router.post(
-    "/{name}/abort", status_code=202, response_model=Rollout, response_description="The rollout; the operator follows"
-)
+@router.post("/{name}/abort", **_STEERED)
 @problems(404, (409, "The rollout has ended"))
 async def abort_rollout(
-    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
+    dependencies: Injected, caller: RolloutApproveCaller, name: Name, query: InNamespace
 ) -> Response:
     """Abort a rollout.
 
@@ -148,11 +136,7 @@ async def abort_rollout(
 @accepts(NewOutcome)
 @problems(404)
 async def report_outcome(
-    request: Request,
-    dependencies: Injected,
-    caller: CreateCaller,
-    name: Name,
-    query: Annotated[NamespaceQuery, Query()],
+    request: Request, dependencies: Injected, caller: CreateCaller, name: Name, query: InNamespace
 ) -> Response:
     """Report an outcome.
 
@@ -178,9 +162,7 @@ async def report_outcome(
 
 @router.get("/{name}/report", response_model=RolloutReport, response_description="The report")
 @problems(404)
-async def get_rollout_report(
-    dependencies: Injected, caller: GetCaller, name: Name, query: Annotated[NamespaceQuery, Query()]
-) -> Response:
+async def get_rollout_report(dependencies: Injected, caller: GetCaller, name: Name, query: InNamespace) -> Response:
     """Get the report of a rollout.
 
     Returns what each arm measured: success, latency, tokens, cost and rating with 95 % confidence intervals (Wilson's

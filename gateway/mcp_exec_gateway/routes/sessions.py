@@ -11,7 +11,7 @@ from mcp_exec_api.wire.sessions import NewSession, Session, SessionList
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.http.json import json_response
-from mcp_exec_gateway.http.query_params import NamespaceQuery, OwnerQuery
+from mcp_exec_gateway.http.query_params import InNamespace, OwnerQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi.document import accepts, build_router, problems
 from mcp_exec_gateway.sessions import build_session_view, find_owner
@@ -26,7 +26,7 @@ _MAX_BODY_BYTES: Final = 16 * 1024
 @accepts(NewSession)
 @problems((409, "The caller has a session of this name"))
 async def create_session(
-    request: Request, dependencies: Injected, caller: CreateCaller, query: Annotated[NamespaceQuery, Query()]
+    request: Request, dependencies: Injected, caller: CreateCaller, query: InNamespace
 ) -> Response:
     """Create a session.
 

@@ -13,7 +13,7 @@ from mcp_exec_gateway.auth.callers import BEARER
 from mcp_exec_gateway.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
 from mcp_exec_gateway.http.json import json_response
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.http.query_params import NamespaceQuery, SkillQuery, SkillsQuery
+from mcp_exec_gateway.http.query_params import InNamespace, SkillQuery, SkillsQuery
 from mcp_exec_gateway.http.request_body import parse_model, read_body
 from mcp_exec_gateway.openapi.document import TAR, accepts, build_router, describe_bytes, problems
 from mcp_exec_gateway.skills.cache import build_view
@@ -32,9 +32,7 @@ Credentials = Annotated[HTTPAuthorizationCredentials, Security(BEARER)]
 @router.post("", status_code=201, response_model=Skill, response_description="The draft")
 @accepts(NewSkill)
 @problems(404)
-async def save_skill(
-    request: Request, dependencies: Injected, caller: CreateCaller, query: Annotated[NamespaceQuery, Query()]
-) -> Response:
+async def save_skill(request: Request, dependencies: Injected, caller: CreateCaller, query: InNamespace) -> Response:
     """Save a skill.
 
     Saves a draft of the caller: from code, from a successful execution of its own, or from a folder. A name that exists
@@ -114,7 +112,7 @@ async def get_skill(
 )
 @problems(404)
 async def export_skill(
-    dependencies: Injected, caller: GetCaller, name: Name, version: Version, query: Annotated[NamespaceQuery, Query()]
+    dependencies: Injected, caller: GetCaller, name: Name, version: Version, query: InNamespace
 ) -> Response:
     """Export a version of a skill.
 
@@ -135,7 +133,7 @@ async def approve_skill(
     caller: SkillApproveCaller,
     name: Name,
     version: Version,
-    query: Annotated[NamespaceQuery, Query()],
+    query: InNamespace,
 ) -> Response:
     """Approve a version of a skill.
 
@@ -156,7 +154,7 @@ async def deprecate_skill(
     caller: SkillApproveCaller,
     name: Name,
     version: Version,
-    query: Annotated[NamespaceQuery, Query()],
+    query: InNamespace,
 ) -> Response:
     """Deprecate a version of a skill.
 
@@ -175,7 +173,7 @@ async def delete_skill(
     credentials: Credentials,
     name: Name,
     version: Version,
-    query: Annotated[NamespaceQuery, Query()],
+    query: InNamespace,
 ) -> Response:
     """Delete a version of a skill.
 

@@ -174,14 +174,9 @@ class SkillService:
     async def find(self, name: str, version: int, *, caller: Caller, drafts_of_all: bool = False) -> Object:
         """Return a version with its code. Raises HttpProblem, a 404, if the caller may not see it."""
         path = self._path(caller, name, version)
-        try:
-            skill = await self.kube.get(path)
-        except ApiError as error:
-            if error.code == 404:
-                raise _not_found(caller, object_name(name, version)) from error
-            raise
-        skill = {**skill, "status": self.cache.read_status(skill)}
-        if not drafts_of_all and not _is_visible(skill, caller):
+        stored = await self.kube.find(path)
+        skill = stored and {**stored, "status": self.cache.read_status(stored)}
+        if skill is None or not (drafts_of_all or _is_visible(skill, caller)):
             raise _not_found(caller, object_name(name, version))
         return skill
 

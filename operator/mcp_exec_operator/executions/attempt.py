@@ -20,7 +20,7 @@ from mcp_exec_operator.executions.outcome import (
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import SpecInUse
 from mcp_exec_operator.executions.supervision import RunDeadline
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reuse import reuses_pods
 from mcp_exec_operator.sessions.record import SessionRecord

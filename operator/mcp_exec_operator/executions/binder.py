@@ -14,7 +14,7 @@ from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import BoundPod
 from mcp_exec_operator.executions.waiting import WaitReport
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 

@@ -25,7 +25,7 @@ from mcp_exec_operator.executions.outcome import (
     estimate_part,
 )
 from mcp_exec_operator.kube.observations import is_older
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.queueing.turns import Turn
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 

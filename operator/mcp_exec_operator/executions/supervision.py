@@ -15,9 +15,9 @@ from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.manifest import busy_patch
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import Pod
 
 log = logging.getLogger(__name__)
 

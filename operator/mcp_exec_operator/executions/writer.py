@@ -29,7 +29,7 @@ from mcp_exec_operator.executions.status import (
 )
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.writes import EventBudget, WritePriority, build_event
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from mcp_exec_api.constants import (
     SKILLS,
 )
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
-from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -90,16 +89,6 @@ class ExecutionRow:
         )
 
 
-async def get_or_none(kube: KubeClient, path: str) -> Object | None:
-    """Return the object at a path, or None if it does not exist. Raises ApiError."""
-    try:
-        return await kube.get(path)
-    except ApiError as error:
-        if error.code == 404:
-            return None
-        raise
-
-
 @dataclass(frozen=True, kw_only=True)
 class OperatorApi:
     """Access to mcp-exec's own kinds, to pods and to what belongs to them. `what` is a write's label in the metric.
@@ -112,7 +101,7 @@ class OperatorApi:
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
-        return await get_or_none(self.kube, _path(kind, namespace, name))
+        return await self.kube.find(_path(kind, namespace, name))
 
     async def create(self, body: Object, *, what: str) -> Object:
         """Create an object and return it as stored. Raises ApiError 409 if one of this name exists."""
@@ -157,7 +146,7 @@ class OperatorApi:
 
     async def get_pod(self, namespace: str, name: str) -> Object | None:
         """Return a pod, or None if it does not exist."""
-        return await get_or_none(self.kube, resource_path("pods", namespace=namespace, name=name))
+        return await self.kube.find(resource_path("pods", namespace=namespace, name=name))
 
     async def replace_execution_status(
         self, namespace: str, name: str, *, version: str, status: Object, what: str
@@ -225,7 +214,7 @@ class OperatorApi:
     async def get_network_policy(self, namespace: str, name: str) -> Object | None:
         """Return a NetworkPolicy, or None if it does not exist."""
         path = resource_path("networkpolicies", namespace=namespace, name=name, group=NETWORKING_GROUP)
-        return await get_or_none(self.kube, path)
+        return await self.kube.find(path)
 
     async def create_network_policy(self, policy: Object) -> Object:
         """Create a NetworkPolicy and return it as stored."""

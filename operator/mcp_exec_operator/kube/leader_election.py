@@ -21,7 +21,6 @@ from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
 
@@ -245,7 +244,7 @@ class LeaderElector:
         return resource_path("leases", namespace=self.config.namespace, name=name, group=COORDINATION_GROUP)
 
     async def _read(self) -> Object | None:
-        return await get_or_none(self.kube, self._path(self.config.name))
+        return await self.kube.find(self._path(self.config.name))
 
     async def _write(self, spec: Object) -> None:
         """Create the Lease, or change it. Raises ApiError 404 or 409 if it is not as last read."""

@@ -23,7 +23,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, compact
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_operator.kube.api import NETWORKING_GROUP, POD_SELECTOR, get_or_none
+from mcp_exec_operator.kube.api import NETWORKING_GROUP, POD_SELECTOR
 from mcp_exec_operator.kube.observations import strip
 
 log = logging.getLogger(__name__)
@@ -186,7 +186,7 @@ class NamespaceFollower:
         while True:
             pause = _PAUSE_SECONDS
             try:
-                body = await get_or_none(self.kube, path)
+                body = await self.kube.find(path)
                 if body is not None:
                     self._report(body)
                     version = body["metadata"]["resourceVersion"]

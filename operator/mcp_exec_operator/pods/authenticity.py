@@ -15,9 +15,9 @@ from typing import Final
 from mcp_exec_api.constants import ANNOTATION_OWNER_SEAL, ANNOTATION_SEAL, LABEL_OWNER, LABEL_STATE
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import owner_seal, pod_seal, supervisor_token, token_digest
-from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations
 from mcp_exec_operator.pods.manifest import SAFE_TO_EVICT, PoolIdentity, owners_of_pod
+from mcp_exec_operator.pods.pod import Pod, PodState
 
 log = logging.getLogger(__name__)
 

@@ -4,182 +4,106 @@ A pod counts from the moment the operator asks for it, before any watch event, s
 the cache lags. A taken pod is never taken again, unless its taker releases it unused.
 """
 
-import asyncio
+import heapq
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
-from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.indexes import NEVER, NOW, OwnedPods, Schedule
-from mcp_exec_operator.pods.integrity import ChangeableParts
+from mcp_exec_operator.pods.pod import IDLE, LOOKED_AFTER, Pod, PodCounts, PodState
 from mcp_exec_operator.pods.status import (
     PodProblem,
     address_of,
-    age_of,
-    is_over,
     is_terminating,
     is_unready,
     node_of,
-    starting_problem,
 )
 
-EXPECTATION_SECONDS: Final = 300.0
-"""How many seconds a requested pod counts that was never seen."""
-UNCERTAIN_SECONDS: Final = 5.0
-"""The same if the API server's answer to the request was lost."""
-
-
-class PodState(StrEnum):
-    """States of a pod, in the order of its life. The values are labels of metrics."""
-
-    CREATING = "creating"
-    """Requested; the API server has not answered yet."""
-    STARTING = "starting"
-    WARM = "warm"
-    NOT_READY = "not_ready"
-    """Was warm and is not ready, or its node is lost. It is not taken, and starts again if it becomes ready."""
-    OWNED = "owned"
-    """Was used, is clean, and is kept for its owner."""
-    BUSY = "busy"
-    TERMINATING = "terminating"
-
-
-IDLE: Final = (PodState.STARTING, PodState.WARM, PodState.NOT_READY, PodState.OWNED)
-"""States of pods that exist and serve no execution."""
-LOOKED_AFTER: Final = frozenset({*IDLE, PodState.BUSY})
-"""States of pods about which something may have to be done."""
+NOW: Final = -math.inf
+"""The time of a pod that has changed: it is due at once, by any clock."""
+NEVER: Final = math.inf
+"""The time of a pod that only a change makes due."""
+_SLACK: Final = 64
+"""Entries that the heap may have in addition to two for each name."""
 
 
 @dataclass(kw_only=True, eq=False)
-class Pod:
-    """One pod as the operator last saw it. Times are seconds of a monotonic clock."""
+class Schedule:
+    """One time for each name, and the names in the order of their times. Every operation is O(log n), amortized."""
 
-    name: str
-    state: PodState
-    template: str = ""
-    """Hash of its template."""
-    uid: str | None = None
-    address: str = ""
-    node: str | None = None
-    created_here: bool = False
-    """Whether this process created it, and so measures its startup time."""
-    since: float = 0.0
-    """Time of the request, or of its first observation."""
-    existing_since: float = 0.0
-    """Time since which it is known to exist."""
-    expected_seconds: float = EXPECTATION_SECONDS
-    """How much younger a list without it must be to prove that it was not created."""
-    ready_at: float = 0.0
-    """When it became warm."""
-    created_at: float | None = None
-    """Creation time of a pod that another process created, computed when it is first needed."""
-    newest: Object | None = None
-    """Its object as last observed."""
-    uncertain: bool = False
-    """Whether the answer to the request was lost."""
-    requested: Object | None = None
-    """Its manifest, until it is known whether the API server stored it unchanged."""
-    verified: bool = False
-    """Whether an operator created it and it is as requested. Only then it is probed and used."""
-    parts: ChangeableParts | None = None
-    """What must stay as it was when the pod was verified, or first seen."""
-    sealed: bool = False
-    """Whether the next operator can recognize it, or is about to be able to."""
-    gone: bool = False
-    """Whether it does not exist any more."""
-    owner: str = ""
-    """Digest of the only owner that it serves; empty before its first execution, and if it serves only one."""
-    caller: str = ""
-    """Caller of its last execution: callers share pods fairly."""
-    taken_by: str = ""
-    """Digest of the owner whose execution has it, or had it last; empty if the pod is not used again."""
-    taken_at: float = 0.0
-    """When that execution took it."""
-    uses: int = 0
-    """Executions that it has served."""
-    owned_since: float = 0.0
-    """Time of its first execution, or of the start of this process if an earlier one dispatched it."""
-    idle_since: float = 0.0
-    """When it became idle for its owner."""
-    recycling: bool = False
-    """Whether it is being cleaned after an execution."""
-    labelled_busy: bool = False
-    wrappers: str | None = None
-    """Hash of the tool wrappers that it has."""
-    next_failure_at: float = 0.0
-    """When another failed image pull counts against its pool."""
-    warning: str = ""
-    """Message of its newest warning Event, if Events were read."""
-    read_events_at: float = 0.0
-    """When its Events may be read; infinite while and after they are."""
-    held: bool = False
-    """Whether a reason that is not its own, such as full nodes, delays it."""
-    held_at: float = 0.0
-    """When such a reason was last seen."""
-    overtaken_at: float = 0.0
-    """When a much younger pod on its node became ready before it."""
-    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the pod is lost or its node changes. An execution that has the pod puts its own event here."""
+    _times: dict[str, float] = field(default_factory=dict)
+    _heap: list[tuple[float, str]] = field(default_factory=list)
+    """Has the entry of each time, and entries whose time was replaced since."""
 
-    def age(self, now: float, moment: datetime) -> float:
-        """Return the seconds since its creation. `now` and `moment` are the same moment."""
-        if self.created_here:
-            return now - self.existing_since
-        if self.created_at is None:
-            self.created_at = now - (age_of(self.newest, moment) if self.newest is not None else 0.0)
-        return now - self.created_at
+    def set(self, name: str, at: float) -> None:
+        """Set the time of a name, which replaces its former time. `NEVER` removes the name."""
+        if at == self._times.get(name, NEVER):
+            return
+        if at == NEVER:
+            del self._times[name]
+        else:
+            self._times[name] = at
+            heapq.heappush(self._heap, (at, name))
+        if len(self._heap) > 2 * len(self._times) + _SLACK:
+            self._heap = [(at, name) for name, at in self._times.items()]
+            heapq.heapify(self._heap)
 
-    def starting_for(self, now: float, moment: datetime) -> float:
-        """Return how many seconds it had to become ready: since its creation, or since nothing delayed it."""
-        since = now - self.since if self.address else self.age(now, moment)
-        return min(since, now - self.held_at) if self.held_at else since
+    def pop_due(self, now: float) -> list[str]:
+        """Remove and return the names whose time has come, the earliest first."""
+        due = []
+        while (at := self.next_at) is not None and at <= now:
+            _, name = heapq.heappop(self._heap)
+            del self._times[name]
+            due.append(name)
+        return due
 
     @property
-    def problem(self) -> PodProblem | None:
-        """Why it does not become ready, or None if nothing is known."""
-        if self.newest is not None and (problem := starting_problem(self.newest)) is not None:
-            return problem
-        return PodProblem(reason=Reason.POD_FAILED, message=self.warning) if self.warning else None
+    def size(self) -> int:
+        """Number of entries in memory."""
+        return len(self._heap)
 
     @property
-    def lost(self) -> bool:
-        """Whether its container has ended, or it was deleted."""
-        return self.gone or self.has_ended
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its newest object shows that its container has ended, or that it is being deleted."""
-        return self.newest is not None and (is_over(self.newest) or is_terminating(self.newest))
+    def next_at(self) -> float | None:
+        """The earliest time, or None without names."""
+        while self._heap and self._times.get(self._heap[0][1]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class PodCounts:
-    """Number of pods in each state."""
+@dataclass(kw_only=True, eq=False)
+class OwnedPods:
+    """Names of idle pods by the digest of their owner. Every operation takes constant time."""
 
-    creating: int = 0
-    starting: int = 0
-    warm: int = 0
-    not_ready: int = 0
-    owned: int = 0
-    busy: int = 0
-    terminating: int = 0
+    _by_owner: dict[str, OrderedDict[str, None]] = field(default_factory=dict)
+    """Of an owner's pods, the least recently used first."""
 
-    @property
-    def total(self) -> int:
-        """All pods. Terminating ones still take room."""
-        idle = self.warm + self.not_ready + self.owned
-        return self.creating + self.starting + idle + self.busy + self.terminating
+    def add(self, name: str, owner: str) -> None:
+        """Add a pod that was just used."""
+        self._by_owner.setdefault(owner, OrderedDict())[name] = None
 
-    @property
-    def coming(self) -> int:
-        """Pods that may become warm."""
-        return self.creating + self.starting
+    def remove(self, name: str, owner: str) -> None:
+        """Remove a pod."""
+        names = self._by_owner.get(owner, OrderedDict())
+        names.pop(name, None)
+        if not names:
+            self._by_owner.pop(owner, None)
+
+    def newest(self, owner: str) -> str | None:
+        """Return the most recently used pod of an owner, or None. The others grow old and are deleted."""
+        names = self._by_owner.get(owner)
+        return next(reversed(names)) if names else None
+
+    def count(self, owner: str) -> int:
+        """Return how many pods an owner has."""
+        return len(self._by_owner.get(owner, ()))
+
+
+UNCERTAIN_SECONDS: Final = 5.0
+"""The same if the API server's answer to the request was lost."""
 
 
 @dataclass(kw_only=True)

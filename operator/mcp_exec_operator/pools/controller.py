@@ -15,34 +15,25 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.writes import WritePriority
-from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.manifest import (
     FIRST_UID,
     LAST_UID,
-    NO_ADDRESSES,
-    IsolationAddresses,
     PodIdentity,
     build_pod,
 )
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, age_of_deletion, refusal_of
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer, PodInspector
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.probes import LibraryReader, OnWarm, ReadinessProber, Recycler
+from mcp_exec_operator.pools.probes import LibraryReader, ReadinessProber, Recycler
 from mcp_exec_operator.pools.reviews import PodAction, PodReview
+from mcp_exec_operator.pools.services import PodRemover, PoolServices
 from mcp_exec_operator.pools.status import PoolStatusWriter
 
 log = logging.getLogger(__name__)
 
-_RESULT_FIRST_SECONDS: Final = 0.05
-"""Delay before a used pod is deleted: its deletion, and its replacement, must not compete with the result."""
 _MAX_CREATING: Final = 8
 """Concurrent creations of a pool."""
 _DEFER_CHECK_SECONDS: Final = 0.1
@@ -53,20 +44,7 @@ _RECHECK_SECONDS: Final = 2.0
 """Interval of reconciles while pods start or are kept for owners."""
 _FORCE_DELETE_SECONDS: Final = 120.0
 """How long after its deletion a pod may exist, on a node that may be lost, before it is deleted by force."""
-_NO_FAULT: Final = frozenset({Reason.POOL_UNAVAILABLE, Reason.QUOTA_EXCEEDED, Reason.UNSCHEDULABLE})
-"""Reasons that are not the fault of the pool's template: there is no room, or no answer."""
 _ALPHABET: Final = "bcdfghjkmnpqrstvwxz2456789"
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolControllerConfig:
-    """Options shared by all pool controllers."""
-
-    release_namespace: str
-    isolation: Callable[[], IsolationAddresses] = lambda: NO_ADDRESSES
-    """Returns the addresses that a new sandbox needs to verify its isolation."""
-    broker: bool = False
-    """Whether there is a broker that sandboxes may reach."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -74,15 +52,9 @@ class PoolController:
     """Reconciles one pool. The pool decides; the calls to the API server and to supervisors are made here."""
 
     pool: Pool
-    api: OperatorApi
-    supervisors: SupervisorClient
-    authenticator: PodAuthenticator
-    tasks: TaskRegistry
-    metrics: Metrics
-    config: PoolControllerConfig
-    write_priority: WritePriority = field(default_factory=WritePriority)
-    on_warm: OnWarm = lambda namespace, pod: None
+    services: PoolServices
     pod_uid: Callable[[], int] = lambda: random.SystemRandom().randint(FIRST_UID, LAST_UID)
+    remover: PodRemover = field(init=False)
     network_policy: NetworkPolicyEnforcer = field(init=False)
     inspector: PodInspector = field(init=False)
     prober: ReadinessProber = field(init=False)
@@ -96,37 +68,16 @@ class PoolController:
     """Pods that the last resync found to be in use but not held by an execution."""
 
     def __post_init__(self) -> None:
+        pool, services = self.pool, self.services
+        self.remover = remover = PodRemover(pool=pool, services=services)
         self.network_policy = NetworkPolicyEnforcer(
-            pool=self.pool,
-            api=self.api,
-            release_namespace=self.config.release_namespace,
-            broker=self.config.broker,
+            pool=pool, api=services.api, release_namespace=services.release_namespace, broker=services.broker
         )
-        self.inspector = PodInspector(
-            pool=self.pool, api=self.api, tasks=self.tasks, metrics=self.metrics, delete=self._delete
-        )
-        self.recycler = Recycler(
-            pool=self.pool,
-            supervisors=self.supervisors,
-            tasks=self.tasks,
-            metrics=self.metrics,
-            retire=self.retire,
-            on_idle=self.on_warm,
-        )
-        self.prober = ReadinessProber(
-            pool=self.pool,
-            supervisors=self.supervisors,
-            tasks=self.tasks,
-            metrics=self.metrics,
-            retire=self.retire,
-            fail=lambda pod, problem: self._fail(pod, problem, monotonic()),
-            on_warm=self.on_warm,
-            recover=self.recycler.recover,
-        )
-        self.library_reader = LibraryReader(
-            pool=self.pool, supervisors=self.supervisors, tasks=self.tasks, write_priority=self.write_priority
-        )
-        self.status_writer = PoolStatusWriter(pool=self.pool, api=self.api, metrics=self.metrics)
+        self.inspector = PodInspector(pool=pool, services=services, remover=remover)
+        self.recycler = Recycler(pool=pool, services=services, remover=remover)
+        self.prober = ReadinessProber(pool=pool, services=services, remover=remover, recycler=self.recycler)
+        self.library_reader = LibraryReader(pool=pool, services=services)
+        self.status_writer = PoolStatusWriter(pool=pool, api=services.api, metrics=services.metrics)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -143,18 +94,13 @@ class PoolController:
                     await self.pool.wakeup.wait()
                     await asyncio.sleep(_GATHER_SECONDS)
 
-    def retire(self, pod: Pod) -> None:
-        """Delete a pod, once."""
-        if self.pool.pods.retire(pod):
-            self.tasks.spawn(self._replace(pod), name=f"delete {pod.name}")
-
     def give_back(self, pod: Pod, *, uid: str) -> None:
         """Clean a pod after its execution with this uid and return it to its owner, or delete it."""
         if self.pool.pods.get(pod.name) is not pod:
             return
         if reason := self.pool.reuse.reason_to_end(pod, now=monotonic()):
             log.debug("pod %s is not used again: %s", pod.name, reason, extra={"pool": self.pool.name})
-            self.retire(pod)
+            self.remover.retire(pod)
         else:
             self.recycler.recycle(pod, uid=uid)
 
@@ -165,9 +111,9 @@ class PoolController:
         """
         if pod.newest is None or not pod.verified:
             return False
-        patch = self.authenticator.build_owner_patch(pod.newest, self.pool.identity, owner=owner)
+        patch = self.services.authenticator.build_owner_patch(pod.newest, self.pool.identity, owner=owner)
         try:
-            await self.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-owner")
+            await self.services.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-owner")
         except ApiError as error:
             log.warning("the owner of pod %s was not recorded: %s", pod.name, error, extra={"pool": self.pool.name})
             return False
@@ -197,7 +143,9 @@ class PoolController:
             if at_once or pod.name in self._leftovers:
                 log.warning("deleting the leftover pod %s", pod.name, extra={"pool": self.pool.name})
                 self.pool.pods.retire(pod)
-                self.tasks.spawn(self._delete(pod, grace_seconds=0 if overdue else 1), name=f"delete {pod.name}")
+                self.services.tasks.spawn(
+                    self.remover.delete(pod, grace_seconds=0 if overdue else 1), name=f"delete {pod.name}"
+                )
         self._leftovers = found
 
     async def _reconcile(self) -> float | None:
@@ -223,11 +171,11 @@ class PoolController:
         """Create and delete pods. Return when missing pods may be created, or None."""
         pool = self.pool
         # pods that an execution waits for are part of its binding; refill is not
-        deferred = not pool.queue and self.write_priority.defer_seconds() > 0
+        deferred = not pool.queue and self.services.write_priority.defer_seconds() > 0
         max_create = 0 if deferred else _MAX_CREATING - pool.counts.creating
         plan = pool.plan_pods(now=now, max_create=max_create)
         for pod in plan.delete:
-            self.retire(pod)
+            self.remover.retire(pod)
         pool.update_lacking(now)
         for _ in range(plan.create):
             self._start_creation(now)
@@ -237,7 +185,7 @@ class PoolController:
     def _next_reconcile_after(
         self, now: float, status_after: float | None, next_times: list[float | None]
     ) -> float | None:
-        deferred = min(self.write_priority.defer_seconds(), _DEFER_CHECK_SECONDS)
+        deferred = min(self.services.write_priority.defer_seconds(), _DEFER_CHECK_SECONDS)
         delays = [max(at - now, deferred) for at in next_times if at is not None]
         delays += [seconds for seconds in (status_after, self.pool.reconsider_after()) if seconds is not None]
         if self.network_policy.dirty:
@@ -250,23 +198,23 @@ class PoolController:
     def _settle_pods(self, now: float) -> list[PodReview]:
         reviews = self.pool.review(now)
         for review in reviews:
-            self._settle(review, now)
+            self._settle(review)
         return reviews
 
-    def _settle(self, review: PodReview, now: float) -> None:
+    def _settle(self, review: PodReview) -> None:
         """Confirm or end a pod as its review says, before missing pods are counted."""
         pod = review.pod
         for action in review.actions:
             if action is PodAction.CONFIRM and pod.requested is not None and pod.newest is not None:
                 self._confirm(pod.name, pod.requested, pod.newest)
             elif action is PodAction.COUNT_FAILURE and review.problem is not None:
-                self._record_failure(review.problem)
+                self.remover.record_failure(review.problem)
             elif action is PodAction.FAIL:
-                self._fail(pod, review.problem, now)
+                self.remover.fail(pod, review.problem)
             elif action is PodAction.REPLACE:
                 self._replace_stuck(pod, review.seconds)
             elif action is PodAction.END:
-                self.retire(pod)
+                self.remover.retire(pod)
 
     def _tend(self, review: PodReview) -> None:
         """Do what a review says about a pod that stays."""
@@ -278,40 +226,22 @@ class PoolController:
                 self.library_reader.note(pod)
             elif action is PodAction.READ_EVENTS and pod.read_events_at < math.inf:
                 pod.read_events_at = math.inf
-                self.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
+                self.services.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
             elif action is PodAction.GUARD and pod.newest is not None and pod.name not in self._guarding:
                 self._guarding.add(pod.name)
-                self.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
+                self.services.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
 
     def _replace_stuck(self, pod: Pod, seconds: float) -> None:
         """Replace a stuck pod. This is no failure of the pool: another pod became ready."""
         message = f"pod {pod.name} is not ready after {seconds:.0f} s, unlike a younger pod on its node; replacing it"
         message += f": {pod.warning}" if pod.warning else ""
         log.warning(message, extra={"pool": self.pool.name, "pod": pod.name})
-        self._count_failure(Reason.POD_FAILED)
-        self.retire(pod)
-
-    def _fail(self, pod: Pod, problem: PodProblem | None, now: float) -> None:
-        failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
-        self.pool.failure = failure
-        self.pool.create_backoff.fail(now)
-        self._count_failure(failure.reason)
-        if not pod.ready_at:
-            self._record_failure(failure)
-        log.warning("pod %s: %s", pod.name, failure.message, extra={"pool": self.pool.name, "pod": pod.name})
-        self.retire(pod)
-
-    def _record_failure(self, problem: PodProblem) -> None:
-        """Record that a pod did not become ready for a reason that may be the fault of the pool's template."""
-        if problem.reason not in _NO_FAULT:
-            self.pool.health.record_failure(problem.message)
-
-    def _count_failure(self, reason: Reason) -> None:
-        self.metrics.pod_failures.labels(self.pool.namespace, self.pool.name, reason).inc()
+        self.remover.count_failure(Reason.POD_FAILED)
+        self.remover.retire(pod)
 
     async def _read_events(self, pod: Pod) -> None:
         try:
-            warning = await self.api.get_pod_warning(self.pool.namespace, pod.name)
+            warning = await self.services.api.get_pod_warning(self.pool.namespace, pod.name)
         except ApiError as error:
             pod.read_events_at = monotonic() + _RECHECK_SECONDS
             self.pool.pods.touch(pod)
@@ -324,26 +254,26 @@ class PoolController:
         suffix = "".join(random.SystemRandom().choices(_ALPHABET, k=6))
         name = f"{self.pool.name[:50].rstrip('-')}-{suffix}"
         self.pool.pods.add_expectation(name, template=self.pool.template_hash, now=now)
-        self.tasks.spawn(self._create(name), name=f"create {name}")
+        self.services.tasks.spawn(self._create(name), name=f"create {name}")
 
     async def _create(self, name: str) -> None:
         if self.pool.spec is None:
             self.pool.pods.forget(name)
             return
-        token = supervisor_token(key=self.supervisors.key, namespace=self.pool.namespace, pod=name)
+        token = supervisor_token(key=self.services.supervisors.key, namespace=self.pool.namespace, pod=name)
         manifest = build_pod(
             spec=self.pool.spec,
             pool=self.pool.identity,
             pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid()),
             template_hash=self.pool.template_hash,
-            isolation=self.config.isolation(),
+            isolation=self.services.isolation(),
             template_prefixes=self.pool.template_prefixes,
         )
         self.pool.refused_fields = manifest.refused
         if (pod := self.pool.pods.get(name)) is not None:
             pod.requested = manifest.body
         try:
-            created = await self.api.create_pod(manifest.body)
+            created = await self.services.api.create_pod(manifest.body)
         except ApiError as error:
             self._handle_refusal(name, error)
         else:
@@ -363,22 +293,22 @@ class PoolController:
             return
         message = f"an admission webhook changed {', '.join(self.pool.changed_fields)} of pod {name}, which is not used"
         self.pool.refusal = PodProblem(reason=Reason.POD_CHANGED, message=message)
-        self._count_failure(Reason.POD_CHANGED)
-        self._record_failure(self.pool.refusal)
+        self.remover.count_failure(Reason.POD_CHANGED)
+        self.remover.record_failure(self.pool.refusal)
         self.pool.create_backoff.fail(monotonic())
         if (pod := self.pool.pods.get(name)) is not None:
             pod.verified = False
-            self.retire(pod)
+            self.remover.retire(pod)
 
     async def _guard(self, pod: Pod, item: Object) -> None:
         """Seal a pod, so that a later operator recognizes it, and make its owners those of the pool."""
         try:
             async with self._guard_slots:
-                await self.write_priority.wait_until_idle()
+                await self.services.write_priority.wait_until_idle()
                 if pod.gone or pod.lost:
                     return
-                patch = self.authenticator.build_seal_patch(item, self.pool.identity)
-                stored = await self.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-seal")
+                patch = self.services.authenticator.build_seal_patch(item, self.pool.identity)
+                stored = await self.services.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-seal")
                 pod.sealed = True
                 if pod.newest is item:
                     pod.newest = stored
@@ -399,20 +329,6 @@ class PoolController:
             self.pool.pods.forget(name)
         if error.code != 409:  # the name is taken: the next one is not
             self.pool.refusal = refusal_of(error)
-            self._count_failure(self.pool.refusal.reason)
-            self._record_failure(self.pool.refusal)
+            self.remover.count_failure(self.pool.refusal.reason)
+            self.remover.record_failure(self.pool.refusal)
             self.pool.create_backoff.fail(monotonic())
-
-    async def _replace(self, pod: Pod) -> None:
-        await asyncio.sleep(_RESULT_FIRST_SECONDS)
-        if not self.pool.queue:
-            await self.write_priority.wait_until_idle()
-        self.pool.refill_now()
-        await self._delete(pod)
-
-    async def _delete(self, pod: Pod, *, grace_seconds: int = 1) -> None:
-        try:
-            await self.api.delete_pod(self.pool.namespace, pod.name, uid=pod.uid, grace_seconds=grace_seconds)
-        except ApiError as error:
-            # the next resync tries again
-            log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})

@@ -5,7 +5,6 @@ The policies exist and are unchanged before any pod is created, and are verified
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
@@ -13,25 +12,21 @@ from typing import Final
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import ChangeableParts, find_alterations
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, is_terminating
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_operator.pools.services import PodRemover, PoolServices
 
 log = logging.getLogger(__name__)
 
-
 _MAX_READS: Final = 8
-
 """Concurrent reads of pods that disappeared: a lost node may have many."""
 _LABELS: Final = ("metadata.labels",)
-
 """What was changed in a pod that watches do not select any more, if that is unknown."""
 
 
@@ -109,11 +104,8 @@ class PodInspector:
     """Inspects the pods of one pool. The labels of an altered pod may not select its NetworkPolicies any more."""
 
     pool: Pool
-    api: OperatorApi
-    tasks: TaskRegistry
-    metrics: Metrics
-    delete: Callable[[Pod], Coroutine[None, None, None]]
-    """Deletes a pod."""
+    services: PoolServices
+    remover: PodRemover
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_READS))
 
     def inspect(self, pod: Pod, item: Object) -> None:
@@ -122,7 +114,7 @@ class PodInspector:
             return
         self._count()
         if self.pool.pods.retire(pod):
-            self.tasks.spawn(self.delete(pod), name=f"delete {pod.name}")
+            self.services.tasks.spawn(self.remover.delete(pod), name=f"delete {pod.name}")
 
     def accept(self, pod: Pod, stored: Object) -> None:
         """Compare later objects of a pod with this one, which was verified."""
@@ -134,12 +126,12 @@ class PodInspector:
         """Delete a pod that no watch or list shows any more, if it exists: somebody took its labels."""
         ends = pod.state is PodState.TERMINATING or (pod.newest is not None and is_terminating(pod.newest))
         if pod.uid is not None and not ends:
-            self.tasks.spawn(self._check_gone(pod), name=f"look for {pod.name}")
+            self.services.tasks.spawn(self._check_gone(pod), name=f"look for {pod.name}")
 
     async def _check_gone(self, pod: Pod) -> None:
         try:
             async with self._slots:
-                found = await self.api.get_pod(self.pool.namespace, pod.name)
+                found = await self.services.api.get_pod(self.pool.namespace, pod.name)
         except ApiError as error:
             log.warning("pod %s may still exist: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
@@ -148,8 +140,8 @@ class PodInspector:
             changed = find_alterations(pod.parts, ChangeableParts.of(found)) if pod.parts is not None else ()
             self.pool.alterations.note(pod, changed or _LABELS)
             self._count()
-        await self.delete(pod)
+        await self.remover.delete(pod)
 
     def _count(self) -> None:
-        self.metrics.pod_failures.labels(self.pool.namespace, self.pool.name, Reason.POD_CHANGED).inc()
+        self.remover.count_failure(Reason.POD_CHANGED)
         self.pool.wakeup.set()

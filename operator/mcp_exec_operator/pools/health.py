@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from mcp_exec_api.reasons.execution import Reason, ReasonTrait
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_operator.pods.cache import PodCounts
+from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.pods.status import PodProblem
 
 FAULTS: Final = frozenset(reason for reason in Reason if ReasonTrait.FAULT in reason.traits)

@@ -16,14 +16,15 @@ from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.authenticity import Alterations
-from mcp_exec_operator.pods.cache import IDLE, Pod, PodCache, PodCounts, PodState
+from mcp_exec_operator.pods.cache import PodCache
 from mcp_exec_operator.pods.manifest import PoolIdentity, PoolTemplate
 from mcp_exec_operator.pods.network_policy import NamespacePolicies, Opening, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import IDLE, Pod, PodCounts, PodState
 from mcp_exec_operator.pods.status import PodProblem
-from mcp_exec_operator.pools.health import PoolHealth, SessionPods, explain_shortage
+from mcp_exec_operator.pools.health import PoolHealth, SessionPodFinder, SessionPods, explain_shortage
 from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
-from mcp_exec_operator.pools.reuse import OwnerShares, ReuseRules, find_spare_pods, max_idle_pods
+from mcp_exec_operator.pools.reuse import PlaceSharing, ReuseRules, find_spare_pods, max_idle_pods
 from mcp_exec_operator.pools.reviews import PodReview, PodReviews, PodTimes, ReviewRules
 from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.autoscaler import Autoscaler
@@ -32,8 +33,6 @@ from mcp_exec_operator.scaling.plan import PodPlan, PoolState, overtaken_pods, p
 
 _MAX_STRANGERS: Final = 16
 """Pods of others that are remembered, to report them."""
-_SHARES_SECONDS: Final = 1.0
-"""How long counted shares of owners are used."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -51,8 +50,8 @@ class Pool:
     """Prefixes that labels and annotations of templates may have."""
     times: PodTimes = field(default_factory=PodTimes)
     clock: Callable[[], float] = monotonic
-    find_session_pods: Callable[[], SessionPods] = SessionPods
-    """Returns the pods that are kept for sessions."""
+    sessions: SessionPodFinder | None = None
+    """Finds the pods that are kept for sessions; None if there are none."""
     autoscaler: Autoscaler = field(default_factory=Autoscaler)
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     pods: PodCache = field(init=False)
@@ -61,6 +60,7 @@ class Pool:
     health: PoolHealth = field(default_factory=PoolHealth)
     libraries: PoolLibraries = field(init=False)
     alterations: Alterations = field(init=False)
+    sharing: PlaceSharing = field(init=False)
     body: Object | None = None
     """The object as last observed, or None if the pool does not exist."""
     appeared_at: float = 0.0
@@ -105,14 +105,13 @@ class Pool:
     """Whether missing pods are created without delay, because a pod has ended."""
     _taken: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
     """Pods by name that executions have taken within a short wait, the latest last."""
-    _shares: tuple[float, OwnerShares] | None = None
-    """The shares that were counted last, and when."""
     _openings: tuple[tuple[int, int, str], list[Opening]] | None = None
     """What `find_openings` found last, and for what."""
 
     def __post_init__(self) -> None:
         self.pods = PodCache(is_trusted_node=self.nodes.is_trusted)
         self.reviews = PodReviews(pods=self.pods)
+        self.sharing = PlaceSharing(pods=self.pods, queue=self.queue)
         self.libraries = PoolLibraries(pool=self.name, namespace=self.namespace_libraries)
         self.alterations = Alterations(pool=self.name, clock=self.clock)
 
@@ -120,6 +119,11 @@ class Pool:
     def identity(self) -> PoolIdentity:
         """What its pods refer to as their owner."""
         return PoolIdentity(namespace=self.namespace, name=self.name, uid=self.uid, policy_uid=self.policy_uid)
+
+    @property
+    def session_pods(self) -> SessionPods:
+        """Its pods that are kept for sessions."""
+        return SessionPods() if self.sessions is None else self.sessions.find_pods((self.namespace, self.name))
 
     @property
     def counts(self) -> PodCounts:
@@ -247,7 +251,10 @@ class Pool:
         now = self.clock()
         if pod.taken_by:
             self.use_time.add(now - pod.taken_at)
-        if self.reuse.reason_to_end(pod, now=now) or self._must_give_up(pod, now) or not self._may_keep(pod):
+        spec = self.spec
+        if spec is None or self.reuse.reason_to_end(pod, now=now):
+            return False
+        if self.sharing.must_give_up(pod, max_pods=spec.max_pods, now=now) or not self._may_keep(pod, spec):
             return False
         if not self.pods.keep_owned(pod, now=now):
             return False
@@ -315,7 +322,7 @@ class Pool:
                 failure=self.failure,
             )
         )
-        return self.find_session_pods().explain(problem)
+        return self.session_pods.explain(problem)
 
     def find_openings(self) -> list[Opening]:
         """Return the NetworkPolicies of others that open its sandboxes."""
@@ -478,32 +485,7 @@ class Pool:
             self._taken[pod.name] = pod
             self._taken.move_to_end(pod.name)
 
-    def _may_keep(self, pod: Pod) -> bool:
+    def _may_keep(self, pod: Pod, spec: SandboxPoolSpec) -> bool:
         """Return whether the owner waits for the pod or may have one more idle pod."""
-        assert self.spec is not None  # noqa: S101 - it reuses pods
         is_awaited = self.queue.first_of(pod.owner) is not None
-        return is_awaited or self.pods.count_owned(pod.owner) < max_idle_pods(self.spec)
-
-    def _must_give_up(self, pod: Pod, now: float) -> bool:
-        """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
-        own, counts, places = self.queue.first_of(pod.owner), self.counts, self.spec.max_pods if self.spec else 0
-        if len(self.queue) <= counts.coming + counts.terminating or not places or counts.total < places:
-            return False
-        if own is None:
-            return True
-        first = self.queue.peek()
-        if first.priority.rank < own.priority.rank and first.owner != pod.owner:
-            return True
-        shares = self._count_shares(now, places=places)
-        # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
-        if not shares.exceeds(own.caller, pod.owner):
-            return False
-        shares.give_up(own.caller, pod.owner)
-        return True
-
-    def _count_shares(self, now: float, *, places: int) -> OwnerShares:
-        """Return the shares of owners, at most a second old: this visits all used pods, but only of a full pool."""
-        if self._shares is None or now - self._shares[0] >= _SHARES_SECONDS:
-            pods, waiters = self.pods.all(PodState.BUSY, PodState.OWNED), self.queue.waiters()
-            self._shares = now, OwnerShares.count(pods, waiters, places=places)
-        return self._shares[1]
+        return is_awaited or self.pods.count_owned(pod.owner) < max_idle_pods(spec)

@@ -2,22 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
 from mcp_exec_api.constants import SANDBOX_CONTAINER
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
+from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError, SandboxNotProven
 from mcp_exec_common.util.backoff import Backoff, delays
-from mcp_exec_operator.kube.writes import WritePriority
-from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_operator.pools.services import PodRemover, PoolServices
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +23,6 @@ _FIRST_DELAY: Final = 0.02
 _LAST_DELAY: Final = 0.5
 _MAX_PROBES: Final = 32
 """Concurrent probes of a pool. A new leader may find thousands of pods and must renew its lease meanwhile."""
-OnWarm = Callable[[str, Pod], None]
-"""Receives namespace and pod of each pod that became warm and that no execution waited for. Must not block."""
 _RECYCLE_SECONDS: Final = 10.0
 """How long a sandbox may take to be clean. One that takes longer is deleted."""
 _READ_SECONDS: Final = 20.0
@@ -45,16 +41,9 @@ class ReadinessProber:
     """Probes the pods of one pool."""
 
     pool: Pool
-    supervisors: SupervisorClient
-    tasks: TaskRegistry
-    metrics: Metrics
-    retire: Callable[[Pod], None]
-    """Deletes a pod that cannot be used."""
-    fail: Callable[[Pod, PodProblem], None]
-    """Counts a pod as failed and deletes it."""
-    on_warm: OnWarm
-    recover: Callable[[Pod], Awaitable[None]]
-    """Cleans a pod that an earlier operator left for its owner."""
+    services: PoolServices
+    remover: PodRemover
+    recycler: "Recycler"
     _probed: set[str] = field(default_factory=set)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROBES))
 
@@ -62,19 +51,19 @@ class ReadinessProber:
         """Start to probe a starting pod that has an address, unless that goes on already."""
         if pod.name not in self._probed:
             self._probed.add(pod.name)
-            self.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
+            self.services.tasks.spawn(self._probe(pod), name=f"probe {pod.name}")
 
     def recover_left(self) -> None:
         """Start to clean the pods that an earlier operator left for their owners."""
         for pod in self.pool.pods.pop_left():
-            self.tasks.spawn(self._recover(pod), name=f"recover {pod.name}")
+            self.services.tasks.spawn(self._recover(pod), name=f"recover {pod.name}")
 
     async def _recover(self, pod: Pod) -> None:
         async with self._slots:
-            await self.recover(pod)
+            await self.recycler.recover(pod)
 
     async def _probe(self, pod: Pod) -> None:
-        supervisor = self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
+        supervisor = self.services.connect(self.pool, pod)
         first = not pod.ready_at
         try:
             idle = await wait_until_idle(
@@ -87,16 +76,16 @@ class ReadinessProber:
         except SandboxNotIdle as error:
             fields = {"pool": self.pool.name, "pod": pod.name}
             log.warning("pod %s is in use, but not bound to an execution: %s", pod.name, error, extra=fields)
-            self.retire(pod)
+            self.remover.retire(pod)
         except SandboxNotProven as error:
-            self.fail(pod, PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name}: {error}"))
+            self.remover.fail(pod, PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name}: {error}"))
         else:
             if idle and self.pool.mark_ready(pod.name) is not None:
                 if first:
-                    start = self.metrics.pod_starts.labels(self.pool.namespace, self.pool.name)
+                    start = self.services.metrics.pod_starts.labels(self.pool.namespace, self.pool.name)
                     start.observe(pod.ready_at - pod.since)
                 if pod.state is PodState.WARM:
-                    self.on_warm(self.pool.namespace, pod)
+                    self.services.idle.emit(self.pool.namespace, pod)
         finally:
             self._probed.discard(pod.name)
             self.pool.pods.touch(pod)  # one that is not warm now is probed again
@@ -139,18 +128,13 @@ class Recycler:
     """Recycles the pods of one pool. A pod that cannot be cleaned is deleted."""
 
     pool: Pool
-    supervisors: SupervisorClient
-    tasks: TaskRegistry
-    metrics: Metrics
-    retire: Callable[[Pod], None]
-    """Deletes a pod."""
-    on_idle: Callable[[str, Pod], None]
-    """Receives namespace and pod of each pod that became idle."""
+    services: PoolServices
+    remover: PodRemover
 
     def recycle(self, pod: Pod, *, uid: str) -> None:
         """Start to clean a pod after its execution with this uid."""
         pod.recycling = True
-        self.tasks.spawn(self._recycle(pod, uid), name=f"recycle {pod.name}")
+        self.services.tasks.spawn(self._recycle(pod, uid), name=f"recycle {pod.name}")
 
     async def recover(self, pod: Pod) -> None:
         """Clean a pod that an earlier operator left for its owner, if it was used, and keep it."""
@@ -164,7 +148,7 @@ class Recycler:
             self._end(pod)
             return
         try:
-            use = await self._connect(pod).get_use()
+            use = await self.services.connect(self.pool, pod).get_use()
         except SandboxError as error:
             log.warning("pod %s was not recovered: %s", pod.name, error, extra={"pool": self.pool.name})
             self._end(pod)
@@ -183,7 +167,7 @@ class Recycler:
         """Delete a pod, unless an execution or a session was found that has it."""
         if pod.recycling:
             self._count("failed")
-            self.retire(pod)
+            self.remover.retire(pod)
 
     async def _recycle(self, pod: Pod, uid: str) -> None:
         try:
@@ -193,7 +177,7 @@ class Recycler:
 
     async def _clean(self, pod: Pod, uid: str) -> None:
         try:
-            recycled = await self._connect(pod).recycle(uid, timeout_seconds=_RECYCLE_SECONDS)
+            recycled = await self.services.connect(self.pool, pod).recycle(uid, timeout_seconds=_RECYCLE_SECONDS)
         except SandboxError as error:
             log.warning("pod %s was not cleaned: %s", pod.name, error, extra={"pool": self.pool.name})
             self._end(pod)
@@ -206,15 +190,12 @@ class Recycler:
         kept = self.pool.give_back(pod)
         self._count("kept" if kept else "ended")
         if not kept:
-            self.retire(pod)
+            self.remover.retire(pod)
         elif pod.state is PodState.OWNED:
-            self.on_idle(self.pool.namespace, pod)
+            self.services.idle.emit(self.pool.namespace, pod)
 
     def _count(self, outcome: str) -> None:
-        self.metrics.recycles.labels(self.pool.namespace, self.pool.name, outcome).inc()
-
-    def _connect(self, pod: Pod) -> SupervisorConnection:
-        return self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
+        self.services.metrics.recycles.labels(self.pool.namespace, self.pool.name, outcome).inc()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -238,9 +219,7 @@ class LibraryReader:
     """Reads the libraries of one pool, once for each image."""
 
     pool: Pool
-    supervisors: SupervisorClient
-    tasks: TaskRegistry
-    write_priority: WritePriority
+    services: PoolServices
     _image: _Image = field(default_factory=_Image)
     _missing: bool = False
     """Whether a pod was seen since the last choice that may have libraries which are not known."""
@@ -262,17 +241,17 @@ class LibraryReader:
             return None
         image.template, image.id = pod.template, _read_image_id(pod)
         image.reading, image.next_at = True, now + _AGAIN_SECONDS
-        self.tasks.spawn(self._read(pod, image), name=f"libraries of {pod.name}")
+        self.services.tasks.spawn(self._read(pod, image), name=f"libraries of {pod.name}")
         return None
 
     def _knows(self, pod: Pod) -> bool:
         return self.pool.libraries.knows(pod.template) and _read_image_id(pod) == self._image.id
 
     async def _read(self, pod: Pod, image: _Image) -> None:
-        connection = self.supervisors.get_connection(namespace=self.pool.namespace, pod=pod.name, address=pod.address)
+        connection = self.services.connect(self.pool, pod)
         try:
             # an answer takes the pod's CPU for a moment: executions come first
-            await self.write_priority.wait_until_idle()
+            await self.services.write_priority.wait_until_idle()
             libraries = await connection.get_libraries(timeout_seconds=_READ_SECONDS)
         except SandboxError as error:
             image.backoff.fail(monotonic())

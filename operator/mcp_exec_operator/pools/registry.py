@@ -3,25 +3,24 @@
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.observations import DeletedUids
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.cache import IDLE, Pod, PodState
 from mcp_exec_operator.pods.manifest import pool_of
 from mcp_exec_operator.pods.network_policy import NamespacePolicies, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import IDLE, Pod, PodState
 from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.health import PoolHealth, SessionPodFinder
 from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.pools.services import PoolServices
 from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
@@ -31,9 +30,7 @@ log = logging.getLogger(__name__)
 class PoolRegistry:
     """Finds pools by key, feeds them with observed objects, starts and stops their controllers."""
 
-    tasks: TaskRegistry
-    authenticator: PodAuthenticator
-    make_controller: Callable[[Pool], PoolController]
+    services: PoolServices
     sessions: SessionPodFinder
     """Finds the pods that are kept for sessions."""
     nodes: NodeCache = field(default_factory=NodeCache)
@@ -66,11 +63,11 @@ class PoolRegistry:
                 nodes=self.nodes,
                 policies=self.policies[key[0]],
                 namespace_libraries=self.libraries[key[0]],
-                find_session_pods=lambda: self.sessions.find_pods(key),
+                sessions=self.sessions,
                 template_prefixes=self.template_prefixes,
                 times=self.times,
             )
-            self._controllers[pool] = self.make_controller(pool)
+            self._controllers[pool] = PoolController(pool=pool, services=self.services)
         return pool
 
     def __iter__(self) -> Iterator[Pool]:
@@ -99,8 +96,8 @@ class PoolRegistry:
         """Drop a pool that does not exist, has no pods and no waiting executions."""
         if pool.body is None and not pool.queue and not pool.counts.total:
             self._pools.pop((pool.namespace, pool.name), None)
-            if (controller := self._controllers.pop(pool, None)) is not None:
-                controller.metrics.drop(namespace=pool.namespace, pool=pool.name)
+            if self._controllers.pop(pool, None) is not None:
+                self.services.metrics.drop(namespace=pool.namespace, pool=pool.name)
             if (task := self._running.pop(pool, None)) is not None:
                 task.cancel()
 
@@ -220,7 +217,7 @@ class PoolRegistry:
         if controller is not None and reuse_after:
             controller.give_back(pod, uid=reuse_after)
         elif controller is not None:
-            controller.retire(pod)
+            controller.remover.retire(pod)
 
     async def claim(self, pool: Pool, pod: Pod, *, owner: str) -> bool:
         """Record that a pod serves this owner only, before its first execution. Return False if that is uncertain."""
@@ -248,8 +245,8 @@ class PoolRegistry:
         if known is None and self._inspect_moved(item):
             return False
         # nobody else knew the digest of a pod that is being created
-        expected = known is not None and known.uid is None and self.authenticator.has_token_digest(item)
-        if expected or self.authenticator.claims_pool(item, pool.uid):
+        expected = known is not None and known.uid is None and self.services.authenticator.has_token_digest(item)
+        if expected or self.services.authenticator.claims_pool(item, pool.uid):
             return True
         if pool.body is not None and pool.note_stranger(item):
             fields = {"pool": pool.name, "pod": item["metadata"]["name"]}
@@ -268,9 +265,9 @@ class PoolRegistry:
 
     def _recognize(self, pool: Pool, pod: Pod, item: Object) -> None:
         """Trust a pod that an earlier operator has created, verified and sealed, and keep it for its owner."""
-        if not pod.verified and not pod.created_here and self.authenticator.is_sealed(item):
+        if not pod.verified and not pod.created_here and self.services.authenticator.is_sealed(item):
             pod.verified = pod.sealed = True
-            pod.owner = self.authenticator.read_owner(item)
+            pod.owner = self.services.authenticator.read_owner(item)
             pool.pods.set_aside(pod)
 
     def _replace_pods(self, pool: Pool, items: list[Object], *, listed_at: float) -> int:
@@ -294,4 +291,4 @@ class PoolRegistry:
 
     def _start(self, pool: Pool) -> None:
         if self.opened and pool not in self._running:
-            self._running[pool] = self.tasks.spawn(self._controllers[pool].run(), name=f"pool {pool.name}")
+            self._running[pool] = self.services.tasks.spawn(self._controllers[pool].run(), name=f"pool {pool.name}")

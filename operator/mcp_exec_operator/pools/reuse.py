@@ -6,14 +6,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
-from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
+from mcp_exec_operator.pods.cache import PodCache
 from mcp_exec_operator.pods.nodes import NodeCache
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import tolerations_of
-from mcp_exec_operator.queueing.wait_queue import Waiter
+from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 
 _SPARE_IDLE_SECONDS: Final = 60.0
 """Idle time of an owner's pod before it gives way to nobody in particular. With less, owners that take turns in a
 pool of as many places would always find their pods deleted."""
+_SHARES_SECONDS: Final = 1.0
+"""How long counted shares of owners are used."""
 _IDLE_DIVISOR: Final = 2
 """The idle pods of one owner are at most this part of `maxPods`."""
 
@@ -118,3 +121,37 @@ class OwnerShares:
     def give_up(self, caller: str, owner: str) -> None:
         """Count a pod that is deleted."""
         self.held[caller, owner] -= 1
+
+
+@dataclass(kw_only=True, eq=False)
+class PlaceSharing:
+    """Which used pods of a full pool give up their places to others."""
+
+    pods: PodCache
+    queue: WaitQueue
+    _shares: tuple[float, OwnerShares] | None = None
+    """The shares that were counted last, and when."""
+
+    def must_give_up(self, pod: Pod, *, max_pods: int, now: float) -> bool:
+        """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
+        own, counts = self.queue.first_of(pod.owner), self.pods.counts
+        if len(self.queue) <= counts.coming + counts.terminating or counts.total < max_pods:
+            return False
+        if own is None:
+            return True
+        first = self.queue.peek()
+        if first.priority.rank < own.priority.rank and first.owner != pod.owner:
+            return True
+        shares = self._count(now, places=max_pods)
+        # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
+        if not shares.exceeds(own.caller, pod.owner):
+            return False
+        shares.give_up(own.caller, pod.owner)
+        return True
+
+    def _count(self, now: float, *, places: int) -> OwnerShares:
+        """Return the shares of owners, at most a second old: this visits all used pods, but only of a full pool."""
+        if self._shares is None or now - self._shares[0] >= _SHARES_SECONDS:
+            pods, waiters = self.pods.all(PodState.BUSY, PodState.OWNED), self.queue.waiters()
+            self._shares = now, OwnerShares.count(pods, waiters, places=places)
+        return self._shares[1]

@@ -11,13 +11,22 @@ from typing import Final, TypeVar
 
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_operator.pods.cache import Pod, PodCache, PodState
-from mcp_exec_operator.pods.indexes import NEVER
+from mcp_exec_operator.pods.cache import NEVER, PodCache
 from mcp_exec_operator.pods.manifest import PoolIdentity, has_owners
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, is_over, starting_problem
 from mcp_exec_operator.pools.reuse import ReuseRules
-from mcp_exec_operator.scaling.plan import MIN_LATE_SECONDS, OVERTAKEN_SECONDS, is_stuck, late_after, should_run
-from mcp_exec_operator.scaling.rollout import OutdatedPod, find_outdated, most_urgent_first, share_of_age
+from mcp_exec_operator.scaling.plan import (
+    MIN_LATE_SECONDS,
+    OVERTAKEN_SECONDS,
+    OutdatedPod,
+    find_outdated,
+    is_stuck,
+    late_after,
+    most_urgent_first,
+    share_of_age,
+    should_run,
+)
 
 _READ_EVENTS_SECONDS: Final = 10.0
 """How long a pod may be starting before its Events are read for a reason."""

@@ -16,8 +16,8 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.writes import build_event
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import PodState
 from mcp_exec_operator.pods.manifest import pool_labels
+from mcp_exec_operator.pods.pod import PodState
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_tools.text import shorten
@@ -57,7 +57,7 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
         starting=counts.coming,
         busy=counts.busy,
         owned=counts.owned,
-        sessions=pool.find_session_pods().kept,
+        sessions=pool.session_pods.kept,
         queued=len(pool.queue),
         expected_wait_seconds=pool.queue.expected_wait(now),
         arrival_rate=measurement.rate,
@@ -93,12 +93,12 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     if enough and not pool.queue:
         return _condition("Ready", True, "Warm", have, moment)
     if (problem := _problem(pool)) is not None:
-        message = pool.find_session_pods().explain(problem).message
+        message = pool.session_pods.explain(problem).message
         return _condition("Ready", False, problem.reason, f"{have}; {message}", moment)
     if pool.spec is not None and counts.total >= pool.spec.max_pods:
         message = f"{have}; the pool has all {counts.total} pods that maxPods allows"
         problem = PodProblem(reason=Reason.POOL_AT_CAPACITY, message=message)
-        return _condition("Ready", False, problem.reason, pool.find_session_pods().explain(problem).message, moment)
+        return _condition("Ready", False, problem.reason, pool.session_pods.explain(problem).message, moment)
     if enough:
         return _condition("Ready", True, "Warm", have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _written_conditions(pool))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from mcp_exec_api.code_execution import Priority, QueuePlace
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 
 PATIENCE: Final = 8
 """Consecutive turns of higher classes that a lower class waits."""

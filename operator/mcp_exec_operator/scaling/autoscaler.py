@@ -11,7 +11,7 @@ from typing import Final
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.token_bucket import TokenBucket
-from mcp_exec_operator.pods.cache import PodCounts
+from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.scaling.demand import STARTUP_GUESS_SECONDS, Demand
 
 _REFILL_PER_SECOND: Final = 50.0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 
 STARTUP_GUESS_SECONDS: Final = 3.0
 """Assumed startup time until one was measured."""

@@ -20,8 +20,8 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.manifest import session_patch
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.turns import Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull

@@ -18,7 +18,7 @@ from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.observations import is_older
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 
 _KEPT_PHASES: Final = (SessionPhase.READY, SessionPhase.BUSY)
 MANAGED: Final = {LABEL_MANAGED_BY: MANAGED_BY}

@@ -19,7 +19,7 @@ from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import Pod
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.toolservers.controller import ToolServerApi, ToolServerController
 from mcp_exec_operator.toolservers.manifests import TOOL_SERVER_NAME, BridgeImage

@@ -22,21 +22,23 @@ from mcp_exec_common.kube.objects import Object, describe_release_secret, is_rel
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
-from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.toolservers.manifests import (
     BridgeImage,
+    CannotRunServer,
     ServerIdentity,
     build_deployment,
+    build_failure,
     build_server_policy,
     build_service,
+    build_workload,
     manifest_digest,
     secret_names,
     secrets_digest,
+    validate_stdio,
     workload_labels,
     workload_name,
 )
-from mcp_exec_operator.toolservers.workload import CannotRunServer, build_failure, build_workload, validate_stdio
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +72,7 @@ class ToolServerApi:
     async def get_like(self, manifest: Object) -> Object | None:
         """Return the object with the manifest's kind and name, or None if it does not exist."""
         metadata = manifest["metadata"]
-        return await get_or_none(self.kube, self._path(manifest["kind"], metadata["namespace"], metadata["name"]))
+        return await self.kube.find(self._path(manifest["kind"], metadata["namespace"], metadata["name"]))
 
     async def create(self, manifest: Object) -> Object:
         """Create an object and return it as stored."""
@@ -91,7 +93,7 @@ class ToolServerApi:
         """Delete the objects of that name that the ToolServer with this uid owns; the policy after the last pod."""
         for kind in _RESOURCES:
             path = self._path(kind, namespace, name)
-            stored = await get_or_none(self.kube, path)
+            stored = await self.kube.find(path)
             if stored is not None and is_owned(stored, owner_uid):
                 self._count()
                 await self.kube.delete(path, uid=stored["metadata"]["uid"], propagation="Foreground")
@@ -106,7 +108,7 @@ class ToolServerApi:
 
         Raises CannotRunServer if the Secret holds keys of a release.
         """
-        secret = await get_or_none(self.kube, resource_path("secrets", namespace=namespace, name=name))
+        secret = await self.kube.find(resource_path("secrets", namespace=namespace, name=name))
         if secret is not None and is_release_secret(secret, self.release_secrets):
             raise CannotRunServer(ServerReason.SECRET_OF_RELEASE, describe_release_secret(name))
         return f"{secret['metadata']['uid']} {secret['metadata']['resourceVersion']}" if secret is not None else ""

@@ -10,7 +10,7 @@ from tests.support.until import until
 from tests.support.world import CEX, EVENTS, World
 
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_operator import stored
+from mcp_exec_operator import ttl
 
 Operating = Callable[..., Any]
 MIB = 2**20
@@ -37,7 +37,7 @@ def read_counts(world: World) -> list[int]:
 async def test_one_keys_large_executions_make_room_long_before_their_ttl(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stored, "_GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(ttl, "_GATHER_SECONDS", 0.0)
     for number in range(40):
         keep(world, f"flood{number:02}", age=1000 - number, size=MIB, caller="loud")
     for number in range(3):

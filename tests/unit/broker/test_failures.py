@@ -12,7 +12,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import addresses
 from mcp_exec_broker.upstream.addresses import AddressRefused, describe_exit, explain_connection_error, explain_status
-from mcp_exec_broker.upstream.redaction import redact_output
+from mcp_exec_broker.upstream.errors import redact_output
 
 KEY = ConnectionKey(
     host="mcp.invalid",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.cache import PodCounts
+from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.scaling.autoscaler import (
     Autoscaler,
     DemandEstimate,

@@ -18,8 +18,7 @@ from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.records import CodePolicy, ExecutionRecorder, build_row
-from mcp_exec_operator.stored import StoredBudget, StoredExecution
-from mcp_exec_operator.ttl import TTLController
+from mcp_exec_operator.ttl import StoredBudget, StoredExecution, TTLController
 
 Object = dict[str, Any]
 AT = "2026-01-01T00:00:00.000000Z"

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.operator.test_pod_manifest import build
 
 from mcp_exec_operator.pods.authenticity import Alterations
-from mcp_exec_operator.pods.cache import Pod, PodState
 from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations, find_changes
+from mcp_exec_operator.pods.pod import Pod, PodState
 
 Object = dict[str, Any]
 REQUESTED = build(runtimeClassName="gvisor").body

@@ -9,7 +9,7 @@ from tests.unit.operator.test_pool import make_ready, plan, pool
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.files import Owner
-from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reuse import OwnerShares, max_idle_pods
 from mcp_exec_operator.queueing.wait_queue import Waiter

@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from mcp_exec_operator.pods.cache import EXPECTATION_SECONDS, UNCERTAIN_SECONDS, Pod, PodCache, PodState
+from mcp_exec_operator.pods.cache import UNCERTAIN_SECONDS, PodCache
+from mcp_exec_operator.pods.pod import EXPECTATION_SECONDS, Pod, PodState
 from mcp_exec_operator.scaling.plan import excess_pods, pods_to_create
 
 WARM_MIN, MAX_PODS = 3, 7

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
-from mcp_exec_operator.pods.cache import Pod
-from mcp_exec_operator.pods.indexes import NEVER, NOW, Schedule
+from mcp_exec_operator.pods.cache import NEVER, NOW, Schedule
+from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodAction
 

@@ -13,9 +13,9 @@ from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.cache import PodCounts
 from mcp_exec_operator.pods.manifest import PoolIdentity
 from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.status import PoolStatusWriter

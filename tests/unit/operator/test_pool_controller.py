@@ -15,9 +15,10 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pools.controller import PoolController, PoolControllerConfig
+from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodTimes
+from mcp_exec_operator.pools.services import PoolServices
 from mcp_exec_operator.scaling.plan import PodPlan
 
 
@@ -114,10 +115,12 @@ async def test_a_pool_that_is_created_again_while_its_policy_is_verified_is_not_
 def control(pool: Pool, api: NoEvents, tasks: TaskRegistry, *, supervisors: Any = None) -> PoolController:
     return PoolController(
         pool=pool,
-        api=cast(OperatorApi, api),
-        supervisors=cast(SupervisorClient, supervisors),
-        authenticator=PodAuthenticator(key=SANDBOX_KEY),
-        tasks=tasks,
-        metrics=Metrics(),
-        config=PoolControllerConfig(release_namespace="system"),
+        services=PoolServices(
+            api=cast(OperatorApi, api),
+            supervisors=cast(SupervisorClient, supervisors),
+            authenticator=PodAuthenticator(key=SANDBOX_KEY),
+            tasks=tasks,
+            metrics=Metrics(),
+            release_namespace="system",
+        ),
     )

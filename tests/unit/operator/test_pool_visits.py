@@ -12,7 +12,7 @@ from tests.unit.operator.test_pool import plan
 from tests.unit.operator.test_pool_controller import NoEvents, control
 
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.pods.cache import Pod, PodState
+from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodAction
 

@@ -4,16 +4,20 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from tests.support.constants import SANDBOX_KEY
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxUse
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.probes import ReadinessProber
+from mcp_exec_operator.pools.probes import ReadinessProber, Recycler
 from mcp_exec_operator.pools.reviews import PodAction
+from mcp_exec_operator.pools.services import PodRemover, PoolServices
 
 
 @dataclass
@@ -37,15 +41,18 @@ class Idle:
         return SandboxUse(state="idle", id=None, uses=0)
 
 
-def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> ReadinessProber:
-    given: dict[str, Any] = {"retire": lambda pod: None, "fail": lambda pod, problem: None}
-    given |= {"recover": lambda pod: None}
-    given |= {
-        "on_warm": lambda namespace, pod: None,
-    } | changes
-    return ReadinessProber(
-        pool=made, supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics(), **given
+def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry) -> ReadinessProber:
+    services = PoolServices(
+        api=cast(OperatorApi, None),
+        supervisors=cast(SupervisorClient, sandboxes),
+        authenticator=PodAuthenticator(key=SANDBOX_KEY),
+        tasks=tasks,
+        metrics=Metrics(),
+        release_namespace="system",
     )
+    remover = PodRemover(pool=made, services=services)
+    recycler = Recycler(pool=made, services=services, remover=remover)
+    return ReadinessProber(pool=made, services=services, remover=remover, recycler=recycler)
 
 
 def probe_starting(found: ReadinessProber) -> None:

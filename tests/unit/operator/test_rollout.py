@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.test_pod_cache import item
 
-from mcp_exec_operator.pods.cache import Pod, PodCounts, PodState
 from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.scaling.plan import excess_pods, pods_to_create
-from mcp_exec_operator.scaling.rollout import (
+from mcp_exec_operator.pods.pod import Pod, PodCounts, PodState
+from mcp_exec_operator.scaling.plan import (
     OutdatedPod,
     OutdatedReason,
+    excess_pods,
     find_outdated,
     most_urgent_first,
     plan_rollout,
+    pods_to_create,
     share_of_age,
 )
 

@@ -12,10 +12,10 @@ from mcp_exec_operator.toolservers.manifests import (
     ServerIdentity,
     build_deployment,
     build_server_policy,
+    build_workload,
     secret_names,
     workload_name,
 )
-from mcp_exec_operator.toolservers.workload import build_workload
 
 SERVER = ServerIdentity(namespace="agents", name="git", uid="u-1")
 BRIDGE = BridgeImage(image="example.invalid/servers:1")
