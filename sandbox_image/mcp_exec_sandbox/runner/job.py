@@ -9,8 +9,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from mcp_exec_sandbox.notes import Notes
-from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, encode
+from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, Notes, encode
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.ending import InterpreterEnd
 from mcp_exec_sandbox.runner.loop import AgentLoop, InterruptHandler, cancel_tasks, install_loop

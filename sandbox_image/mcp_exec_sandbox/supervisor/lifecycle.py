@@ -109,11 +109,11 @@ def _start_runner(settings: Settings, spawn: Spawn) -> RunnerProcess:
 
 
 def _on_signals(descriptor: int, sandbox: SandboxState, stop: Callable[[], None]) -> None:
-    for received in linux.read_signals(descriptor):
-        if received.signal == signal.SIGCHLD:
+    for number, sender in linux.read_signals(descriptor):
+        if number == signal.SIGCHLD:
             continue
         # PID 1 stops only for a sender outside the container. Otherwise the code could stop its own sandbox.
-        if os.getpid() != 1 or received.sender == 0:
+        if os.getpid() != 1 or sender == 0:
             stop()
     sandbox.collect_children()
 

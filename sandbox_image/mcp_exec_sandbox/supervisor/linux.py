@@ -6,7 +6,6 @@ import os
 import signal
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -20,14 +19,6 @@ _SIGNAL_SET_BYTES = 128
 
 class SystemCallError(Exception):
     """The kernel refused a system call that the sandbox depends on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReceivedSignal:
-    """A signal and the pid of its sender (0: a process outside the container)."""
-
-    signal: int
-    sender: int
 
 
 def protect_memory() -> None:
@@ -69,16 +60,16 @@ def open_signal_descriptor(signals: Sequence[signal.Signals]) -> int:
     return descriptor
 
 
-def read_signals(descriptor: int) -> list[ReceivedSignal]:
-    """Return the signals received since the last call."""
-    received: list[ReceivedSignal] = []
+def read_signals(descriptor: int) -> list[tuple[int, int]]:
+    """Return the signals since the last call, each with the pid of its sender (0: a process outside the container)."""
+    received: list[tuple[int, int]] = []
     while True:
         try:
             record = os.read(descriptor, _RECORD_BYTES)
         except BlockingIOError:
             return received
         number, _, _, sender = _SIGNAL_RECORD.unpack_from(record)
-        received.append(ReceivedSignal(signal=number, sender=sender))
+        received.append((number, sender))
 
 
 def interrupt_main_thread(pid: int, numbers: Sequence[signal.Signals]) -> None:

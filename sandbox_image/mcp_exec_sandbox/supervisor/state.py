@@ -5,7 +5,6 @@ import itertools
 import os
 import sys
 import time
-from dataclasses import dataclass
 from typing import Literal
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
@@ -45,15 +44,6 @@ State = Literal["starting", "idle", "running", "finished", "cleaning", "stopping
 
 class SandboxNotReady(Exception):
     """The runner has not started yet, or the sandbox is stopping."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionReport:
-    """The session of the sandbox: the jobs of its interpreter, the memory that it uses, and whether it lives."""
-
-    executions: int
-    memory_bytes: int
-    alive: bool
 
 
 class SandboxState:
@@ -297,14 +287,14 @@ class SandboxState:
         if self._held is not None:
             await self._held.check(seconds=FREE_SECONDS)
 
-    def describe_session(self) -> SessionReport | None:
+    def describe_session(self) -> dict[str, int] | None:
         """Return the state of the session, or None if the last execution belongs to none."""
         if not self._tenancy.is_session or not self._session_executions:
             return None
         process = self._runners.current.find_process()
         alive = process is not None and self.state in ("idle", "running")
         memory = read_proportional_bytes(process) if process is not None else 0
-        return SessionReport(executions=self._session_executions, memory_bytes=memory, alive=alive)
+        return {"executions": self._session_executions, "memoryBytes": memory, "alive": alive}
 
     def lose_isolation(self, problem: str) -> bool:
         """End the execution at once. Return False if there is none: then the sandbox accepts none any more."""

@@ -20,9 +20,8 @@ from mcp_exec_client.cli.options import (
     seconds_between,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, print_line, print_object, print_objects
+from mcp_exec_client.cli.output import APPROVALS, EXECUTIONS, FORMATS, print_line, print_object, print_objects
 from mcp_exec_client.cli.printer import EventPrinter
-from mcp_exec_client.cli.views import APPROVALS, EXECUTIONS
 
 _GET: Final = """Lists executions, newest first, or shows one.
 

@@ -61,11 +61,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 async def _run_bridge(options: argparse.Namespace, connection: Connection) -> None:
-    from mcp_exec_client.configuration import build_transport
     from mcp_exec_client.errors import ClientMisconfigured
     from mcp_exec_client.mcp_bridge.bridge import LineTooLong, LineWriter, StdioBridge, read_lines
     from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
-    from mcp_exec_client.transport import RetryPolicy
+    from mcp_exec_client.transport import RetryPolicy, build_transport
 
     try:
         retries = RetryPolicy(attempts=_ATTEMPTS)

@@ -21,8 +21,15 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_line, print_objects
-from mcp_exec_client.cli.views import SKILL_VERSIONS, SKILLS
+from mcp_exec_client.cli.output import (
+    FORMATS,
+    SKILL_VERSIONS,
+    SKILLS,
+    TableColumn,
+    print_data,
+    print_line,
+    print_objects,
+)
 
 _VERSIONED: Final = re.compile(r"(.+?)(?:-v|@)([1-9][0-9]{0,4})")
 _LIST: Final = """Lists versions of skills: all but drafts of other callers.

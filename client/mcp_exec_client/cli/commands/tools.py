@@ -16,8 +16,7 @@ from mcp_exec_client.cli.options import (
     add_output_option,
     number_between,
 )
-from mcp_exec_client.cli.output import FORMATS, escape, print_data, print_line, print_objects
-from mcp_exec_client.cli.views import POOLS, TOOLS, tool_name
+from mcp_exec_client.cli.output import FORMATS, POOLS, TOOLS, escape, print_data, print_line, print_objects, tool_name
 
 _SEARCH: Final = """Searches the tools that the caller may use, best match first. Without a query it lists them.
 

@@ -19,8 +19,17 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_line, print_objects
-from mcp_exec_client.cli.views import ARTIFACTS, FILES, VERSIONS, WORKSPACES
+from mcp_exec_client.cli.output import (
+    ARTIFACTS,
+    FILES,
+    FORMATS,
+    VERSIONS,
+    WORKSPACES,
+    TableColumn,
+    print_data,
+    print_line,
+    print_objects,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

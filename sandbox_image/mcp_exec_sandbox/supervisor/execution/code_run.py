@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mcp_exec_sandbox.notes import NoteFields, Notes
-from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
+from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS, NoteFields, Notes
 from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents, ToolCallEvents, parse_written
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest, SkillEvents
 from mcp_exec_sandbox.supervisor.execution.outcome import (

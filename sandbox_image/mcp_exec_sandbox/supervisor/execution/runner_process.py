@@ -93,7 +93,6 @@ class RunnerProcess:
         *,
         limits: RunnerLimits,
         environment: Mapping[str, str],
-        line_bytes: int = 0,
         spawn: Spawn = spawn_runner,
     ) -> None:
         self._limits, self._environment = limits, environment
@@ -107,7 +106,7 @@ class RunnerProcess:
         self._control.setblocking(False)
         self._buffer = bytearray(PIPE_BYTES)
         self._line = bytearray()
-        self._line_limit = line_bytes + LINE_SLACK_BYTES
+        self._line_limit = LINE_SLACK_BYTES
         self._listener: RunnerListener | None = None
         self._taken = {1: 0, 2: 0}
         self._control_left = CONTROL_BYTES

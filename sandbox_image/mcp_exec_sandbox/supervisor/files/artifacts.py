@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_sandbox.protocol import ARTIFACT_TEXT_CHARACTERS, ARTIFACTS_FOLDER, PREVIEW_CHARACTERS
+from mcp_exec_sandbox.protocol import ARTIFACT_TEXT_CHARACTERS, ARTIFACTS_FOLDER, MEDIA_TYPES, PREVIEW_CHARACTERS
 from mcp_exec_sandbox.supervisor.files.connection import (
     Deadline,
     FilesConnection,
@@ -19,52 +19,24 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     TransferRefused,
     encode_line,
 )
-from mcp_exec_sandbox.supervisor.files.tree import (
+from mcp_exec_sandbox.supervisor.files.workspace import (
+    READ_BYTES,
     FolderCursor,
     FolderScan,
+    KeptFile,
     NotPlain,
     Signature,
     TooManyFiles,
     find_path_problem,
+    hash_file,
     open_file,
     scan_folder,
     split_path,
 )
-from mcp_exec_sandbox.supervisor.files.workspace import READ_BYTES, KeptFile, hash_file
 from mcp_exec_tools.text import shorten, shorten_line
 
 UNKNOWN = "application/octet-stream"
 _TYPE = re.compile(r"[a-z0-9.+-]{1,63}/[a-z0-9.+-]{1,63}")
-_BY_EXTENSION = {
-    "csv": "text/csv",
-    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "gif": "image/gif",
-    "gz": "application/gzip",
-    "htm": "text/html",
-    "html": "text/html",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "json": "application/json",
-    "log": "text/plain",
-    "md": "text/markdown",
-    "mp3": "audio/mpeg",
-    "mp4": "video/mp4",
-    "parquet": "application/vnd.apache.parquet",
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "py": "text/x-python",
-    "svg": "image/svg+xml",
-    "tsv": "text/tab-separated-values",
-    "txt": "text/plain",
-    "wav": "audio/wav",
-    "webp": "image/webp",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "xml": "application/xml",
-    "yaml": "application/yaml",
-    "yml": "application/yaml",
-    "zip": "application/zip",
-}
 _TEXTS = frozenset({"application/json", "application/xml", "application/yaml"})
 ARTIFACTS_PATH = "/v1/files/artifacts"
 MAX_ARTIFACTS = 50
@@ -76,7 +48,7 @@ MAX_ENTRIES = 2000
 
 def guess_type(name: str) -> str:
     """Return the media type that a file name suggests."""
-    return _BY_EXTENSION.get(name.rpartition(".")[2].lower(), UNKNOWN) if "." in name else UNKNOWN
+    return MEDIA_TYPES.get(name.rpartition(".")[2].lower(), UNKNOWN) if "." in name else UNKNOWN
 
 
 def choose_type(name: str, given: str | None) -> str:
@@ -105,23 +77,6 @@ class ShownFile:
     media_type: str | None
     title: str
     preview: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeptArtifact:
-    """An artifact that the broker keeps."""
-
-    id: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
-    title: str
-    preview: str
-
-    def to_fields(self) -> dict[str, Any]:
-        """Return the fields of its event."""
-        return {"mediaType" if name == "media_type" else name: value for name, value in vars(self).items()}
 
 
 @dataclass(kw_only=True)
@@ -168,7 +123,8 @@ class ArtifactUpload:
     deadline: Deadline
     max_artifacts: int
     max_bytes: int
-    stored: list[KeptArtifact] = field(default_factory=list)
+    stored: list[dict[str, Any]] = field(default_factory=list)
+    """Fields of the events of artifacts that the broker keeps."""
     notes: list[str] = field(default_factory=list)
     _preview_left: int = MAX_PREVIEWS_CHARACTERS
 
@@ -228,15 +184,15 @@ class ArtifactUpload:
         preview = shorten(preview, min(PREVIEW_CHARACTERS, self._preview_left))
         self._preview_left -= len(preview)
         self.stored.append(
-            KeptArtifact(
-                id=identifier,
-                name=name,
-                media_type=media_type,
-                bytes=file.size,
-                sha256=file.sha256,
-                title=shown.title if shown is not None else "",
-                preview=preview,
-            )
+            {
+                "id": identifier,
+                "name": name,
+                "mediaType": media_type,
+                "bytes": file.size,
+                "sha256": file.sha256,
+                "title": shown.title if shown is not None else "",
+                "preview": preview,
+            }
         )
 
     def _read_preview(self, path: str, media_type: str, cursor: FolderCursor) -> str:

@@ -14,20 +14,18 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     parse_answer,
     repeat,
 )
-from mcp_exec_sandbox.supervisor.files.tree import (
+from mcp_exec_sandbox.supervisor.files.workspace import (
+    READ_BYTES,
+    RESERVED,
     FolderCursor,
+    KeptFile,
+    WorkspaceFolder,
+    WorkspaceVersion,
     create_file,
     find_path_problem,
     open_file,
     sign,
     split_path,
-)
-from mcp_exec_sandbox.supervisor.files.workspace import (
-    READ_BYTES,
-    RESERVED,
-    KeptFile,
-    WorkspaceFolder,
-    WorkspaceVersion,
 )
 from mcp_exec_tools.workspace_files import check_paths, is_digest
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
-from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, check_fields
 
 if TYPE_CHECKING:
     from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder
@@ -49,17 +49,15 @@ class RequestedFiles:
         Raises:
             InvalidRequest: a field of it is missing, unknown or invalid.
         """
-        fields = _check_fields(value, _FIELDS, "files")
-        url, token = fields.get("url"), fields.get("token")
+        fields = check_fields(value, _FIELDS, "files")
+        url = fields.get("url")
         if not isinstance(url, str) or (address := parse_address(url)) is None:
             raise InvalidRequest("files.url: must be http://IP:PORT")
-        if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", token):
-            raise InvalidRequest(f"files.token: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
         workspace = fields.get("workspace")
         return cls(
             host=address[0],
             port=address[1],
-            token=token,
+            token=check_token(fields.get("token"), "files.token"),
             workspace=None if workspace is None else _parse_workspace(workspace),
             max_artifacts=_parse_count(fields, "maxArtifacts"),
             max_artifact_bytes=_parse_count(fields, "maxArtifactBytes"),
@@ -81,23 +79,21 @@ def parse_address(url: str) -> tuple[str, int] | None:
     return (host, port) if plain and port is not None and parts.username is None else None
 
 
+def check_token(value: object, path: str) -> str:
+    """Return a token. Raises InvalidRequest if a header could not carry it."""
+    if not isinstance(value, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", value):
+        raise InvalidRequest(f"{path}: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
+    return value
+
+
 def _parse_workspace(value: object) -> RequestedWorkspace:
-    fields = _check_fields(value, _WORKSPACE_FIELDS, "files.workspace")
+    fields = check_fields(value, _WORKSPACE_FIELDS, "files.workspace")
     name, mode = fields.get("name"), fields.get("mode")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest("files.workspace.name: must be 1 to 50 lower-case letters, digits and '-'")
     if mode not in ("Write", "Read"):
         raise InvalidRequest("files.workspace.mode: must be Write or Read")
     return RequestedWorkspace(name=name, mode="Write" if mode == "Write" else "Read")
-
-
-def _check_fields(value: object, known: tuple[str, ...], path: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{path}: must be an object")
-    for name in value:
-        if name not in known:
-            raise InvalidRequest(f"{path}.{name[:100]}: unknown field")
-    return value
 
 
 def _parse_count(fields: dict[str, object], name: str) -> int:
