@@ -10,14 +10,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mcp_exec_client.cli.options import CommandError, ExitCode
 from mcp_exec_client.cli.profiles import Profile, default_path, read_profiles
 
 if TYPE_CHECKING:
-    from mcp_exec_client.cli.backends.backend import Backend
+    from mcp_exec_client.cli.backends.cluster import ClusterBackend
+    from mcp_exec_client.cli.backends.gateway import GatewayBackend
     from mcp_exec_client.client import AsyncClient
+
+    Backend: TypeAlias = GatewayBackend | ClusterBackend
+    """Executions and other objects of one namespace, as JSON objects in the form of the gateway's responses.
+
+    Both have the same methods, which raise CommandError.
+    """
 
 KUBECTL = "kubectl mcp-exec"
 """Name of the program as a plugin of kubectl."""

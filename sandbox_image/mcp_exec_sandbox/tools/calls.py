@@ -167,7 +167,7 @@ async def call_mcp_tool(
         raise ToolError("the name of a tool is a string such as 'github.create_issue'", reason="NoSuchTool")
     if type is not None and not _is_type(type):
         arguments, type = {**arguments, "type": type}, None
-    if input is not None and (values or (to_mapping(input) is None and _has_parameter(tool_name, "input"))):
+    if input is not None and (values or (to_mapping(input) is None and "input" in (find_parameters(tool_name) or ()))):
         arguments, input = {**arguments, "input": input}, None
     positional, wanted = _bind(tool_name, values or (input,))
     type = wanted if type is None else type
@@ -195,10 +195,6 @@ def _bind(tool_name: str, values: tuple[Any, ...]) -> tuple[_Arguments, Any]:
         message = "its parameters are unknown here, so write the arguments as a dict or as keywords"
         raise ToolError(message, tool=tool_name, reason="InvalidArguments")
     return bind_values(tool_name, values, parameters), wanted
-
-
-def _has_parameter(tool_name: str, name: str) -> bool:
-    return name in (find_parameters(tool_name) or ())
 
 
 def _is_type(value: object) -> bool:

@@ -21,10 +21,10 @@ from mcp_exec_sandbox.supervisor.execution.events import (
 )
 from mcp_exec_sandbox.tools import connection as wire
 from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments, merge_arguments
-from mcp_exec_sandbox.tools.connection import BrokerConnection, BrokerLost
+from mcp_exec_sandbox.tools.connection import BrokerAccess, BrokerConnection, BrokerLost
 from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, parse_error
 from mcp_exec_sandbox.tools.results import ResultFiles, ToolResult, build_result, cast_result
-from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession
+from mcp_exec_sandbox.tools.tool_session import ToolSession
 from mcp_exec_tools.names import find_close_names
 
 PARAMETERS = {"owner": True, "from": False, "perPage": False}

@@ -154,36 +154,36 @@ def _reduce_pool(pool: Object) -> Object:
 def build_session_view(session: Object) -> Object:
     """Return a session in the form of the gateway's responses, with the name of its object."""
     metadata, spec, status = session["metadata"], session.get("spec") or {}, session.get("status") or {}
-    return {
+    view = {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),
         "pool": (spec.get("poolRef") or {}).get("name", "default"),
-        "phase": "Pending",
+        "phase": status.get("phase") or "Pending",
         "createdAt": read_created_at(session),
-        **_select_fields(Session, {**status, **spec}),
     }
+    return _add_fields(view, Session, {**status, **spec})
 
 
 def build_rollout_view(rollout: Object) -> Object:
     """Return a rollout in the form of the gateway's responses."""
     metadata, spec, status = rollout["metadata"], rollout.get("spec") or {}, rollout.get("status") or {}
     stages = [
-        _select_fields(StageSummary, stage) | {"users": len(stage.get("users") or ())}
+        _add_fields({"name": stage["name"], "users": len(stage.get("users") or ())}, StageSummary, stage)
         for stage in spec.get("stages") or ()
     ]
     fields = {**status, "measures": status.get("arms"), "arms": None, **spec, "stages": stages}
-    return {
+    view = {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),
-        "phase": "Pending",
-        **_select_fields(Rollout, fields),
+        "phase": status.get("phase") or "Pending",
     }
+    return _add_fields(view, Rollout, fields)
 
 
-def _select_fields(model: type[BaseModel], fields: Object) -> Object:
-    """Return those that the model of the gateway's response has, in its order, without empty ones."""
+def _add_fields(view: Object, model: type[BaseModel], fields: Object) -> Object:
+    """Return a view with the other fields that the model of the gateway's response has, without empty ones."""
     names = [field.alias or name for name, field in model.model_fields.items()]
-    return {name: fields[name] for name in names if fields.get(name) not in (None, "", [])}
+    return view | {name: fields[name] for name in names if name not in view and fields.get(name) not in (None, "", [])}
 
 
 def _build_rollout_change(rollout: Object, action: RolloutAction, to: str | None) -> Object:

@@ -3,9 +3,9 @@
 import argparse
 import asyncio
 from contextlib import aclosing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mcp_exec_client.cli.backends.backend import Backend, Decision, Selection, is_unobserved
+from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, describe_nothing, explain_silence
 from mcp_exec_client.cli.options import (
@@ -22,6 +22,10 @@ from mcp_exec_client.cli.options import (
 )
 from mcp_exec_client.cli.output import APPROVALS, EXECUTIONS, FORMATS, print_line, print_object, print_objects
 from mcp_exec_client.cli.printer import EventPrinter
+
+if TYPE_CHECKING:
+    from mcp_exec_client.cli.connection import Backend
+
 
 _GET: Final = """Lists executions, newest first, or shows one.
 
@@ -130,7 +134,7 @@ async def _show_logs(options: argparse.Namespace) -> None:
             await _show_so_far(backend, options.name, printer)
 
 
-async def _show_so_far(backend: Backend, name: str, printer: EventPrinter) -> None:
+async def _show_so_far(backend: "Backend", name: str, printer: EventPrinter) -> None:
     async with aclosing(backend.follow(name)) as events:
         while True:
             try:

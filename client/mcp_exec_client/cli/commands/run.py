@@ -16,9 +16,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_client.cli.backends.backend import Backend, ExecutionDraft
+from mcp_exec_client.cli.backends.backend import ExecutionDraft
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, submit
 from mcp_exec_client.cli.options import (
@@ -37,6 +37,10 @@ from mcp_exec_client.cli.options import (
 )
 from mcp_exec_client.cli.output import print_data, print_line
 from mcp_exec_client.cli.printer import EventPrinter
+
+if TYPE_CHECKING:
+    from mcp_exec_client.cli.connection import Backend
+
 
 _MAX_BYTES: Final = 256 * 1024
 """The API's limits of code and of context."""
@@ -146,7 +150,7 @@ async def _run(options: argparse.Namespace, draft: ExecutionDraft) -> None:
         check_end(name, end)
 
 
-async def _detach(options: argparse.Namespace, backend: Backend, draft: ExecutionDraft) -> None:
+async def _detach(options: argparse.Namespace, backend: "Backend", draft: ExecutionDraft) -> None:
     execution = await backend.submit(draft)
     if not backend.streams_output:  # a gateway refuses namespaces that are not served
         await _build_follower(options, backend, execution["name"]).confirm()
@@ -160,7 +164,7 @@ def _print_execution(execution: Object, *, form: str) -> None:
         print_line(execution["name"])
 
 
-def _build_follower(options: argparse.Namespace, backend: Backend, name: str) -> Follower:
+def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) -> Follower:
     streams = options.output == "text"
     printer = EventPrinter(name, program=options.program, with_output=streams, with_result=streams)
     asks = not options.no_ask and sys.stdin.isatty() and sys.stderr.isatty()
@@ -187,7 +191,9 @@ def workspace_reference(text: str) -> Object:
 
 
 def _build_execution(options: argparse.Namespace) -> ExecutionDraft:
-    spec: Object = {"code": options.code if options.code is not None else _read_code(options.file)}
+    spec: Object = {
+        "code": options.code if options.code is not None else _read_text(options.file, "code").removeprefix("\ufeff")
+    }
     fields = {
         "context": _read_context(options),
         "tools": options.tool,
@@ -209,10 +215,6 @@ def _build_execution(options: argparse.Namespace) -> ExecutionDraft:
         conversation=options.conversation,
         use_case=options.use_case,
     )
-
-
-def _read_code(name: str) -> str:
-    return _read_text(name, "code").removeprefix("\ufeff")
 
 
 def _read_context(options: argparse.Namespace) -> Object:

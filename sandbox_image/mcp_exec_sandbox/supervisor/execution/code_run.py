@@ -292,19 +292,15 @@ class CodeRun:
             self._runner.take_output(parse_written(message))
             if self._tool_events.add(kind, message) and kind == "approval":
                 self._clock.expect_extension()
-            return
-        if kind == PROGRESS_EVENT:
+        elif kind == PROGRESS_EVENT:
             self._runner.take_output(parse_written(message))
             self._progress_events.add(message)
-            return
-        if kind == ARTIFACT_EVENT:
+        elif kind == ARTIFACT_EVENT:
             self._runner.take_output(parse_written(message))
             self._files.show(message)
-            return
-        if kind == SKILL_EVENT:
+        elif kind == SKILL_EVENT:
             self._skill_events.add(message)
-            return
-        if kind == "done":
+        elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()
         elif kind == ENDED and self._decision is None:

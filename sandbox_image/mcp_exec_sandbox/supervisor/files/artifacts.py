@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from mcp_exec_sandbox.protocol import ARTIFACT_TEXT_CHARACTERS, ARTIFACTS_FOLDER, MEDIA_TYPES, PREVIEW_CHARACTERS
@@ -19,13 +18,13 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     TransferRefused,
     encode_line,
 )
+from mcp_exec_sandbox.supervisor.files.request import KeptFiles
 from mcp_exec_sandbox.supervisor.files.workspace import (
     READ_BYTES,
     FolderCursor,
     FolderScan,
     KeptFile,
     NotPlain,
-    Signature,
     TooManyFiles,
     find_path_problem,
     hash_file,
@@ -79,20 +78,6 @@ class ShownFile:
     preview: str
 
 
-@dataclass(kw_only=True)
-class ArtifactFolder:
-    """The folder of artifacts, with what earlier runs of a session have left in it."""
-
-    root: Path
-    seen: dict[str, Signature] = field(default_factory=dict)
-    """Files that were there at the end of the last run."""
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.root / ARTIFACTS_FOLDER
-
-
 class ShownFiles:
     """Files that the code shows while it runs, by path below the folder of artifacts, in their order."""
 
@@ -117,7 +102,7 @@ class ShownFiles:
 class ArtifactUpload:
     """Upload of the artifacts of one run. What can't be stored is left out, with a note."""
 
-    folder: ArtifactFolder
+    kept: KeptFiles
     shown: ShownFiles
     client: FilesConnection
     deadline: Deadline
@@ -131,16 +116,14 @@ class ArtifactUpload:
     def run(self) -> None:
         """Store the artifacts, those that the code has shown first. Raises OutOfTime."""
         try:
-            scan = scan_folder(
-                self.folder.path, skip=(), max_files=MAX_ENTRIES, max_bytes=1 << 60, deadline=self.deadline
-            )
+            scan = scan_folder(self.kept.artifacts, skip=(), max_files=MAX_ENTRIES, deadline=self.deadline)
         except (OSError, TooManyFiles) as error:
             self.notes.append(f"the folder {ARTIFACTS_FOLDER}: {error}")
             return
         self.notes += [f"{ARTIFACTS_FOLDER}/{note}" for note in scan.notes]
         paths = self._choose(scan)
-        self.folder.seen = scan.files
-        with contextlib.closing(FolderCursor(self.folder.path)) as cursor:
+        self.kept.seen = scan.files
+        with contextlib.closing(FolderCursor(self.kept.artifacts)) as cursor:
             for path in paths:
                 try:
                     self._store(path, hash_file(cursor, path, now=time.time_ns(), deadline=self.deadline), cursor)
@@ -156,20 +139,18 @@ class ArtifactUpload:
         others = sorted(
             path
             for path, signature in scan.files.items()
-            if path not in self.shown.files and self.folder.seen.get(path) != signature
+            if path not in self.shown.files and self.kept.seen.get(path) != signature
         )
-        chosen, left = list[str](), self.max_bytes
+        chosen, left, most = list[str](), self.max_bytes, min(self.max_artifacts, MAX_ARTIFACTS)
         for path in (*shown, *others):
             size = scan.files[path].size
-            if len(chosen) < min(self.max_artifacts, MAX_ARTIFACTS) and size <= left:
+            if len(chosen) < most and size <= left:
                 chosen.append(path)
                 left -= size
             else:
-                self.notes.append(f"{path[:200]!r}: an execution may keep {self._describe_limit()}")
+                limit = f"{most} artifacts with {self.max_bytes} bytes in all"
+                self.notes.append(f"{path[:200]!r}: an execution may keep {limit}")
         return chosen
-
-    def _describe_limit(self) -> str:
-        return f"{min(self.max_artifacts, MAX_ARTIFACTS)} artifacts with {self.max_bytes} bytes in all"
 
     def _store(self, path: str, file: KeptFile, cursor: FolderCursor) -> None:
         shown = self.shown.files.get(path)

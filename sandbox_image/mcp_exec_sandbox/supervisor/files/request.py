@@ -12,8 +12,7 @@ from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, check_fields
 
 if TYPE_CHECKING:
-    from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder
-    from mcp_exec_sandbox.supervisor.files.workspace import WorkspaceFolder
+    from mcp_exec_sandbox.supervisor.files.workspace import Signature, WorkspaceFolder
 
 
 MAX_TOKEN_CHARACTERS = 16_384
@@ -120,16 +119,22 @@ class KeptFiles:
     root: Path
     """The working folder."""
     workspace: "WorkspaceFolder | None" = None
-    artifacts: "ArtifactFolder | None" = None
+    seen: "dict[str, Signature]" = field(default_factory=dict)
+    """Artifacts that were there at the end of the last run."""
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of artifacts."""
+        return self.root / ARTIFACTS_FOLDER
 
     def make_artifacts_folder(self) -> None:
         """Make the folder of artifacts, which code may write to without making it."""
-        (self.root / ARTIFACTS_FOLDER).mkdir(exist_ok=True)
+        self.artifacts.mkdir(exist_ok=True)
 
     def has_artifacts(self) -> bool:
         """Return whether there is anything in the folder of artifacts, or something else in its place."""
         try:
-            with os.scandir(self.root / ARTIFACTS_FOLDER) as entries:
+            with os.scandir(self.artifacts) as entries:
                 return next(entries, None) is not None
         except FileNotFoundError:
             return False
@@ -145,4 +150,4 @@ class KeptFiles:
 
     def forget(self) -> None:
         """Forget all files: the folder was emptied."""
-        self.workspace = self.artifacts = None
+        self.workspace, self.seen = None, {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
-from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder, ArtifactUpload, ShownFiles
+from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactUpload, ShownFiles
 from mcp_exec_sandbox.supervisor.files.connection import (
     Deadline,
     FilesConnection,
@@ -37,7 +37,6 @@ class FilesTransfer:
     def __init__(self, *, request: RequestedFiles | None, kept: KeptFiles, is_untouched: bool) -> None:
         """Prepare. `is_untouched` means that no code has run since the workspace was saved or put in place."""
         kept.workspace = self._workspace = kept.workspace or WorkspaceFolder(root=kept.root)
-        kept.artifacts = self._artifacts = kept.artifacts or ArtifactFolder(root=kept.root)
         self._kept = kept
         self._request = request
         self._is_untouched = is_untouched
@@ -133,7 +132,7 @@ class FilesTransfer:
 
     def _store_artifacts(self, report: FilesReport, client: FilesConnection, request: RequestedFiles) -> None:
         upload = ArtifactUpload(
-            folder=self._artifacts,
+            kept=self._kept,
             shown=self.shown,
             client=client,
             deadline=self._deadline,

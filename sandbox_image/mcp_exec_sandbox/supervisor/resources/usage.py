@@ -7,10 +7,10 @@ import os
 import resource
 import stat
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from mcp_exec_sandbox.protocol import CPU_COUNT_VARIABLE
 from mcp_exec_sandbox.supervisor.resources.processes import Process, ProcFile, find_folder, list_descendants
@@ -48,19 +48,21 @@ THREAD_VARIABLES = (
 _QUOTAS = (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 
 
-class MemoryGauge(Protocol):
+class MemoryGauge(ABC):
     """Source of the sandbox's memory use."""
 
     reserve_bytes: int
     """The part of the container's limit that the processes can't use."""
-    shows_held_bytes: bool
+    shows_held_bytes = False
     """Whether the bytes in use show what the kernel holds for no process: without caches, and of this sandbox only."""
 
+    @abstractmethod
     def read_used_bytes(self, list_processes: Callable[[], Iterable[Process]]) -> int:
         """Return the bytes in use that the kernel can't reclaim at once."""
 
     def count_kernel_kills(self) -> int:
         """Return how many processes of this container the kernel killed because memory ran out, 0 if unknown."""
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,10 +106,8 @@ def find_gauge(limit: int, *, cgroup_root: Path = CGROUP_ROOT, proc_root: Path =
     return gauge if _is_near(gauge.read_total_bytes(), limit) else ProcessGauge(limit=limit)
 
 
-class CgroupGauge:
+class CgroupGauge(MemoryGauge):
     """The container's cgroup."""
-
-    shows_held_bytes = False
 
     def __init__(self, *, root: Path, files: CgroupFiles, limit: int) -> None:
         self._usage = ProcFile(root / files.usage)
@@ -125,8 +125,11 @@ class CgroupGauge:
         return self._events.read_field("oom_kill")
 
 
-class GvisorGauge:
-    """gVisor's /proc/meminfo, which shows the one sandbox as if it were the machine."""
+class GvisorGauge(MemoryGauge):
+    """gVisor's /proc/meminfo, which shows the one sandbox as if it were the machine.
+
+    gVisor kills the whole sandbox in place of one process, so it has no kills to count.
+    """
 
     reserve_bytes = SENTRY_BYTES
     shows_held_bytes = True
@@ -142,15 +145,9 @@ class GvisorGauge:
         """Return the bytes that aren't available."""
         return self.read_total_bytes() - self._file.read_field("MemAvailable:") * 1024
 
-    def count_kernel_kills(self) -> int:
-        """Return 0: gVisor kills the whole sandbox instead of one process."""
-        return 0
 
-
-class ProcessGauge:
+class ProcessGauge(MemoryGauge):
     """The sum over all processes, used if the system offers no better source."""
-
-    shows_held_bytes = False
 
     def __init__(self, *, limit: int) -> None:
         self.reserve_bytes = limit // 32
@@ -158,10 +155,6 @@ class ProcessGauge:
     def read_used_bytes(self, list_processes: Callable[[], Iterable[Process]]) -> int:
         """Return the sum of the processes' proportional shares."""
         return sum(read_proportional_bytes(process) for process in list_processes())
-
-    def count_kernel_kills(self) -> int:
-        """Return 0: the number is unknown."""
-        return 0
 
 
 def read_proportional_bytes(process: Process) -> int:
