@@ -6,6 +6,8 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from typing import Any, Final, Literal, Required, TypedDict, TypeVar, get_args, is_typeddict
 
+from mcp_exec_tools.names import camel_case
+
 _Class = TypeVar("_Class", bound=type)
 
 _CUTOFF: Final = 0.6
@@ -131,26 +133,12 @@ class RunOptions(ExecutionOptions, total=False):
     """Time that the code may run."""
 
 
-_FIELDS: Final = {
-    "context": ("context",),
-    "tools": ("tools",),
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name: (camel_case(name),) for name in RunOptions.__annotations__},
     "pool": ("poolRef", "name"),
-    "timeout_seconds": ("timeoutSeconds",),
     "output_bytes": ("limits", "outputBytes"),
     "tool_calls": ("limits", "toolCalls"),
-    "priority": ("priority",),
-    "approval_timeout_seconds": ("approvalTimeoutSeconds",),
-    "user": ("user",),
     "ttl_seconds": ("ttlSecondsAfterFinished",),
-    "name": ("name",),
-    "description": ("description",),
-    "labels": ("labels",),
-    "conversation": ("conversation",),
-    "use_case": ("useCase",),
-    "skill_ref": ("skillRef",),
-    "skills": ("skills",),
-    "session": ("session",),
-    "workspace": ("workspace",),
 }
 """Path in the request's body, by option."""
 

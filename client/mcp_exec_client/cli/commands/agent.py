@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +19,8 @@ from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
     add_gateway_options,
-    number_between,
+    add_number,
+    add_repeated,
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
@@ -40,12 +41,8 @@ _CACHE_READ, _CACHE_WRITE = Decimal("0.1"), Decimal("1.25")
 
 def add_agent_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a conversation."""
-    command.add_argument(
-        "--tool",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="pattern of tools that the model may use, such as `github.*`; may be repeated",
+    add_repeated(
+        command, "--tool", metavar="PATTERN", help="pattern of tools that the model may use, such as `github.*`"
     )
     add_gateway_options(command)
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
@@ -70,13 +67,12 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--pool", metavar="NAME", default="default", help="default: default")
     command.add_argument("--user", metavar="NAME", help="user on whose behalf the tools are used")
     command.add_argument("--conversation", metavar="ID", help="conversation that the executions belong to")
-    command.add_argument(
+    add_repeated(
+        command,
         "--context",
         metavar="KEY=VALUE",
         type=context_value,
-        action="append",
-        default=[],
-        help="variable of the code, whose value the model does not see: KEY=TEXT, or KEY:=JSON; may be repeated",
+        help="variable of the code, whose value the model does not see: KEY=TEXT, or KEY:=JSON",
     )
     command.add_argument(
         "--report", action="store_true", help="report the tokens of each task to the gateway, which needs records"
@@ -87,34 +83,10 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=number_between(1, 300),
-        default=30,
-        help="time limit of one block of code; default: 30",
-    )
-    command.add_argument(
-        "--max-turns",
-        metavar="N",
-        type=number_between(1, 100),
-        default=12,
-        help="most messages of the model for a task; default: 12",
-    )
-    command.add_argument(
-        "--max-tokens",
-        metavar="N",
-        type=number_between(1, 100_000_000),
-        default=1_000_000,
-        help="most tokens of a task; default: 1000000",
-    )
-    command.add_argument(
-        "--max-seconds",
-        metavar="SECONDS",
-        type=number_between(1, 86_400),
-        default=900,
-        help="longest time of a task; default: 900",
-    )
+    add_number(command, "--timeout", 1, 300, metavar="SECONDS", default=30, help="time limit of one block of code")
+    add_number(command, "--max-turns", 1, 100, default=12, help="most messages of the model for a task")
+    add_number(command, "--max-tokens", 1, 100_000_000, default=1_000_000, help="most tokens of a task")
+    add_number(command, "--max-seconds", 1, 86_400, metavar="SECONDS", default=900, help="longest time of a task")
     command.add_argument("--max-money", metavar="AMOUNT", type=_amount, help="most money of a task; needs --price")
     command.add_argument(
         "--price",
@@ -143,8 +115,9 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
     given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name))}
     async with (
         AsyncClient(url, api_key=connection.api_key, namespace=connection.namespace) as client,
-        _open_provider(options) as provider,
+        AsyncExitStack() as stack,
     ):
+        provider = await _open_provider(options, stack)
         await check_allowed_tools(client, options)
         yield Agent(
             client,
@@ -164,35 +137,22 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
         )
 
 
-@asynccontextmanager
-async def _open_provider(options: argparse.Namespace) -> AsyncIterator["ModelProvider"]:
+async def _open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> "ModelProvider":
+    """Return the model that the options name. The stack closes its connections. Raises CommandError."""
+    # the SDKs are imported here: each takes a second to import
     if options.offline:
         from mcp_exec_client.agent.providers.offline import OfflineProvider
 
-        yield OfflineProvider()
-    elif options.provider == "openai":
-        async with _open_openai(options) as provider:
-            yield provider
-    else:
-        async with _open_anthropic(options) as provider:
-            yield provider
+        return OfflineProvider()
+    if options.provider == "anthropic":
+        from anthropic import AsyncAnthropic
 
+        from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 
-@asynccontextmanager
-async def _open_anthropic(options: argparse.Namespace) -> AsyncIterator["ModelProvider"]:
-    # imported here: the SDK takes a second to import
-    from anthropic import AsyncAnthropic
-
-    from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
-
-    async with AsyncAnthropic() as sdk:
-        if not (sdk.api_key or sdk.auth_token or sdk.credentials):
+        claude = await stack.enter_async_context(AsyncAnthropic())
+        if not (claude.api_key or claude.auth_token or claude.credentials):
             raise CommandError(f"{options.command} needs $ANTHROPIC_API_KEY, the key of the model's API, or --offline")
-        yield AnthropicProvider(options.model or _MODEL, sdk=sdk)
-
-
-@asynccontextmanager
-async def _open_openai(options: argparse.Namespace) -> AsyncIterator["ModelProvider"]:
+        return AnthropicProvider(options.model or _MODEL, sdk=claude)
     from openai import AsyncOpenAI
 
     from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
@@ -201,8 +161,7 @@ async def _open_openai(options: argparse.Namespace) -> AsyncIterator["ModelProvi
         raise CommandError("--provider openai needs --model", ExitCode.USAGE)
     if not os.environ.get("OPENAI_API_KEY"):
         raise CommandError(f"{options.command} needs $OPENAI_API_KEY, the key of the model's API, or --offline")
-    async with AsyncOpenAI() as sdk:
-        yield OpenAIProvider(options.model, sdk=sdk)
+    return OpenAIProvider(options.model, sdk=await stack.enter_async_context(AsyncOpenAI()))
 
 
 def _build_prices(options: argparse.Namespace) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_group,
     add_output_option,
+    add_repeated,
     run_interruptible,
     set_completer,
 )
@@ -125,7 +126,7 @@ def add_to(commands: Subcommands) -> None:
     restore = _add(group, "restore", _restore, "save an earlier version as a new one", _RESTORE)
     restore.add_argument("version", metavar="N", type=int, help="number of the version")
     rm = _add(group, "rm", _remove, "delete a workspace, or files of it", _RM)
-    rm.add_argument("-f", "--file", metavar="PATH", action="append", default=[], help="file or folder; may be repeated")
+    add_repeated(rm, "-f", "--file", metavar="PATH", help="file or folder")
     _add_artifacts(commands)
 
 

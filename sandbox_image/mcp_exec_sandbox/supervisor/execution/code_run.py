@@ -169,7 +169,8 @@ class CodeRun:
         self._clock.start()
         if self._request.tools is not None:
             self._wrappers.show(self._request.tools.allow)
-        needed = [asyncio.create_task(task) for task in (self._submit(), self._watchdog.watch(self.end_now))]
+        submission = self._runner.submit(self._request.to_message())
+        needed = [asyncio.create_task(task) for task in (submission, self._watchdog.watch(self.end_now))]
         for task in needed:
             task.add_done_callback(self._end_on_failure)
         removal = asyncio.create_task(self._remove_wrappers())
@@ -246,18 +247,6 @@ class CodeRun:
             self._cpu_seconds = self._cpu.measure(all_processes=all_processes)
         except Exception as error:  # the run ends without this number
             log_failure("the CPU time of the run could not be read", error)
-
-    async def _submit(self) -> None:
-        tools, skills = self._request.tools, self._request.skills
-        await self._runner.submit(
-            code=self._request.code,
-            context=self._request.context,
-            output_bytes=self._request.output_bytes,
-            tools=tools.to_message() if tools is not None else None,
-            skills=skills.to_message() if skills is not None else None,
-            session=self._request.session,
-            libraries=self._request.libraries,
-        )
 
     def _end_on_failure(self, task: asyncio.Task[None]) -> None:
         """End the run if the job was not sent, or if its limits are not watched any more."""

@@ -203,6 +203,18 @@ class ExecutionRequest:
             libraries=_parse_libraries(fields.get("libraries", {})),
         )
 
+    def to_message(self) -> dict[str, Any]:
+        """Return the runner's job."""
+        return {
+            "code": self.code,
+            "context": self.context,
+            "outputBytes": self.output_bytes,
+            "tools": None if self.tools is None else self.tools.to_message(),
+            "skills": None if self.skills is None else self.skills.to_message(),
+            "session": self.session,
+            **({"libraries": self.libraries} if self.libraries else {}),
+        }
+
 
 def _parse_owner(value: object) -> str | None:
     if value is None or (isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value)):

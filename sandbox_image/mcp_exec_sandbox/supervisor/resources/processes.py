@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -212,6 +213,17 @@ def kill_process(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def interrupt_main_thread(pid: int, numbers: Sequence[signal.Signals]) -> None:
+    """Send signals to the first thread of a process, which may be gone.
+
+    The kernel gives a signal to a process to any of its threads if the first has one that it has not handled yet. Then
+    a lock that the first thread waits for would not be interrupted.
+    """
+    libc = ctypes.CDLL(None)
+    for number in numbers:
+        libc.tgkill(pid, pid, int(number))
 
 
 def _signal_descendants(number: signal.Signals) -> None:
