@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Self
 
 import aiohttp
@@ -29,7 +29,7 @@ from mcp_exec_broker.catalog.entry import CatalogDiskCache, OutputInference
 from mcp_exec_broker.catalog.status import ToolServerStatusWriter
 from mcp_exec_broker.catalog.sync import CatalogSync, ChangedServers, ToolLister
 from mcp_exec_broker.catalog.tracker import ToolServerTracker
-from mcp_exec_broker.files.store import FilesStore, open_store
+from mcp_exec_broker.files.store import open_store
 from mcp_exec_broker.memory import BytesInFlight
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.records.audit_log import AuditLog
@@ -47,81 +47,146 @@ from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.peers import broker_key
 from mcp_exec_common.process.tasks import TaskRegistry
 
 _CLEANUP_SECONDS: Final = 10.0
 
 
-@dataclass(kw_only=True, eq=False)
-class _Catalogs:
-    """Parts that keep the catalogs of servers."""
+class BrokerManager:
+    """The parts of a running broker that its ports and its tests use."""
 
-    servers: ToolServerCache
-    secrets: SecretCache
-    sessions: SessionPool
-    inference: OutputInference
-    changes: ChangedServers
-    sync: CatalogSync
-
-    @classmethod
-    def build(
-        cls,
+    def __init__(
+        self,
         settings: Settings,
         *,
         kube: KubeClient,
-        key: bytes,
+        approval_kube: KubeClient,
+        audit: AuditLog,
+        records: RecordStore | None,
         http: aiohttp.ClientSession,
-        flight: BytesInFlight,
-        metrics: Metrics,
-    ) -> Self:
-        servers, inference, changes = ToolServerCache(), OutputInference(), ChangedServers()
+    ) -> None:
+        """Build all parts. Nothing runs yet."""
+        key = settings.read_sandbox_key()
+        self.settings, self.metrics, signer = settings, Metrics(), GrantSigner(key=key)
+        namespaces, in_flight, offload = frozenset(settings.namespaces), BytesInFlight(), Offload()
+        servers, inference, quotas = ToolServerCache(), OutputInference(), ExecutionQuotas()
+        concurrency, tokenizers = ServerConcurrency(), TokenizerCache()
         secrets = SecretCache(
             kube=kube, release_secrets=frozenset(settings.release_secrets), fresh_seconds=settings.secret_seconds
         )
-
-        def refresh(key: ObjectKey, user: str) -> None:
-            sync.refresh(key, user)
-
-        sessions = SessionPool(
+        self.sessions = SessionPool(
             secrets=secrets,
             transports=TransportFactory(
-                http=http, oauth_tokens=ClientCredentialsTokens(session=http), flight=flight, bridge_key=key
+                http=http, oauth_tokens=ClientCredentialsTokens(session=http), flight=in_flight, bridge_key=key
             ),
-            metrics=metrics,
-            on_stale_tools=refresh,
+            metrics=self.metrics,
+            on_stale_tools=lambda key, user: self.catalogs.refresh(key, user),
             connect_timeout_seconds=settings.connect_timeout_seconds,
             idle_seconds=settings.idle_seconds,
             max_personal=settings.max_connections,
         )
-        sync = CatalogSync(
+        self.catalogs = CatalogSync(
             servers=servers,
-            lister=ToolLister(sessions=sessions, inference=inference, timeout_seconds=settings.connect_timeout_seconds),
-            changes=changes,
-            metrics=metrics,
+            lister=ToolLister(
+                sessions=self.sessions, inference=inference, timeout_seconds=settings.connect_timeout_seconds
+            ),
+            changes=ChangedServers(),
+            metrics=self.metrics,
             disk_cache=CatalogDiskCache(settings.audit_file.parent / "catalogs"),
         )
-        return cls(servers=servers, secrets=secrets, sessions=sessions, inference=inference, changes=changes, sync=sync)
-
-
-@dataclass(kw_only=True, eq=False)
-class BrokerManager:
-    """The parts of a running broker that its ports and its tests use."""
-
-    settings: Settings
-    metrics: Metrics
-    calls: CallsApi
-    sandbox_app: SandboxApp
-    control: ControlApi
-    files: FilesStore | None
-    health: BrokerHealth
-    pipeline: CallPipeline
-    catalogs: CatalogSync
-    sessions: SessionPool
-    denials: DenialCounter
-    tracker: ToolServerTracker
-    status_writer: ToolServerStatusWriter
+        self.status_writer = ToolServerStatusWriter(
+            kube=kube, servers=servers, catalogs=self.catalogs, inference=inference
+        )
+        self.tracker = ToolServerTracker(
+            kube=kube,
+            namespaces=settings.namespaces,
+            servers=servers,
+            catalogs=self.catalogs,
+            sessions=self.sessions,
+            inference=inference,
+            secrets=secrets,
+            concurrency=concurrency,
+        )
+        self.health = BrokerHealth(
+            reflectors=self.tracker.reflectors, servers=servers, catalogs=self.catalogs, audit=audit
+        )
+        # the other half of the calls remains for those that wait for nobody
+        approvals = Approvals(
+            kube=approval_kube,
+            attestor=Attestor(key=key),
+            registry=self.metrics.registry,
+            max_pending=max(1, settings.max_calls // 2),
+        )
+        scanner, self.denials = Scanner(registry=self.metrics.registry), DenialCounter(audit=audit)
+        self.pipeline = CallPipeline(
+            servers=servers,
+            catalogs=self.catalogs,
+            quotas=quotas,
+            caller_quotas=CallerQuotas(),
+            validator=ArgumentValidator(),
+            approvals=approvals,
+            dispatcher=Dispatcher(sessions=self.sessions, concurrency=concurrency, scanner=scanner),
+            responses=ResponseBuilder(
+                catalogs=self.catalogs,
+                inference=inference,
+                validator=OutputValidator(),
+                scanner=scanner,
+                offload=offload,
+            ),
+            scanner=scanner,
+            audit=audit,
+            denials=self.denials,
+            metrics=self.metrics,
+            tokenizers=tokenizers,
+            offload=offload,
+            max_calls=settings.max_calls,
+        )
+        self.calls = CallsApi(
+            authenticator=GrantAuthenticator(
+                signer=signer,
+                replica=settings.replica,
+                checks_address=settings.check_pod_address,
+                get_waiting_seconds=quotas.get_waiting_seconds,
+            ),
+            pipeline=self.pipeline,
+            namespaces=namespaces,
+            max_body_bytes=settings.max_body_bytes,
+            in_flight=in_flight,
+            offload=offload,
+        )
+        self.files, flight = open_store(settings, registry=self.metrics.registry), build_flight()
+        workspaces = None
+        files_app = None
+        if self.files is not None:
+            workspaces = WorkspacesApi(store=self.files, namespaces=namespaces, flight=flight)
+            authenticator = FilesAuthenticator(
+                signer=signer,
+                namespaces=namespaces,
+                replica=settings.replica,
+                checks_address=settings.check_pod_address,
+                pending=self.files.pending,
+                get_waiting_seconds=quotas.get_waiting_seconds,
+            )
+            files_app = SandboxFilesApi(store=self.files, authenticator=authenticator, flight=flight).build_app()
+        self.sandbox_app = SandboxApp(calls=self.calls, files=files_app)
+        self.control = ControlApi(
+            signer=signer,
+            proof_key=broker_key(key),
+            namespaces=namespaces,
+            health=self.health,
+            catalogs=NamespaceCatalogs(servers=servers, catalogs=self.catalogs),
+            direct_calls=replace(self.calls, path=DIRECT_PATH, authenticator=DirectAuthenticator(signer=signer)),
+            quotas=quotas,
+            approvals=approvals,
+            tokenizers=tokenizers,
+            audit=audit,
+            denials=self.denials,
+            workspaces=workspaces,
+            records=RecordsApi(store=records, namespaces=namespaces),
+            metrics=self.metrics,
+            serves_metrics=settings.metrics,
+        )
 
     @classmethod
     @asynccontextmanager
@@ -132,7 +197,6 @@ class BrokerManager:
 
         `approval_kube` has connections of its own for executions whose calls wait for an approval.
         """
-        key = settings.read_sandbox_key()
         async with AsyncExitStack() as stack:
             audit = await stack.enter_async_context(
                 AuditLog.open(
@@ -153,14 +217,8 @@ class BrokerManager:
                     connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
                 )
             )
-            manager = cls._build(
-                settings,
-                kube=kube,
-                approval_kube=approval_kube or kube,
-                key=key,
-                audit=audit,
-                records=records,
-                http=http,
+            manager = cls(
+                settings, kube=kube, approval_kube=approval_kube or kube, audit=audit, records=records, http=http
             )
             for usage in await audit.load_usage():
                 manager.pipeline.quotas.restore(usage)
@@ -185,125 +243,6 @@ class BrokerManager:
                 tasks.spawn(maintenance.copy_forever(), name="records of calls")
                 tasks.spawn(maintenance.delete_forever(), name="deletion of records")
             yield manager
-
-    @classmethod
-    def _build(
-        cls,
-        settings: Settings,
-        *,
-        kube: KubeClient,
-        approval_kube: KubeClient,
-        key: bytes,
-        audit: AuditLog,
-        records: RecordStore | None,
-        http: aiohttp.ClientSession,
-    ) -> Self:
-        metrics, signer, namespaces = Metrics.new(), GrantSigner(key=key), frozenset(settings.namespaces)
-        in_flight, offload = BytesInFlight(), Offload()
-        parts = _Catalogs.build(settings, kube=kube, key=key, http=http, flight=in_flight, metrics=metrics)
-        quotas, concurrency, tokenizers = ExecutionQuotas(), ServerConcurrency(), TokenizerCache()
-        # the other half of the calls remains for those that wait for nobody
-        approvals = Approvals(
-            kube=approval_kube,
-            attestor=Attestor(key=key),
-            registry=metrics.registry,
-            max_pending=max(1, settings.max_calls // 2),
-        )
-        scanner, denials = Scanner(registry=metrics.registry), DenialCounter(audit=audit)
-        tracker = ToolServerTracker(
-            kube=kube,
-            namespaces=settings.namespaces,
-            servers=parts.servers,
-            catalogs=parts.sync,
-            sessions=parts.sessions,
-            inference=parts.inference,
-            secrets=parts.secrets,
-            concurrency=concurrency,
-        )
-        health = BrokerHealth(reflectors=tracker.reflectors, servers=parts.servers, catalogs=parts.sync, audit=audit)
-        pipeline = CallPipeline(
-            servers=parts.servers,
-            catalogs=parts.sync,
-            quotas=quotas,
-            caller_quotas=CallerQuotas(),
-            validator=ArgumentValidator(),
-            approvals=approvals,
-            dispatcher=Dispatcher(sessions=parts.sessions, concurrency=concurrency, scanner=scanner),
-            responses=ResponseBuilder(
-                catalogs=parts.sync,
-                inference=parts.inference,
-                validator=OutputValidator(),
-                scanner=scanner,
-                offload=offload,
-            ),
-            scanner=scanner,
-            audit=audit,
-            denials=denials,
-            metrics=metrics,
-            tokenizers=tokenizers,
-            offload=offload,
-            max_calls=settings.max_calls,
-        )
-        calls = CallsApi(
-            authenticator=GrantAuthenticator(
-                signer=signer,
-                replica=settings.replica,
-                checks_address=settings.check_pod_address,
-                get_waiting_seconds=quotas.get_waiting_seconds,
-            ),
-            pipeline=pipeline,
-            namespaces=namespaces,
-            max_body_bytes=settings.max_body_bytes,
-            in_flight=in_flight,
-            offload=offload,
-        )
-        files, flight = open_store(settings, registry=metrics.registry), build_flight()
-        workspaces = None
-        files_app = None
-        if files is not None:
-            workspaces = WorkspacesApi(store=files, namespaces=namespaces, flight=flight)
-            authenticator = FilesAuthenticator(
-                signer=signer,
-                namespaces=namespaces,
-                replica=settings.replica,
-                checks_address=settings.check_pod_address,
-                pending=files.pending,
-                get_waiting_seconds=quotas.get_waiting_seconds,
-            )
-            files_app = SandboxFilesApi(store=files, authenticator=authenticator, flight=flight).build_app()
-        return cls(
-            settings=settings,
-            metrics=metrics,
-            calls=calls,
-            sandbox_app=SandboxApp(calls=calls, files=files_app),
-            files=files,
-            control=ControlApi(
-                signer=signer,
-                proof_key=broker_key(key),
-                namespaces=namespaces,
-                health=health,
-                catalogs=NamespaceCatalogs(servers=parts.servers, catalogs=parts.sync),
-                direct_calls=replace(calls, path=DIRECT_PATH, authenticator=DirectAuthenticator(signer=signer)),
-                quotas=quotas,
-                approvals=approvals,
-                tokenizers=tokenizers,
-                audit=audit,
-                denials=denials,
-                workspaces=workspaces,
-                records=RecordsApi(store=records, namespaces=namespaces),
-                metrics=metrics,
-                serves_metrics=settings.metrics,
-            ),
-            health=health,
-            pipeline=pipeline,
-            catalogs=parts.sync,
-            sessions=parts.sessions,
-            denials=denials,
-            tracker=tracker,
-            status_writer=ToolServerStatusWriter(
-                kube=kube, servers=parts.servers, catalogs=parts.sync, inference=parts.inference
-            ),
-        )
 
     async def _clean_up(self) -> None:
         while True:

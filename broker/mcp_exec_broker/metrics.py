@@ -1,12 +1,14 @@
 """Metrics of the broker. Labels are bounded: servers by a maximum number, outcomes by an enumeration."""
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import Histogram, PlatformCollector, ProcessCollector
+
+from mcp_exec_common.process.metrics import MetricsBase
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+_COUNTS = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 _MAX_SERVERS: Final = 200
 _MAX_COMBINATIONS: Final = 100
 MAX_COMBINED: Final = 4
@@ -17,101 +19,68 @@ CallMode = Literal["code", "direct"]
 """Who sent a call: code in a sandbox, or an MCP client."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metrics:
+class Metrics(MetricsBase):
     """All metrics and their registry."""
 
-    registry: CollectorRegistry
-    calls: Counter
-    call_failures: Counter
-    result_bytes: Counter
-    combinations: Counter
-    execution_calls: Histogram
-    call_seconds: Histogram
-    overhead_seconds: Histogram
-    active: Gauge
-    connects: Counter
-    connections: Gauge
-    listings: Counter
-    available: Gauge
-    tools: Gauge
-    redactions: Counter
-    _seconds: dict[str, Histogram] = field(default_factory=dict)
-    _combinations: set[tuple[str, str]] = field(default_factory=set)
-
-    @classmethod
-    def new(cls) -> Self:
-        """Return metrics that start at zero."""
-        registry = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        PlatformCollector(registry=registry)
-        prefix = "mcp_exec_broker_"
-        return cls(
-            registry=registry,
-            calls=Counter(
-                prefix + "calls_total",
-                "Ended tool calls by outcome, mode (code, direct) and server: `other` beyond the first 200 servers, "
-                "empty if unknown.",
-                ["server", "outcome", "mode"],
-                registry=registry,
-            ),
-            call_failures=Counter(
-                prefix + "call_failures_total",
-                "Failed tool calls by server and reason; ToolError if the tool reported the failure.",
-                ["server", "reason"],
-                registry=registry,
-            ),
-            result_bytes=Counter(
-                prefix + "result_bytes_total",
-                "Bytes of results by server and mode: those of `code` go to a sandbox, those of `direct` to a model.",
-                ["server", "mode"],
-                registry=registry,
-            ),
-            combinations=Counter(
-                prefix + "execution_servers_total",
-                "Ended executions by the servers that they called, such as `github+slack`: `more` for more than 4 "
-                "servers, `other` beyond the first 100 combinations.",
-                ["namespace", "servers"],
-                registry=registry,
-            ),
-            execution_calls=Histogram(
-                prefix + "execution_calls",
-                "Tool calls of an ended execution that called a server.",
-                buckets=(1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000),
-                registry=registry,
-            ),
-            call_seconds=Histogram(
-                prefix + "call_seconds",
-                "Time from the arrival of a call to its answer, including the wait for an approval.",
-                ["server"],
-                buckets=_BUCKETS,
-                registry=registry,
-            ),
-            overhead_seconds=Histogram(
-                prefix + "overhead_seconds",
-                "Time of a call in the broker itself: without the server, an approval, and the wait for a slot.",
-                buckets=(0.00025, 0.0005, *_BUCKETS[:10]),
-                registry=registry,
-            ),
-            active=Gauge(prefix + "calls_active", "Calls in progress.", registry=registry),
-            connects=Counter(
-                prefix + "connects_total",
-                "Connections to servers by outcome: ok, failed, lost.",
-                ["outcome"],
-                registry=registry,
-            ),
-            connections=Gauge(prefix + "connections", "Open sessions with servers.", registry=registry),
-            listings=Counter(
-                prefix + "listings_total", "Listings of the tools of a server.", ["outcome"], registry=registry
-            ),
-            available=Gauge(prefix + "servers_available", "ToolServers that answer.", registry=registry),
-            tools=Gauge(prefix + "tools", "Tools of all ToolServers that code may see.", registry=registry),
-            redactions=Counter(
-                prefix + "credential_redactions_total",
-                "Answers that contained credentials of their server, which the broker redacted.",
-                registry=registry,
-            ),
+    def __init__(self) -> None:
+        super().__init__("mcp_exec_broker_")
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.calls = self.counter(
+            "calls_total",
+            "Ended tool calls by outcome, mode (code, direct) and server: `other` beyond the first 200 servers, empty "
+            "if unknown.",
+            "server",
+            "outcome",
+            "mode",
         )
+        self.call_failures = self.counter(
+            "call_failures_total",
+            "Failed tool calls by server and reason; ToolError if the tool reported the failure.",
+            "server",
+            "reason",
+        )
+        self.result_bytes = self.counter(
+            "result_bytes_total",
+            "Bytes of results by server and mode: those of `code` go to a sandbox, those of `direct` to a model.",
+            "server",
+            "mode",
+        )
+        self.combinations = self.counter(
+            "execution_servers_total",
+            "Ended executions by the servers that they called, such as `github+slack`: `more` for more than 4 "
+            "servers, `other` beyond the first 100 combinations.",
+            "namespace",
+            "servers",
+        )
+        self.execution_calls = self.histogram(
+            "execution_calls", "Tool calls of an ended execution that called a server.", buckets=_COUNTS
+        )
+        self.call_seconds = self.histogram(
+            "call_seconds",
+            "Time from the arrival of a call to its answer, including the wait for an approval.",
+            "server",
+            buckets=_BUCKETS,
+        )
+        self.overhead_seconds = self.histogram(
+            "overhead_seconds",
+            "Time of a call in the broker itself: without the server, an approval, and the wait for a slot.",
+            buckets=(0.00025, 0.0005, *_BUCKETS[:10]),
+        )
+        self.active = self.gauge("calls_active", "Calls in progress.")
+        self.connects = self.counter(
+            "connects_total", "Connections to servers by outcome: ok, failed, lost.", "outcome"
+        )
+        self.connections = self.gauge("connections", "Open sessions with servers.")
+        self.listings = self.counter("listings_total", "Listings of the tools of a server.", "outcome")
+        self.available = self.gauge("servers_available", "ToolServers that answer.")
+        self.tools = self.gauge("tools", "Tools of all ToolServers that code may see.")
+        self.redactions = self.counter(
+            "credential_redactions_total",
+            "Answers that contained credentials of their server, which the broker redacted.",
+        )
+        self._seconds: dict[str, Histogram] = {}
+        self._combinations: set[tuple[str, str]] = set()
 
     def record_call(
         self, server: str, outcome: str, seconds: float, *, mode: CallMode, result_bytes: int = 0, reason: str = ""

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Annotated, Final, Self, cast
+from typing import Annotated, Final, Protocol, Self, cast
 
 from fastapi import Depends
 from fastapi.security import HTTPAuthorizationCredentials
@@ -13,7 +12,6 @@ from starlette.requests import Request
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.broker.direct_calls import DirectCallClient
-from mcp_exec_common.broker.files_client import FilesClient
 from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
@@ -30,7 +28,8 @@ from mcp_exec_gateway.executions.lists import ExecutionLists
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.files.artifacts import ArtifactService, LinkSigner
-from mcp_exec_gateway.files.workspaces import WorkspaceService
+from mcp_exec_gateway.files.forwarding import FilesForwarder
+from mcp_exec_gateway.files.workspaces import WorkspaceQuotas
 from mcp_exec_gateway.http.access_log import ShutdownSignals
 from mcp_exec_gateway.http.limits import MemoryBudget, RequestSlots
 from mcp_exec_gateway.metrics import Metrics
@@ -50,51 +49,127 @@ MAX_FOLLOWERS: Final = 8
 """Event streams of one execution, of the 64 connections that a supervisor accepts."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dependencies:
-    """The objects that the routes use."""
+class _Cache(Protocol):
+    def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector: ...
 
-    settings: Settings
-    kube: KubeClient
-    supervisors: SupervisorClient
-    broker: BrokerClient | None
-    """None if no broker is configured."""
-    direct_calls: DirectCallClient | None
-    """None if no broker is configured."""
-    attestor: Attestor
-    index: ExecutionIndex
-    memory: MemoryBudget
-    pools: PoolCache
-    keys: ApiKeyStore
-    rate_limiter: RateLimiter
-    callers: CallerResolver
-    executions: ExecutionService
-    deleter: ExecutionDeleter
-    abandoned: AbandonedRuns
-    sessions: SessionService
-    workspaces: WorkspaceService
-    artifacts: ArtifactService
-    skills: SkillService
-    records: RecordsClient | None
-    """None if no broker is configured."""
-    rollouts: RolloutCache
-    rollout_steering: RolloutSteering
-    exposures: ExposureLog
-    catalogs: ToolCatalogs
-    running_calls: RunningCalls
-    """Direct calls in progress."""
-    stream_slots: RequestSlots
-    """Event streams, by caller."""
-    listener_slots: RequestSlots
-    """MCP clients that wait for changes of their tools, by caller."""
-    follower_slots: RequestSlots
-    """Event streams, by execution."""
-    transfer_slots: RequestSlots
-    """Files that are sent or received, by caller."""
-    metrics: Metrics
-    reflectors: dict[str, Reflector]
-    """By a description of what each reflects."""
-    shutdown: ShutdownSignals = field(default_factory=ShutdownSignals)
+
+class Dependencies:
+    """The objects that the routes use. What needs a broker is None if no broker is configured."""
+
+    def __init__(self, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> None:
+        """Build everything with these clients. The caller runs the reflectors and the exposures."""
+        self.settings, self.kube, self.supervisors = settings, kube, supervisors
+        self.shutdown = ShutdownSignals()
+        self.attestor, self.memory = Attestor(key=supervisors.key), MemoryBudget()
+        self.index = ExecutionIndex(
+            # requests that wait have slots of their own, and must not hold up those that do not
+            max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
+            attestor=self.attestor,
+            memory=self.memory,
+            lists=ExecutionLists(namespaces=len(settings.namespaces)),
+            stored=StoredExecutions(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
+        )
+        self.pools, self.keys, self.rollouts = PoolCache(), ApiKeyStore(), RolloutCache()
+        session_cache, skill_cache = SessionCache(attestor=self.attestor), SkillCache(attestor=self.attestor)
+        self.reflectors: dict[str, Reflector] = {}
+        """By a description of what each reflects."""
+        caches: dict[str, _Cache] = {
+            "executions": self.index,
+            "pools": self.pools,
+            "sessions": session_cache,
+            "skills": skill_cache,
+            "rollouts": self.rollouts,
+        }
+        for namespace in settings.namespaces:
+            for kind, cache in caches.items():
+                self.reflectors[f"{kind} in {namespace}"] = cache.build_reflector(kube=kube, namespace=namespace)
+        if settings.api_keys_secret:
+            self.reflectors["API keys"] = self.keys.build_reflector(
+                kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
+            )
+        self.broker: BrokerClient | None = None
+        self.direct_calls: DirectCallClient | None = None
+        self.records: RecordsClient | None = None
+        if settings.broker_service:
+            self.broker, self.reflectors["addresses of the broker"] = follow_broker(
+                kube=kube,
+                session=supervisors.broker_session,
+                namespace=settings.release_namespace,
+                service=settings.broker_service,
+                key=supervisors.key,
+                sender="gateway",
+            )
+            self.direct_calls = DirectCallClient(broker=self.broker)
+            self.records = RecordsClient(self.broker)
+        self.stream_slots = _build_slots(settings, "event streams")
+        """Event streams, by caller."""
+        self.listener_slots = _build_slots(settings, "streams of changes")
+        """MCP clients that wait for changes of their tools, by caller."""
+        self.follower_slots = RequestSlots(kind="event streams", max_total=settings.max_streams, max_each=MAX_FOLLOWERS)
+        """Event streams, by execution."""
+        self.transfer_slots = RequestSlots(
+            kind="transfers of files",
+            max_total=settings.max_transfers,
+            max_each=settings.max_transfers_per_caller,
+            retry_seconds=2,
+        )
+        """Files that are sent or received, by caller."""
+        self.metrics = Metrics(count_waits=lambda: self.index.wait_count, count_streams=lambda: self.stream_slots.open)
+        self.rate_limiter = RateLimiter()
+        self.callers = CallerResolver(
+            authenticator=Authenticator(
+                keys=self.keys,
+                tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
+                namespaces=frozenset(settings.namespaces),
+            ),
+            rate_limiter=self.rate_limiter,
+            peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
+            trusted_proxies=settings.trusted_proxies,
+            metrics=self.metrics,
+            reflectors=self.reflectors,
+        )
+        self.files = FilesForwarder(self.broker)
+        self.workspaces = WorkspaceQuotas(files=self.files)
+        self.sessions = SessionService(
+            kube=kube,
+            cache=session_cache,
+            pools=self.pools,
+            attestor=self.attestor,
+            max_each=settings.max_sessions_per_caller,
+        )
+        self.executions = ExecutionService(
+            kube=kube,
+            index=self.index,
+            pools=self.pools,
+            sessions=self.sessions,
+            workspaces=self.workspaces,
+            submitter=Submitter(kube=kube, index=self.index, pools=self.pools, attestor=self.attestor),
+            metrics=self.metrics,
+            max_wait_seconds=settings.max_wait_seconds,
+            wait_slots=RequestSlots(
+                kind="waits",
+                max_total=settings.max_waits,
+                max_each=settings.max_waits_per_caller,
+                retry_seconds=1,
+            ),
+        )
+        self.artifacts = ArtifactService(
+            files=self.files, attestor=self.attestor, links=LinkSigner(key=supervisors.key)
+        )
+        self.deleter = ExecutionDeleter(kube=kube, executions=self.executions, artifacts=self.artifacts)
+        self.abandoned = AbandonedRuns(kube=kube, attestor=self.attestor, cache=self.index.calls)
+        self.skills = SkillService(
+            kube=kube,
+            cache=skill_cache,
+            attestor=self.attestor,
+            executions=self.executions,
+            self_approval=settings.skill_self_approval,
+        )
+        self.rollout_steering = RolloutSteering(kube=kube, cache=self.rollouts)
+        self.exposures = ExposureLog(client=self.records, metrics=self.metrics)
+        self.catalogs = ToolCatalogs(broker=self.broker, skills=skill_cache.get_catalog)
+        self.running_calls = RunningCalls()
+        """Direct calls in progress."""
 
     @classmethod
     @asynccontextmanager
@@ -105,7 +180,7 @@ class Dependencies:
             KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
             SupervisorClient.connect(key=key) as supervisors,
         ):
-            dependencies = cls.build(settings, kube=kube, supervisors=supervisors)
+            dependencies = cls(settings, kube=kube, supervisors=supervisors)
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(reflector.run(), name=description)
@@ -116,148 +191,9 @@ class Dependencies:
                 for task in tasks:
                     task.cancel()
 
-    @classmethod
-    def build(cls, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> Self:
-        """Build everything with these clients. The caller runs the reflectors."""
-        attestor, memory = Attestor(key=supervisors.key), MemoryBudget()
-        index = ExecutionIndex(
-            # requests that wait have slots of their own, and must not hold up those that do not
-            max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
-            attestor=attestor,
-            memory=memory,
-            lists=ExecutionLists(namespaces=len(settings.namespaces)),
-            stored=StoredExecutions(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
-        )
-        pools, keys, session_cache = PoolCache(), ApiKeyStore(), SessionCache(attestor=attestor)
-        skills, rollouts = SkillCache(attestor=attestor), RolloutCache()
-        reflectors = {}
-        for namespace in settings.namespaces:
-            reflectors[f"executions in {namespace}"] = index.build_reflector(kube=kube, namespace=namespace)
-            reflectors[f"pools in {namespace}"] = pools.build_reflector(kube=kube, namespace=namespace)
-            reflectors[f"sessions in {namespace}"] = session_cache.build_reflector(kube=kube, namespace=namespace)
-            reflectors[f"skills in {namespace}"] = skills.build_reflector(kube=kube, namespace=namespace)
-            reflectors[f"rollouts in {namespace}"] = rollouts.build_reflector(kube=kube, namespace=namespace)
-        if settings.api_keys_secret:
-            reflectors["API keys"] = keys.build_reflector(
-                kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
-            )
-        broker = None
-        if settings.broker_service:
-            broker, reflectors["addresses of the broker"] = follow_broker(
-                kube=kube,
-                session=supervisors.broker_session,
-                namespace=settings.release_namespace,
-                service=settings.broker_service,
-                key=supervisors.key,
-                sender="gateway",
-            )
-        streams = RequestSlots(
-            kind="event streams", max_total=settings.max_streams, max_each=settings.max_streams_per_caller
-        )
-        rate_limiter = RateLimiter()
-        metrics = Metrics.create(count_waits=lambda: index.wait_count, count_streams=lambda: streams.open)
-        authenticator = Authenticator(
-            keys=keys,
-            tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
-            namespaces=frozenset(settings.namespaces),
-        )
-        files = None if broker is None else FilesClient(broker)
-        records = None if broker is None else RecordsClient(broker)
-        workspaces = WorkspaceService.create(
-            files, max_upload_bytes=settings.max_upload_bytes, max_archive_bytes=settings.max_archive_bytes
-        )
-        sessions = SessionService(
-            kube=kube,
-            cache=session_cache,
-            pools=pools,
-            attestor=attestor,
-            max_each=settings.max_sessions_per_caller,
-        )
-        executions = ExecutionService(
-            kube=kube,
-            index=index,
-            pools=pools,
-            sessions=sessions,
-            workspaces=workspaces,
-            submitter=Submitter(kube=kube, index=index, pools=pools, attestor=attestor),
-            metrics=metrics,
-            max_wait_seconds=settings.max_wait_seconds,
-            wait_slots=RequestSlots(
-                kind="waits",
-                max_total=settings.max_waits,
-                max_each=settings.max_waits_per_caller,
-                retry_seconds=1,
-            ),
-        )
-        artifacts = ArtifactService(client=files, attestor=attestor, links=LinkSigner(key=supervisors.key))
-        return cls(
-            settings=settings,
-            kube=kube,
-            supervisors=supervisors,
-            broker=broker,
-            direct_calls=None if broker is None else DirectCallClient(broker=broker),
-            attestor=attestor,
-            index=index,
-            memory=memory,
-            pools=pools,
-            keys=keys,
-            rate_limiter=rate_limiter,
-            callers=CallerResolver(
-                authenticator=authenticator,
-                rate_limiter=rate_limiter,
-                peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
-                trusted_proxies=settings.trusted_proxies,
-                metrics=metrics,
-                find_unsynced=lambda: find_unsynced(reflectors),
-            ),
-            executions=executions,
-            deleter=ExecutionDeleter(kube=kube, executions=executions, artifacts=artifacts),
-            abandoned=AbandonedRuns(kube=kube, attestor=attestor, cache=index.calls),
-            sessions=sessions,
-            workspaces=workspaces,
-            artifacts=artifacts,
-            skills=SkillService(
-                kube=kube,
-                cache=skills,
-                attestor=attestor,
-                executions=executions,
-                self_approval=settings.skill_self_approval,
-            ),
-            records=records,
-            rollouts=rollouts,
-            rollout_steering=RolloutSteering(kube=kube, cache=rollouts),
-            exposures=ExposureLog(client=records, metrics=metrics),
-            catalogs=ToolCatalogs(broker=broker, skills=skills.get_catalog),
-            running_calls=RunningCalls(),
-            stream_slots=streams,
-            listener_slots=RequestSlots(
-                kind="streams of changes",
-                max_total=settings.max_streams,
-                max_each=settings.max_streams_per_caller,
-            ),
-            follower_slots=RequestSlots(kind="event streams", max_total=settings.max_streams, max_each=MAX_FOLLOWERS),
-            transfer_slots=RequestSlots(
-                kind="transfers of files",
-                max_total=settings.max_transfers,
-                max_each=settings.max_transfers_per_caller,
-                retry_seconds=2,
-            ),
-            metrics=metrics,
-            reflectors=reflectors,
-        )
 
-    def find_unsynced(self) -> list[str]:
-        """Return what is not read yet. Until this is empty, the gateway is not ready."""
-        return find_unsynced(self.reflectors)
-
-
-def find_unsynced(reflectors: dict[str, Reflector]) -> list[str]:
-    """Return the descriptions of the required reflectors that have not read their first list."""
-    return [
-        description
-        for description, reflector in reflectors.items()
-        if reflector.required and not reflector.synced.is_set()
-    ]
+def _build_slots(settings: Settings, kind: str) -> RequestSlots:
+    return RequestSlots(kind=kind, max_total=settings.max_streams, max_each=settings.max_streams_per_caller)
 
 
 # The functions below are coroutines although they do not wait: FastAPI runs plain functions in a thread.

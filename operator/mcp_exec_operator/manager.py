@@ -3,9 +3,8 @@
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Literal
 from urllib.parse import urlsplit
 
 from mcp_exec_common.broker.attestations import Attestor
@@ -16,15 +15,14 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.checks import CodeChecks, Skills
 from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.features import Tokens
-from mcp_exec_operator.executions.files import Files
+from mcp_exec_operator.executions.features.checks import CodeChecks, Skills
+from mcp_exec_operator.executions.features.files import Files
+from mcp_exec_operator.executions.features.sessions import Sessions
+from mcp_exec_operator.executions.features.tools import Tools
 from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
-from mcp_exec_operator.executions.sessions import Sessions
 from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools import Tools
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.kube.writes import WritePriority
@@ -53,35 +51,27 @@ from mcp_exec_operator.ttl import TTLController
 log = logging.getLogger(__name__)
 
 
-@dataclass(kw_only=True, eq=False)
+Kind = Literal["execution", "session", "pool", "pod", "policy", "node"]
+"""Kinds of objects whose watch events the manager takes in. They are labels of a metric."""
+
+
 class Manager:
-    """All controllers. The `observe_` methods take watch events and never wait."""
+    """All controllers. The `observe` methods take watch events and never wait."""
 
-    pools: PoolRegistry
-    executions: ExecutionController
-    sessions: SessionComponent
-    resync: Resync
-    ttl: TTLController
-    recorder: ExecutionRecorder | None
-    """None if no records are kept."""
-    tool_servers: ToolServerComponent | None
-    skills: SkillComponent
-    rollouts: RolloutComponent
-    keys: ReleaseKeys
-    sandbox_key: bytes
-    tasks: TaskRegistry
-    metrics: Metrics
-    shutdown_seconds: float
-
-    @classmethod
-    def create(cls, *, settings: Settings, kube: KubeClient, supervisors: SupervisorClient, metrics: Metrics) -> Self:
+    def __init__(
+        self, *, settings: Settings, kube: KubeClient, supervisors: SupervisorClient, metrics: Metrics
+    ) -> None:
         """Build all controllers. Nothing runs yet."""
-        tasks = TaskRegistry()
+        self.metrics, self.tasks = metrics, TaskRegistry()
+        self.sandbox_key = supervisors.key
+        self.shutdown_seconds = settings.shutdown_seconds
+        self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics)
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
+        writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=self.tasks)
         broker = _discover_broker(settings, kube, supervisors)
         distributor = WrapperDistributor(
             sandboxes=supervisors,
-            tasks=tasks,
+            tasks=self.tasks,
             write_priority=write_priority,
             bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
         )
@@ -98,7 +88,7 @@ class Manager:
                 api=api,
                 supervisors=supervisors,
                 authenticator=authenticator,
-                tasks=tasks,
+                tasks=self.tasks,
                 metrics=metrics,
                 config=config,
                 write_priority=write_priority,
@@ -106,153 +96,126 @@ class Manager:
             )
 
         session_index = SessionIndex()
-        pools = PoolRegistry(
+        self.pools = PoolRegistry(
             sessions=session_index,
-            tasks=tasks,
+            tasks=self.tasks,
             authenticator=authenticator,
             make_controller=make_controller,
             template_prefixes=settings.template_prefixes,
             times=PodTimes(start_timeout=settings.pod_start_timeout_seconds, seal_after=settings.seal_after_seconds),
         )
-        tool_servers = None
+        self.tool_servers: ToolServerComponent | None = None
         if broker is not None:
-            tool_servers = ToolServerComponent.create(
+            self.tool_servers = ToolServerComponent(
                 settings=settings,
                 kube=kube,
                 broker=broker,
                 key=supervisors.key,
                 distributor=distributor,
-                warm_pods=pools.warm_pods,
+                warm_pods=self.pools.warm_pods,
                 metrics=metrics,
-                tasks=tasks,
+                tasks=self.tasks,
             )
-        skills = SkillComponent.create(
+        self.skills = SkillComponent(
             kube=kube,
+            api=api,
             namespaces=settings.namespaces,
             key=supervisors.key,
             folders=read_folders(Path(settings.skills_folder)) if settings.skills_folder else (),
-            metrics=metrics,
         )
-        writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=tasks)
         records = RecordsClient(broker.client) if settings.records and broker is not None else None
         callers = CallerProofs(attestor=Attestor(key=supervisors.key))
-        recorder = None
+        self.recorder: ExecutionRecorder | None = None
         if records is not None:
-            recorder = ExecutionRecorder(
-                receiver=records,
-                api=api,
-                callers=callers,
-                code=settings.records_code,
-                metrics=metrics,
+            self.recorder = ExecutionRecorder(
+                receiver=records, api=api, callers=callers, code=settings.records_code, metrics=metrics
             )
-        ttl = TTLController(
+        self.rollouts = RolloutComponent(
+            kube=kube,
+            api=api,
+            namespaces=settings.namespaces,
+            pools=self.pools,
+            reader=None if records is None else RecordsReader(records=records),
+        )
+        self.ttl = TTLController(
             api=api,
             max_seconds=settings.max_ttl_seconds,
-            recorder=recorder,
+            recorder=self.recorder,
             budget=StoredBudget(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
         )
-        ttl.deleted_early.connect(EarlyDeletions(api=api, tasks=tasks, metrics=metrics).report)
+        self.ttl.deleted_early.connect(EarlyDeletions(api=api, tasks=self.tasks, metrics=metrics).report)
         specs = SpecCache(api=api)
-        sessions = SessionComponent.create(
+        self.sessions = SessionComponent.create(
             settings=settings,
             api=api,
             index=session_index,
-            pools=pools,
+            pools=self.pools,
             supervisors=supervisors,
-            tasks=tasks,
+            tasks=self.tasks,
             write_priority=write_priority,
+        )
+        features = (
+            Sessions(claims=self.sessions.claims, writer=writer),
+            CodeChecks(pools=self.pools, metrics=metrics),
+            Tools(broker=broker, distributor=distributor, writer=writer, tasks=self.tasks),
+            Skills(component=self.skills, tasks=self.tasks),
+            Files(broker=broker, writer=writer, tasks=self.tasks),
         )
         lifecycle = ExecutionLifecycle(
             api=api,
-            pools=pools,
+            pools=self.pools,
             binder=Binder(
-                pools=pools,
+                pools=self.pools,
                 writer=writer,
+                features=features,
                 supervisors=supervisors,
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             supervisors=supervisors,
             specs=specs,
-            features=(
-                Sessions(claims=sessions.claims, writer=writer),
-                CodeChecks(pools=pools, metrics=metrics),
-                Tools(broker=broker, distributor=distributor, writer=writer, tasks=tasks),
-                Skills(component=skills, tasks=tasks),
-                Files(broker=broker, writer=writer, tasks=tasks),
-                Tokens(),
-            ),
-            ttl=ttl,
-            tasks=tasks,
+            features=features,
+            ttl=self.ttl,
+            tasks=self.tasks,
             metrics=metrics,
         )
-        executions = ExecutionController(
+        self.executions = ExecutionController(
             lifecycle=lifecycle,
-            pools=pools,
-            sessions=sessions.registry,
+            pools=self.pools,
+            sessions=self.sessions.registry,
             writer=writer,
             callers=callers,
             specs=specs,
-            ttl=ttl,
-            tasks=tasks,
+            ttl=self.ttl,
+            tasks=self.tasks,
             metrics=metrics,
         )
-        resync = Resync(
+        self.resync = Resync(
             api=api,
-            pools=pools,
-            sessions=sessions.registry,
-            executions=executions,
+            pools=self.pools,
+            sessions=self.sessions.registry,
+            executions=self.executions,
             metrics=metrics,
             namespaces=settings.namespaces,
             interval_seconds=settings.resync_seconds,
         )
-        return cls(
-            pools=pools,
-            executions=executions,
-            sessions=sessions,
-            resync=resync,
-            ttl=ttl,
-            recorder=recorder,
-            tool_servers=tool_servers,
-            skills=skills,
-            rollouts=RolloutComponent.create(
-                kube=kube,
-                namespaces=settings.namespaces,
-                pools=pools,
-                metrics=metrics,
-                reader=None if records is None else RecordsReader(records=records),
-            ),
-            keys=ReleaseKeys(settings=settings, kube=kube, metrics=metrics),
-            sandbox_key=supervisors.key,
-            tasks=tasks,
-            metrics=metrics,
-            shutdown_seconds=settings.shutdown_seconds,
-        )
 
-    def observe_execution(self, body: Object, deleted: bool) -> None:
-        """Take in a watch event of an execution."""
-        self.metrics.events.labels("execution").inc()
-        self.executions.observe(body, deleted=deleted)
-
-    def observe_session(self, body: Object, deleted: bool) -> None:
-        """Take in a watch event of a session."""
-        self.metrics.events.labels("session").inc()
-        self.sessions.registry.observe(body, deleted=deleted)
-
-    def observe_pool(self, body: Object, deleted: bool) -> None:
-        """Take in a watch event of a pool."""
-        self.metrics.events.labels("pool").inc()
-        self.pools.observe_pool(body, deleted=deleted)
-
-    def observe_pod(self, body: Object, deleted: bool) -> None:
-        """Take in a watch event of a pod."""
-        self.metrics.events.labels("pod").inc()
-        self.pools.observe_pod(body, deleted=deleted)
-
-    def observe_policy(self, body: Object, deleted: bool) -> None:
-        """Take in a watch event of a NetworkPolicy."""
-        self.metrics.events.labels("policy").inc()
-        self.pools.observe_policy(body, deleted=deleted)
+    def observe(self, kind: Kind, body: Object, deleted: bool) -> None:
+        """Take in a watch event of an object of this kind."""
+        self.metrics.events.labels(kind).inc()
+        match kind:
+            case "execution":
+                self.executions.observe(body, deleted=deleted)
+            case "session":
+                self.sessions.registry.observe(body, deleted=deleted)
+            case "pool":
+                self.pools.observe_pool(body, deleted=deleted)
+            case "pod":
+                self.pools.observe_pod(body, deleted=deleted)
+            case "policy":
+                self.pools.observe_policy(body, deleted=deleted)
+            case "node":
+                self.pools.observe_node(body, deleted=deleted)
 
     def observe_namespace(self, namespace: str, deleting: bool) -> None:
         """End the sandboxes of a namespace that is being deleted, and serve one that was created again."""

@@ -5,6 +5,7 @@ import logging
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ _ABORT_SECONDS: Final = 0.5
 
 async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
-    metrics = Metrics.create()
+    metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
         key = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_key()
@@ -41,7 +42,7 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
         process = OperatorProcess(
             settings=settings,
             kube=kube,
-            manager=Manager.create(settings=settings, kube=kube, supervisors=supervisors, metrics=metrics),
+            manager=Manager(settings=settings, kube=kube, supervisors=supervisors, metrics=metrics),
             elector=LeaderElector.create(settings=settings, kube=kube, metrics=metrics),
         )
         await process.run()
@@ -157,23 +158,23 @@ class OperatorProcess:
         await _import_watches()  # executions that wait are served meanwhile
         from mcp_exec_operator.kube.watches import build_registry, follow_core, follow_namespaces
 
-        namespaces, manager = self._served_namespaces(), self.manager
+        namespaces, observe = self._served_namespaces(), self.manager.observe
         registry = build_registry(
             credentials=self.kube.credentials,
             on_event={
-                EXECUTIONS: manager.observe_execution,
-                POOLS: manager.observe_pool,
-                SESSIONS: manager.observe_session,
+                EXECUTIONS: partial(observe, "execution"),
+                POOLS: partial(observe, "pool"),
+                SESSIONS: partial(observe, "session"),
             },
-            on_new_watch=manager.resync.request,
+            on_new_watch=self.manager.resync.request,
         )
         async with (
             follow_core(
                 kube=self.kube,
                 namespaces=namespaces,
-                on_pod=manager.observe_pod,
-                on_policy=manager.observe_policy,
-                on_node=manager.observe_node if self.settings.watch_nodes else None,
+                on_pod=partial(observe, "pod"),
+                on_policy=partial(observe, "policy"),
+                on_node=partial(observe, "node") if self.settings.watch_nodes else None,
             ),
             follow_namespaces(kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self._observe_namespace),
         ):

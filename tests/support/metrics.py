@@ -19,15 +19,15 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_s
 
 def registries() -> dict[str, CollectorRegistry]:
     """A registry of each process, with all that its parts add."""
-    broker = BrokerMetrics.new()
+    broker = BrokerMetrics()
     FilesMetrics.create(broker.registry)
     Scanner(registry=broker.registry).close()
     Approvals(kube=cast(Any, None), attestor=cast(Any, None), registry=broker.registry)
-    operator = OperatorMetrics.create()
-    RolloutMetrics.create(operator.registry)
+    operator = OperatorMetrics()
+    RolloutMetrics(operator.registry)
     return {
         "operator": operator.registry,
-        "gateway": GatewayMetrics.create(count_waits=float, count_streams=float).registry,
+        "gateway": GatewayMetrics(count_waits=float, count_streams=float).registry,
         "broker": broker.registry,
     }
 

@@ -6,7 +6,7 @@ deleted. Lists are read object by object: the reflector holds one object and wha
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -32,6 +32,11 @@ ObjectKey = tuple[str, str]
 def object_key(item: Object) -> ObjectKey:
     """Return the namespace and name of an object."""
     return item["metadata"].get("namespace", ""), item["metadata"]["name"]
+
+
+def find_unsynced(reflectors: Mapping[str, "Reflector"]) -> list[str]:
+    """Return the names of the required reflectors that have not read their first list."""
+    return [name for name, each in reflectors.items() if each.required and not each.synced.is_set()]
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,7 @@ The token is an API key or a ServiceAccount token. Nothing else of a request is 
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -16,6 +16,7 @@ from mcp_exec_api.constants import EXECUTIONS, GROUP, ROLLOUTS, SKILLS
 from mcp_exec_api.meta import FieldError
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KEY_PREFIX
+from mcp_exec_common.kube.reflector import Reflector, find_unsynced
 from mcp_exec_gateway.auth.api_keys import ApiKey, ApiKeyStore
 from mcp_exec_gateway.auth.rate_limits import IpNetwork, PeerLimiter, RateLimiter, find_peer
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
@@ -151,8 +152,8 @@ class CallerResolver:
     trusted_proxies: Sequence[IpNetwork]
     """Networks of proxies whose X-Forwarded-For counts."""
     metrics: Metrics
-    find_unsynced: Callable[[], Sequence[str]]
-    """Returns the caches that are not filled yet."""
+    reflectors: Mapping[str, Reflector]
+    """The gateway's caches, by a description."""
 
     async def resolve(
         self,
@@ -167,7 +168,7 @@ class CallerResolver:
         Raises HttpProblem: 401, 403, 429, or 503 while the gateway starts.
         """
         # with caches that are not filled, the gateway would reject keys and pools that exist
-        if unsynced := self.find_unsynced():
+        if unsynced := find_unsynced(self.reflectors):
             raise unavailable(f"the gateway is starting: it has not read {', '.join(unsynced)} yet")
         # a proxy may have checked another one of two headers
         is_single = len(request.headers.getlist("authorization")) == 1

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_common.kube.reflector import find_unsynced
 from mcp_exec_common.process.health import report_liveness, report_readiness
 from mcp_exec_gateway.dependencies import Injected
 from mcp_exec_gateway.http.json import json_response, to_json
@@ -88,7 +89,7 @@ async def check_readiness(dependencies: Injected) -> Response:
 
     Returns 200 if the gateway accepts requests, and 503 while it starts or stops.
     """
-    report = report_readiness(dependencies.find_unsynced(), stopping=dependencies.shutdown.draining.is_set())
+    report = report_readiness(find_unsynced(dependencies.reflectors), stopping=dependencies.shutdown.draining.is_set())
     return json_response(report.body, status=report.status_code)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.constants import (
@@ -12,8 +12,10 @@ from mcp_exec_api.constants import (
     LABEL_NAME,
     MANAGED_BY,
     POOLS,
+    ROLLOUTS,
     SANDBOX_NAME,
     SESSIONS,
+    SKILLS,
 )
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -25,6 +27,14 @@ from mcp_exec_operator.metrics import Metrics
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
 """Label selector of sandbox pods."""
 NETWORKING_GROUP: Final = "networking.k8s.io/v1"
+Kind = Literal["CodeExecution", "SandboxPool", "SandboxSession", "Skill", "ExecutionRollout"]
+_RESOURCES: Final[dict[Kind, str]] = {
+    "CodeExecution": EXECUTIONS,
+    "SandboxPool": POOLS,
+    "SandboxSession": SESSIONS,
+    "Skill": SKILLS,
+    "ExecutionRollout": ROLLOUTS,
+}
 _PAGE_SIZE: Final = 100
 """Objects per page of a list. Parsing a page blocks the event loop, and with it all executions."""
 
@@ -92,7 +102,7 @@ async def get_or_none(kube: KubeClient, path: str) -> Object | None:
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorApi:
-    """Typed access to executions, pools, pods and what belongs to them.
+    """Access to mcp-exec's own kinds, to pods and to what belongs to them. `what` is a write's label in the metric.
 
     All methods raise ApiError, or its subclass ApiUnreachable if there is no answer.
     """
@@ -100,14 +110,41 @@ class OperatorApi:
     kube: KubeClient
     metrics: Metrics
 
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        """Return an object, or None if it does not exist."""
+        return await get_or_none(self.kube, _path(kind, namespace, name))
+
+    async def create(self, body: Object, *, what: str) -> Object:
+        """Create an object and return it as stored. Raises ApiError 409 if one of this name exists."""
+        self._count(what)
+        return await self.kube.create(_path(body["kind"], body["metadata"]["namespace"]), body)
+
+    async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, what: str) -> None:
+        """Delete an object if it still has this uid."""
+        self._count(what)
+        await self.kube.delete(_path(kind, namespace, name), uid=uid)
+
+    async def replace_status(
+        self, kind: Kind, namespace: str, name: str, *, version: str, status: Object, what: str
+    ) -> Object:
+        """Replace an object's status and return the stored object.
+
+        Raises ApiError 409 if the object's resource version is not `version`. The API server ignores all other fields
+        that are sent to the status path. A patch would cost it twice the time, and a merge patch would drop every null
+        inside a result.
+        """
+        self._count(what)
+        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "status": status}
+        return await self.kube.replace(_path(kind, namespace, name) + "/status", body)
+
     async def scan_executions(self, namespace: str, take: Callable[[ExecutionRow], None]) -> None:
         """Pass the state of each execution of a namespace to `take`, without its code, context and output."""
-        path = custom_resource_path(EXECUTIONS, namespace=namespace)
-        await self.kube.scan_table(path, lambda row: take(ExecutionRow.from_table(row)))
+        await self.kube.scan_table(_path("CodeExecution", namespace), lambda row: take(ExecutionRow.from_table(row)))
 
     async def list_pools(self, namespace: str) -> list[Object]:
         """Return all pools of a namespace."""
-        return (await self.kube.list(custom_resource_path(POOLS, namespace=namespace), chunk=_PAGE_SIZE))[0]
+        return (await self.kube.list(_path("SandboxPool", namespace), chunk=_PAGE_SIZE))[0]
 
     async def list_pods(self, namespace: str) -> list[Object]:
         """Return all sandbox pods of a namespace."""
@@ -116,7 +153,7 @@ class OperatorApi:
 
     async def get_execution(self, namespace: str, name: str) -> Object | None:
         """Return an execution, or None if it does not exist."""
-        return await get_or_none(self.kube, custom_resource_path(EXECUTIONS, namespace=namespace, name=name))
+        return await self.get("CodeExecution", namespace, name)
 
     async def get_pod(self, namespace: str, name: str) -> Object | None:
         """Return a pod, or None if it does not exist."""
@@ -125,63 +162,39 @@ class OperatorApi:
     async def replace_execution_status(
         self, namespace: str, name: str, *, version: str, status: Object, what: str
     ) -> Object:
-        """Replace an execution's status and return the stored object.
-
-        Raises ApiError 409 if the execution's resource version is not `version`. `what` is the metric's label.
-        The API server ignores all other fields that are sent to the status path. A patch would cost it twice the time,
-        and a merge patch would drop every null inside a result.
-        """
-        self._count(what)
-        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
-        return await self.kube.replace(
-            custom_resource_path(EXECUTIONS, namespace=namespace, name=name) + "/status",
-            {"apiVersion": API_VERSION, "kind": "CodeExecution", "metadata": metadata, "status": status},
-        )
+        """Replace an execution's status and return the stored object."""
+        return await self.replace_status("CodeExecution", namespace, name, version=version, status=status, what=what)
 
     async def list_sessions(self, namespace: str) -> list[Object]:
         """Return all sessions of a namespace."""
-        return (await self.kube.list(custom_resource_path(SESSIONS, namespace=namespace), chunk=_PAGE_SIZE))[0]
+        return (await self.kube.list(_path("SandboxSession", namespace), chunk=_PAGE_SIZE))[0]
 
     async def get_session(self, namespace: str, name: str) -> Object | None:
         """Return a session, or None if it does not exist."""
-        return await get_or_none(self.kube, custom_resource_path(SESSIONS, namespace=namespace, name=name))
+        return await self.get("SandboxSession", namespace, name)
 
     async def create_session(self, session: Object) -> Object:
         """Create a session and return it as stored."""
-        self._count("session-create")
-        path = custom_resource_path(SESSIONS, namespace=session["metadata"]["namespace"])
-        return await self.kube.create(path, session)
+        return await self.create(session, what="session-create")
 
     async def replace_session_status(
         self, namespace: str, name: str, *, version: str, status: Object, what: str
     ) -> Object:
-        """Replace a session's status and return the stored object.
-
-        Raises ApiError 409 if the session's resource version is not `version`. `what` is the metric's label.
-        """
-        self._count(what)
-        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
-        return await self.kube.replace(
-            custom_resource_path(SESSIONS, namespace=namespace, name=name) + "/status",
-            {"apiVersion": API_VERSION, "kind": "SandboxSession", "metadata": metadata, "status": status},
-        )
+        """Replace a session's status and return the stored object."""
+        return await self.replace_status("SandboxSession", namespace, name, version=version, status=status, what=what)
 
     async def delete_session(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete a session if it still has this uid."""
-        self._count("session-delete")
-        await self.kube.delete(custom_resource_path(SESSIONS, namespace=namespace, name=name), uid=uid)
+        await self.delete("SandboxSession", namespace, name, uid=uid, what="session-delete")
 
     async def delete_execution(self, namespace: str, name: str, *, uid: str) -> None:
         """Delete an execution if it still has this uid."""
-        self._count("execution-delete")
-        await self.kube.delete(custom_resource_path(EXECUTIONS, namespace=namespace, name=name), uid=uid)
+        await self.delete("CodeExecution", namespace, name, uid=uid, what="execution-delete")
 
     async def patch_pool_status(self, namespace: str, name: str, status: Object) -> Object:
         """Merge fields into a pool's status and return the stored pool."""
         self._count("pool-status")
-        return await self.kube.patch(
-            custom_resource_path(POOLS, namespace=namespace, name=name) + "/status", {"status": status}
-        )
+        return await self.kube.patch(_path("SandboxPool", namespace, name) + "/status", {"status": status})
 
     async def create_pod(self, manifest: Object) -> Object:
         """Create a pod and return it as stored."""
@@ -241,3 +254,7 @@ class OperatorApi:
 
     def _count(self, what: str) -> None:
         self.metrics.writes.labels(what).inc()
+
+
+def _path(kind: Kind, namespace: str, name: str | None = None) -> str:
+    return custom_resource_path(_RESOURCES[kind], namespace=namespace, name=name)

@@ -200,10 +200,6 @@ class PoolController:
                 self.tasks.spawn(self._delete(pod, grace_seconds=0 if overdue else 1), name=f"delete {pod.name}")
         self._leftovers = found
 
-    def drop_metrics(self) -> None:
-        """Drop the metrics of the pool, which was deleted."""
-        self.metrics.drop_pool(self.pool.namespace, self.pool.name)
-
     async def _reconcile(self) -> float | None:
         """Reconcile once. Return the seconds to the next reconcile, or None if only an event requires it."""
         pool, now = self.pool, monotonic()

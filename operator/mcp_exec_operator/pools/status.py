@@ -179,7 +179,7 @@ class PoolStatusWriter:
         """Write the status if it is due. Return the seconds until it will be, or None if nothing changed."""
         pool = self.pool
         if pool.body is None:
-            self.metrics.drop_pool(pool.namespace, pool.name)
+            self.metrics.drop(namespace=pool.namespace, pool=pool.name)
             return None
         self._update_metrics(now)
         status = build_status(pool, moment=utc_now(), now=now)

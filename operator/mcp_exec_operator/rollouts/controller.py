@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
-from typing import Final, Self
+from typing import Final
 
 from mcp_exec_api.constants import ROLLOUTS
 from mcp_exec_api.meta import now
@@ -18,8 +18,8 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance, refuse
 from mcp_exec_common.util.backoff import Backoff
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import strip
-from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.rollouts.measures import (
     NO_RECORDS,
@@ -28,7 +28,7 @@ from mcp_exec_operator.rollouts.measures import (
     RolloutIdentity,
     add_pool_measures,
 )
-from mcp_exec_operator.rollouts.record import RolloutApi, RolloutMetrics, RolloutRecord, build_events, build_status
+from mcp_exec_operator.rollouts.record import RolloutMetrics, RolloutRecord, build_events, build_status
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ _SYNC_SECONDS: Final = 3.0
 class RolloutController:
     """All rollouts. `observe` never waits."""
 
-    api: RolloutApi
+    api: OperatorApi
     pools: PoolRegistry
     measures: MeasuresCache
     metrics: RolloutMetrics
@@ -67,7 +67,7 @@ class RolloutController:
         known = self._records.pop((body["metadata"]["namespace"], body["metadata"]["name"]), None)
         if known is not None and (record is None or record.uid != known.uid):
             self.measures.forget(known.uid)
-            self.metrics.drop(known)
+            self.metrics.discard(known)
             self._backoffs.pop(known.key, None)
         if record is not None:
             self._records[record.key] = record
@@ -147,7 +147,9 @@ class RolloutController:
         if before is None or after == build_status(before) or (backoff and monotonic() < backoff.until):
             return
         try:
-            written = await self.api.replace_status(*record.key, version=record.version, status=after)
+            written = await self.api.replace_status(
+                "ExecutionRollout", *record.key, version=record.version, status=after, what="rollout-status"
+            )
         except ApiError as error:
             await self._recover(record, error)
             return
@@ -167,7 +169,7 @@ class RolloutController:
             self._backoffs.setdefault(record.key, Backoff()).fail(monotonic())
             log.warning("the status of rollout %s was not written: %s", record.key[1], error)
         try:
-            body = await self.api.get(*record.key)
+            body = await self.api.get("ExecutionRollout", *record.key)
         except ApiError as failure:
             log.warning("rollout %s can't be read: %s", record.key[1], failure)
             return
@@ -185,54 +187,42 @@ def _join_needs(steps: list[tuple[RolloutRecord, RolloutProgress | None]]) -> di
     return needs
 
 
-@dataclass(kw_only=True, eq=False)
 class RolloutComponent:
     """All parts of the operator that drive rollouts."""
 
-    kube: KubeClient
-    namespaces: tuple[str, ...]
-    controller: RolloutController
-    _reflectors: list[Reflector] = field(default_factory=list)
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         *,
         kube: KubeClient,
+        api: OperatorApi,
         namespaces: tuple[str, ...],
         pools: PoolRegistry,
-        metrics: Metrics,
         reader: MeasuresReader | None = None,
-    ) -> Self:
+    ) -> None:
         """Build all parts; nothing runs yet. Without a reader no guard has samples."""
-        return cls(
-            kube=kube,
-            namespaces=namespaces,
-            controller=RolloutController(
-                api=RolloutApi(kube=kube, metrics=metrics),
-                pools=pools,
-                measures=MeasuresCache(reader=reader),
-                metrics=RolloutMetrics.create(metrics.registry),
-            ),
+        self.controller = RolloutController(
+            api=api,
+            pools=pools,
+            measures=MeasuresCache(reader=reader),
+            metrics=RolloutMetrics(api.metrics.registry),
         )
+        self._reflectors = [
+            Reflector(
+                kube=kube,
+                path=custom_resource_path(ROLLOUTS, namespace=namespace),
+                on_change=self.controller.observe,
+                transform=strip,
+            )
+            for namespace in namespaces
+        ]
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Watch rollouts while the context lasts."""
         async with AsyncExitStack() as stack:
-            for namespace in self.namespaces:
-                reflector = Reflector(
-                    kube=self.kube,
-                    path=custom_resource_path(ROLLOUTS, namespace=namespace),
-                    on_change=self.controller.observe,
-                    transform=strip,
-                )
-                self._reflectors.append(reflector)
+            for reflector in self._reflectors:
                 await stack.enter_async_context(reflector.run_in_background())
-            try:
-                yield
-            finally:
-                self._reflectors.clear()
+            yield
 
     async def prepare(self) -> None:
         """Raise the pools as the stages need it, before pools delete pods that are too many."""

@@ -1,23 +1,20 @@
 """One rollout: read from its object, written to it, and reported by Events and metrics."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Self
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
-from mcp_exec_api.constants import API_VERSION, ROLLOUTS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardState, RolloutPhase
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.process.metrics import MetricsBase
 from mcp_exec_common.rollouts.assignment import expect_shares
-from mcp_exec_operator.kube.api import get_or_none
 from mcp_exec_operator.kube.writes import build_event
-from mcp_exec_operator.metrics import Metrics
 
 _WARNINGS: Final = (RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
 _ROLLOUT: Final = ("namespace", "rollout")
@@ -103,70 +100,28 @@ def _build(record: RolloutRecord, reason: str, message: str, *, moment: datetime
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RolloutApi:
-    """Typed access to rollouts and their Events. All methods raise ApiError."""
-
-    kube: KubeClient
-    metrics: Metrics
-
-    async def get(self, namespace: str, name: str) -> Object | None:
-        """Return a rollout, or None if it does not exist."""
-        return await get_or_none(self.kube, custom_resource_path(ROLLOUTS, namespace=namespace, name=name))
-
-    async def replace_status(self, namespace: str, name: str, *, version: str, status: Object) -> Object:
-        """Replace a rollout's status and return the stored rollout.
-
-        Raises ApiError 409 if its resource version is another.
-        """
-        self.metrics.writes.labels("rollout-status").inc()
-        metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
-        return await self.kube.replace(
-            custom_resource_path(ROLLOUTS, namespace=namespace, name=name) + "/status",
-            {"apiVersion": API_VERSION, "kind": "ExecutionRollout", "metadata": metadata, "status": status},
-        )
-
-    async def create_event(self, event: Object) -> None:
-        """Create an Event."""
-        self.metrics.writes.labels("event").inc()
-        await self.kube.create(resource_path("events", namespace=event["metadata"]["namespace"]), event)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RolloutMetrics:
+class RolloutMetrics(MetricsBase):
     """Gauges of all rollouts. Their labels are names of objects, arms and guards, which specs bound."""
 
-    stage: Gauge
-    phase: Gauge
-    share: Gauge
-    exposed: Gauge
-    outcomes: Gauge
-    error_ratio: Gauge
-    latency: Gauge
-    cost: Gauge
-    rating: Gauge
-    violated: Gauge
-    _shown: set[ObjectKey] = field(default_factory=set)
-
-    @classmethod
-    def create(cls, registry: CollectorRegistry) -> Self:
-        """Return new metrics in a registry."""
-
-        def gauge(name: str, text: str, labels: tuple[str, ...]) -> Gauge:
-            return Gauge(f"mcp_exec_rollout_{name}", text, labels, registry=registry)
-
-        return cls(
-            stage=gauge("stage", "Number of the present stage, from 1; 0 before the first", _ROLLOUT),
-            phase=gauge("phase", "1 for the present phase of a rollout, else 0", (*_ROLLOUT, "phase")),
-            share=gauge("arm_share_ratio", "Expected share of units that get the arm, without users by name", _ARM),
-            exposed=gauge("arm_exposed_units", "Units of the arm that have outcomes", _ARM),
-            outcomes=gauge("arm_outcomes", "Outcomes of the arm that count", _ARM),
-            error_ratio=gauge("arm_error_ratio", "Share of the arm's outcomes that failed", _ARM),
-            latency=gauge("arm_latency_p95_seconds", "95th percentile of the latency of the arm's outcomes", _ARM),
-            cost=gauge("arm_cost_mean", "Mean cost of the arm's outcomes, in the currency of the prices", _ARM),
-            rating=gauge("arm_rating_mean", "Mean rating of the arm's outcomes, from 1 to 5", _ARM),
-            violated=gauge("guard_violated", "1 if an arm is beyond the guard's limit, else 0", (*_ROLLOUT, "guard")),
+    def __init__(self, registry: CollectorRegistry) -> None:
+        super().__init__("mcp_exec_rollout_", registry)
+        self.stage = self.gauge("stage", "Number of the present stage, from 1; 0 before the first", *_ROLLOUT)
+        self.phase = self.gauge("phase", "1 for the present phase of a rollout, else 0", *_ROLLOUT, "phase")
+        self.share = self.gauge(
+            "arm_share_ratio", "Expected share of units that get the arm, without users by name", *_ARM
         )
+        self.exposed = self.gauge("arm_exposed_units", "Units of the arm that have outcomes", *_ARM)
+        self.outcomes = self.gauge("arm_outcomes", "Outcomes of the arm that count", *_ARM)
+        self.error_ratio = self.gauge("arm_error_ratio", "Share of the arm's outcomes that failed", *_ARM)
+        self.latency = self.gauge(
+            "arm_latency_p95_seconds", "95th percentile of the latency of the arm's outcomes", *_ARM
+        )
+        self.cost = self.gauge("arm_cost_mean", "Mean cost of the arm's outcomes, in the currency of the prices", *_ARM)
+        self.rating = self.gauge("arm_rating_mean", "Mean rating of the arm's outcomes, from 1 to 5", *_ARM)
+        self.violated = self.gauge(
+            "guard_violated", "1 if an arm is beyond the guard's limit, else 0", *_ROLLOUT, "guard"
+        )
+        self._shown: set[ObjectKey] = set()
 
     def observe(self, record: RolloutRecord) -> None:
         """Set the gauges of a rollout."""
@@ -196,10 +151,8 @@ class RolloutMetrics:
         for guard in status.guards:
             self.violated.labels(*record.key, guard.name).set(guard.state is GuardState.VIOLATED)
 
-    def drop(self, record: RolloutRecord) -> None:
-        """Drop all series of a deleted rollout, so that their number stays bounded."""
+    def discard(self, record: RolloutRecord) -> None:
+        """Drop all series of a deleted rollout."""
         namespace, name = record.key
         self._shown.discard(record.key)
-        for metric in vars(self).values():
-            if isinstance(metric, Gauge):
-                metric.remove_by_labels({"namespace": namespace, "rollout": name})
+        self.drop(namespace=namespace, rollout=name)

@@ -21,7 +21,8 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
 from mcp_exec_common.supervisor.protocol import SkillEvent
-from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
 from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class SavedBy:
 class DraftWriter:
     """Creates drafts, each once."""
 
-    api: SkillApi
+    api: OperatorApi
     index: SkillIndex
     attestor: Attestor
     clock: Callable[[], datetime] = now
@@ -102,7 +103,7 @@ class DraftWriter:
                 spec, namespace=by.namespace, author=by.caller, attestor=self.attestor, moment=self.clock()
             )
             try:
-                created = await self.api.create(manifest)
+                created = await self.api.create(manifest, what="skill")
             except ApiError as error:
                 if error.code != 409:
                     raise
@@ -175,7 +176,7 @@ class ShippedSkills:
     approved version of its own of a name, it keeps the name; so it does with one that an approver deprecated.
     """
 
-    api: SkillApi
+    api: OperatorApi
     index: SkillIndex
     attestor: Attestor
     folders: tuple[SkillFolder, ...]
@@ -219,7 +220,7 @@ class ShippedSkills:
         names = {folder.name for folder in self.folders}
         for entry in self.index.list_shipped(namespace):
             if entry.name not in names:
-                await self.api.delete(namespace, entry.object, uid=entry.uid)
+                await self.api.delete("Skill", namespace, entry.object, uid=entry.uid, what="skill")
 
     async def _ensure(self, namespace: str, folder: SkillFolder) -> None:
         versions = self.index.list_versions(namespace, folder.name)
@@ -236,7 +237,7 @@ class ShippedSkills:
             if not await self._create(namespace, folder):
                 return
         for entry in shipped:
-            await self.api.delete(namespace, entry.object, uid=entry.uid)
+            await self.api.delete("Skill", namespace, entry.object, uid=entry.uid, what="skill")
 
     def _is_current(self, entry: SkillEntry, folder: SkillFolder) -> bool:
         return content_digest(self._build_spec(folder, entry.version).to_api()) == entry.reading.digest
@@ -247,7 +248,7 @@ class ShippedSkills:
             spec = self._build_spec(folder, version)
             manifest = build_shipped(spec, namespace=namespace, attestor=self.attestor, moment=self.clock())
             try:
-                self.index.observe(await self.api.create(manifest), deleted=False)
+                self.index.observe(await self.api.create(manifest, what="skill"), deleted=False)
             except ApiError as error:
                 if error.code != 409:
                     raise

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Self
+from typing import Final
 
 from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
 from mcp_exec_api.constants import SKILLS
@@ -19,10 +19,10 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
 from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import strip
-from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.skills.authoring import DraftWriter, ShippedSkills
-from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
+from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
 from mcp_exec_operator.skills.resolver import CodeCache, SkillResolver
 from mcp_exec_tools.text import shorten
 
@@ -99,7 +99,7 @@ def _build_conditions(status: Object, problem: str, moment: datetime) -> list[Ob
 class SkillController:
     """Status of all skills. `observe` and `count` never wait."""
 
-    api: SkillApi
+    api: OperatorApi
     index: SkillIndex
     flush_seconds: float = _FLUSH_SECONDS
     clock: Callable[[], datetime] = now
@@ -152,7 +152,7 @@ class SkillController:
 
     async def _write(self, key: ObjectKey) -> None:
         self._pending.pop(key, None)
-        body = await self.api.get(*key)
+        body = await self.api.get("Skill", *key)
         entry = None if body is None else self.index.observe(body, deleted=False)
         if body is None or entry is None:
             self._usage.pop(key, None)
@@ -166,7 +166,8 @@ class SkillController:
         if new == status:
             return
         try:
-            await self.api.replace_status(*key, version=body["metadata"]["resourceVersion"], status=new)
+            version = body["metadata"]["resourceVersion"]
+            await self.api.replace_status("Skill", *key, version=version, status=new, what="skill-status")
         except ApiError:
             if usage is not None:  # counted again with what came meanwhile
                 later = self._usage.setdefault(key, SkillCounts())
@@ -196,53 +197,41 @@ def _inspect(code: str) -> Inspection:
     return Inspection(parameters=interface.parameters, findings=findings)
 
 
-@dataclass(kw_only=True, eq=False)
 class SkillComponent:
     """All parts of the operator that serve skills."""
 
-    kube: KubeClient
-    namespaces: tuple[str, ...]
-    index: SkillIndex
-    resolver: SkillResolver
-    controller: SkillController
-    drafts: DraftWriter
-    shipped: ShippedSkills
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         *,
         kube: KubeClient,
+        api: OperatorApi,
         namespaces: tuple[str, ...],
         key: bytes,
         folders: tuple[SkillFolder, ...],
-        metrics: Metrics,
-    ) -> Self:
+    ) -> None:
         """Build all parts; nothing runs yet. `folders` are the release's own skills."""
-        api, attestor = SkillApi(kube=kube, metrics=metrics), Attestor(key=key)
-        index = SkillIndex(attestor=attestor, synced={namespace: asyncio.Event() for namespace in namespaces})
-        return cls(
-            kube=kube,
-            namespaces=namespaces,
-            index=index,
-            resolver=SkillResolver(index=index, codes=CodeCache(api=api)),
-            controller=SkillController(api=api, index=index),
-            drafts=DraftWriter(api=api, index=index, attestor=attestor),
-            shipped=ShippedSkills(api=api, index=index, attestor=attestor, folders=folders),
-        )
+        attestor = Attestor(key=key)
+        self.index = SkillIndex(attestor=attestor, synced={namespace: asyncio.Event() for namespace in namespaces})
+        self.resolver = SkillResolver(index=self.index, codes=CodeCache(api=api))
+        self.controller = SkillController(api=api, index=self.index)
+        self.drafts = DraftWriter(api=api, index=self.index, attestor=attestor)
+        self.shipped = ShippedSkills(api=api, index=self.index, attestor=attestor, folders=folders)
+        self._reflectors = {
+            namespace: Reflector(
+                kube=kube,
+                path=custom_resource_path(SKILLS, namespace=namespace),
+                on_change=self.controller.observe,
+                transform=strip,
+                synced=synced,
+            )
+            for namespace, synced in self.index.synced.items()
+        }
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch skills while the context lasts, then write the uses that are not written yet."""
         async with AsyncExitStack() as stack:
-            for namespace in self.namespaces:
-                reflector = Reflector(
-                    kube=self.kube,
-                    path=custom_resource_path(SKILLS, namespace=namespace),
-                    on_change=self.controller.observe,
-                    transform=strip,
-                    synced=self.index.synced[namespace],
-                )
+            for namespace, reflector in self._reflectors.items():
                 await stack.enter_async_context(reflector.run_in_background())
                 self.shipped.request(namespace)
             try:

@@ -17,7 +17,8 @@ from typing import Final
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
 from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
-from mcp_exec_operator.skills.index import SkillApi, SkillEntry, SkillIndex
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
 from mcp_exec_tools.names import is_within
 from mcp_exec_tools.text import shorten
 
@@ -100,7 +101,7 @@ class SkillsRefused(Exception):
 class CodeCache:
     """Code of skills by uid and digest, read when it is needed. The least recently used is dropped."""
 
-    api: SkillApi
+    api: OperatorApi
     limit: int = _CACHE_BYTES
     _codes: OrderedDict[tuple[str, str], str] = field(default_factory=OrderedDict)
     _used: int = 0
@@ -111,7 +112,7 @@ class CodeCache:
         if key in self._codes:
             self._codes.move_to_end(key)
             return self._codes[key]
-        body = await self.api.get(entry.namespace, entry.object)
+        body = await self.api.get("Skill", entry.namespace, entry.object)
         spec = (body or {}).get("spec") or {}
         if body is None or body["metadata"]["uid"] != entry.uid or content_digest(spec) != entry.reading.digest:
             return None

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Self
 
 import aiohttp
@@ -63,16 +63,6 @@ class BrokerDiscovery:
         )
         return cls(namespace=namespace, service=service, client=client, slices=slices)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Follow the slices while the context lasts."""
-        async with self.slices.run_in_background():
-            yield
-
-    async def wait_until_synced(self) -> None:
-        """Wait until the slices were listed once."""
-        await self.slices.synced.wait()
-
     @property
     def signer(self) -> GrantSigner:
         """The signer of grants."""
@@ -95,22 +85,11 @@ class BrokerDiscovery:
         return BrokerReplica(uid=chosen.uid, url=f"http://{chosen.host}:{chosen.ports[_CALLS_PORT]}")
 
 
-@dataclass(kw_only=True, eq=False)
 class ToolServerComponent:
     """All parts of the operator that serve tools. Exists only if a broker is configured."""
 
-    kube: KubeClient
-    namespaces: tuple[str, ...]
-    tasks: TaskRegistry
-    broker: BrokerDiscovery
-    controller: ToolServerController
-    distributor: WrapperDistributor
-    refresher: BundleRefresher
-    _loops: list[asyncio.Task[None]] = field(default_factory=list)
-
-    @classmethod
-    def create(
-        cls,
+    def __init__(
+        self,
         *,
         settings: Settings,
         kube: KubeClient,
@@ -120,50 +99,49 @@ class ToolServerComponent:
         warm_pods: Callable[[str], Iterable[Pod]],
         metrics: Metrics,
         tasks: TaskRegistry,
-    ) -> Self:
+    ) -> None:
         """Build all parts; nothing runs yet. `key` derives the bridges' tokens, `warm_pods` lists a namespace's."""
         bridge = BridgeImage(image=settings.servers_image, pull_policy=settings.servers_image_pull_policy)
-        return cls(
-            kube=kube,
-            namespaces=settings.namespaces,
-            tasks=tasks,
-            broker=broker,
-            controller=ToolServerController(
-                api=ToolServerApi(kube=kube, metrics=metrics, release_secrets=frozenset(settings.release_secrets)),
-                key=key,
-                release_namespace=settings.release_namespace,
-                bridge=bridge if settings.servers_image else None,
-                resync_seconds=settings.resync_seconds,
-            ),
-            distributor=distributor,
-            refresher=BundleRefresher(
-                broker=broker.client,
-                distributor=distributor,
-                refresh_seconds=settings.wrappers_seconds,
-                warm_pods=warm_pods,
-            ),
+        self.namespaces = settings.namespaces
+        self.tasks = tasks
+        self.broker = broker
+        self.distributor = distributor
+        self.controller = ToolServerController(
+            api=ToolServerApi(kube=kube, metrics=metrics, release_secrets=frozenset(settings.release_secrets)),
+            key=key,
+            release_namespace=settings.release_namespace,
+            bridge=bridge if settings.servers_image else None,
+            resync_seconds=settings.resync_seconds,
         )
+        self.refresher = BundleRefresher(
+            broker=broker.client,
+            distributor=distributor,
+            refresh_seconds=settings.wrappers_seconds,
+            warm_pods=warm_pods,
+        )
+        self._reflectors: list[Reflector] = []
+        for namespace in settings.namespaces:
+            path = custom_resource_path(TOOL_SERVERS, namespace=namespace)
+            self._reflectors.append(Reflector(kube=kube, path=path, on_change=self._observe))
+            pods = Reflector(
+                kube=kube,
+                path=resource_path("pods", namespace=namespace),
+                selector=f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={TOOL_SERVER_NAME}",
+                on_change=lambda pod, deleted: self.controller.observe_pod(pod, deleted=deleted),
+                transform=strip,
+            )
+            self._reflectors.append(pods)
+        self._loops: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run all parts while the context lasts."""
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.broker.running())
-            for namespace in self.namespaces:
-                path = custom_resource_path(TOOL_SERVERS, namespace=namespace)
-                reflector = Reflector(kube=self.kube, path=path, on_change=self._observe)
+            for reflector in (self.broker.slices, *self._reflectors):
                 await stack.enter_async_context(reflector.run_in_background())
-                pods = Reflector(
-                    kube=self.kube,
-                    path=resource_path("pods", namespace=namespace),
-                    selector=f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={TOOL_SERVER_NAME}",
-                    on_change=lambda pod, deleted: self.controller.observe_pod(pod, deleted=deleted),
-                    transform=strip,
-                )
-                await stack.enter_async_context(pods.run_in_background())
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SYNC_SECONDS):
-                    await self.broker.wait_until_synced()
+                    await self.broker.slices.synced.wait()
             self._loops.append(self.tasks.spawn(self.controller.run(), name="tool servers"))
             self._loops += [
                 self.tasks.spawn(self.refresher.run(namespace), name=f"wrappers of {namespace}")

@@ -25,6 +25,7 @@ from mcp_exec_api.constants import EXECUTIONS, POOLS
 from mcp_exec_common.api_keys import digest_key
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.kube.reflector import find_unsynced
 from mcp_exec_common.process.http_server import build_server
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app, build_metrics_app
@@ -167,14 +168,14 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
-        dependencies = Dependencies.build(made, kube=kube, supervisors=supervisors)
+        dependencies = Dependencies(made, kube=kube, supervisors=supervisors)
         following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
         following.append(group.create_task(dependencies.exposures.run()))
         server = build_server(build_app(dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             served = group.create_task(server.serve(sockets=[listener]))
-            await until(lambda: not dependencies.find_unsynced())
+            await until(lambda: not find_unsynced(dependencies.reflectors))
             yield Gateway(api, dependencies, session, url)
             server.should_exit = server.force_exit = True
             await session.close()

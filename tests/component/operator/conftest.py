@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -18,7 +19,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import POD_SELECTOR
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.kube.watches import follow_namespaces
-from mcp_exec_operator.manager import Manager
+from mcp_exec_operator.manager import Kind, Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
 
@@ -44,7 +45,7 @@ class Operator:
     def __init__(self, world: World, made: Settings) -> None:
         self.world = world
         self.settings = made
-        self.metrics = Metrics.create()
+        self.metrics = Metrics()
         self.manager: Manager
         self.kube: KubeClient
         self._stack = AsyncExitStack()
@@ -58,18 +59,21 @@ class Operator:
         )
         supervisors = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
         self.sessions += [supervisors.session, supervisors.broker_session]
-        self.manager = Manager.create(settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics)
+        self.manager = Manager(settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics)
         await self._stack.enter_async_context(self.manager.running())
-        for path, tell in (
-            (SBP, self.manager.observe_pool),
-            (CEX, self.manager.observe_execution),
-            (PODS, self.manager.observe_pod),
-            (SBS, self.manager.observe_session),
-            (NODES, self.manager.observe_node),
-            (POLICIES, self.manager.observe_policy),
-        ):
+        kinds: dict[str, Kind] = {
+            SBP: "pool",
+            CEX: "execution",
+            PODS: "pod",
+            SBS: "session",
+            NODES: "node",
+            POLICIES: "policy",
+        }
+        for path, kind in kinds.items():
             selector = POD_SELECTOR if path == PODS else ""
-            reflector = Reflector(kube=kube, path=path, selector=selector, on_change=tell)
+            reflector = Reflector(
+                kube=kube, path=path, selector=selector, on_change=partial(self.manager.observe, kind)
+            )
             await self._stack.enter_async_context(reflector.run_in_background())
 
     @asynccontextmanager
@@ -125,7 +129,7 @@ async def contend(world: World) -> AsyncIterator[Callable[..., LeaderElector]]:
         def make(pod: str, *, clock: Callable[[], float] = monotonic, **changes: Any) -> LeaderElector:
             short = {"lease_duration_seconds": 1, "lease_renew_seconds": 0.6, "lease_retry_seconds": 0.05}
             made = settings(pod_name=pod, pod_uid="1", **(short | changes))
-            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics.create(), clock=clock)
+            return LeaderElector.create(settings=made, kube=kube, metrics=Metrics(), clock=clock)
 
         yield make
 

@@ -197,8 +197,8 @@ async def test_an_execution_deleted_as_soon_as_it_is_seen_leaves_nothing(world: 
         await world.warm(1)
         meta = {"name": "brief", "namespace": "agents", "uid": "u1", "resourceVersion": "1"}
         body = {"metadata": {**meta, "creationTimestamp": "2026-11-21T20:00:00Z"}, "spec": {}}
-        operator.manager.observe_execution(body, False)
-        operator.manager.observe_execution(body, True)
+        operator.manager.observe("execution", body, False)
+        operator.manager.observe("execution", body, True)
         uid = world.execution("next")
         assert (await world.finished("next"))["phase"] == "Succeeded"
         await world.until(lambda: not operator.manager.executions.list_pods())
@@ -599,6 +599,6 @@ async def test_an_execution_that_is_deleted_after_a_resync_has_read_it_does_not_
         body = {"metadata": metadata, "spec": {"code": "print 1"}}
         record = executions.prepare(body)
         assert record is not None
-        operator.manager.observe_execution(body, True)
+        operator.manager.observe("execution", body, True)
         assert not executions.start(record)
         assert executions.prepare(body) is None

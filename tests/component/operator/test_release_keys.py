@@ -46,7 +46,7 @@ def keys(kube: KubeClient, *, days: int = 0, **changes: Any) -> ReleaseKeys:
         "service_account": "operator",
     }
     made = settings(**(given | changes))
-    return ReleaseKeys(settings=made, kube=kube, metrics=Metrics.create(), clock=lambda: NOW + timedelta(days=days))
+    return ReleaseKeys(settings=made, kube=kube, metrics=Metrics(), clock=lambda: NOW + timedelta(days=days))
 
 
 def secret(world: World, name: str) -> dict[str, str]:

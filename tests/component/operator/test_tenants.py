@@ -19,7 +19,7 @@ async def test_a_pool_of_another_namespace_is_as_if_it_were_not(world: World, op
     metadata = {"name": "of-b", "namespace": "others", "generation": 1}
     world.put(B_POOLS, {"metadata": metadata, "spec": spec})
     async with operating(namespaces=("agents", "others"), bind_timeout_seconds=0.5) as operator:
-        operator.manager.observe_pool(world.collections[B_POOLS]["of-b"], deleted=False)
+        operator.manager.observe("pool", world.collections[B_POOLS]["of-b"], deleted=False)
         await world.warm(1)
         for name in ("of-b", "absent"):
             world.execution(f"uses-{name}", poolRef={"name": name})

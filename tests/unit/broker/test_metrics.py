@@ -10,7 +10,7 @@ def text(metrics: Metrics) -> str:
 
 
 def test_an_execution_counts_the_servers_that_it_called_together() -> None:
-    metrics = Metrics.new()
+    metrics = Metrics()
     metrics.record_execution("agents", {"slack", "github"}, calls=4)
     metrics.record_execution("agents", {"github", "slack"}, calls=6)
     metrics.record_execution("agents", set(), calls=0)
@@ -19,7 +19,7 @@ def test_an_execution_counts_the_servers_that_it_called_together() -> None:
 
 
 def test_large_and_many_combinations_share_a_series() -> None:
-    metrics = Metrics.new()
+    metrics = Metrics()
     metrics.record_execution("agents", {f"s{n}" for n in range(MAX_COMBINED + 1)}, calls=9)
     for number in range(500):
         metrics.record_execution("agents", {f"s{number}"}, calls=1)
@@ -30,7 +30,7 @@ def test_large_and_many_combinations_share_a_series() -> None:
 
 
 def test_a_failed_call_counts_by_its_reason_and_a_success_by_none() -> None:
-    metrics = Metrics.new()
+    metrics = Metrics()
     metrics.record_call("agents/box", "denied", 0.1, mode="code", reason="BudgetExceeded")
     metrics.record_call("agents/box", "ok", 0.1, mode="direct", result_bytes=120)
     lines = text(metrics)

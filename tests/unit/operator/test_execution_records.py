@@ -157,7 +157,7 @@ async def operating(
         api=cast(OperatorApi, cluster),
         callers=CallerProofs(attestor=Attestor(key=SANDBOX_KEY)),
         code="Digest",
-        metrics=Metrics.create(),
+        metrics=Metrics(),
     )
     ttl = TTLController(api=cast(OperatorApi, cluster), recorder=recorder)
     tasks = [asyncio.create_task(ttl.run()), asyncio.create_task(recorder.run())]

@@ -48,7 +48,7 @@ def test_code_saves_what_it_kept_less_what_it_took_to_write(kept: int | None, ca
 
 
 def test_savings_and_losses_are_counted_apart() -> None:
-    metrics = Metrics.create()
+    metrics = Metrics()
     for saving in (960, -30, -5):
         metrics.observe_tokens(namespace="agents", use_case="filtering", kept=10, saving=saving)
     labels = {"namespace": "agents", "use_case": "filtering"}

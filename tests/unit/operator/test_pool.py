@@ -214,7 +214,7 @@ async def test_the_policy_of_a_pool_that_was_deleted_and_created_again_is_verifi
 async def test_a_pool_that_is_deleted_while_its_status_is_written_stays_deleted() -> None:
     made = pool()
     policies = Policies(on_patch=made.remove)
-    await PoolStatusWriter(pool=made, api=cast(OperatorApi, policies), metrics=Metrics.create()).write(1)
+    await PoolStatusWriter(pool=made, api=cast(OperatorApi, policies), metrics=Metrics()).write(1)
     assert made.body is None
 
 

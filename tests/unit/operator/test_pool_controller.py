@@ -118,6 +118,6 @@ def control(pool: Pool, api: NoEvents, tasks: TaskRegistry, *, supervisors: Any 
         supervisors=cast(SupervisorClient, supervisors),
         authenticator=PodAuthenticator(key=SANDBOX_KEY),
         tasks=tasks,
-        metrics=Metrics.create(),
+        metrics=Metrics(),
         config=PoolControllerConfig(release_namespace="system"),
     )

@@ -44,7 +44,7 @@ def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry, **changes: Any) -> R
         "on_warm": lambda namespace, pod: None,
     } | changes
     return ReadinessProber(
-        pool=made, supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics.create(), **given
+        pool=made, supervisors=cast(SupervisorClient, sandboxes), tasks=tasks, metrics=Metrics(), **given
     )
 
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_read_is_named() -> None:
 
 def test_at_most_two_hundred_rollouts_have_series_and_a_deletion_makes_room() -> None:
     registry = CollectorRegistry()
-    metrics = RolloutMetrics.create(registry)
+    metrics = RolloutMetrics(registry)
     made = [
         record(metadata={"namespace": "n", "name": f"r{number}", "uid": f"u{number}", "resourceVersion": "1"})
         for number in range(201)
@@ -116,6 +116,6 @@ def test_at_most_two_hundred_rollouts_have_series_and_a_deletion_makes_room() ->
     for each in made:
         metrics.observe(each)
     assert (has_series(0), has_series(199), has_series(200)) == (True, True, False)
-    metrics.drop(made[0])
+    metrics.discard(made[0])
     metrics.observe(made[200])
     assert (has_series(0), has_series(200)) == (False, True)
