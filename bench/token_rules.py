@@ -10,9 +10,9 @@ from token_costs import ArmCost, Count, cost_of, define, dump
 from transcripts import Transcript
 
 from mcp_exec_client.agent import HybridRules, TaskProfile
-from mcp_exec_client.agent.mode_selection import HYBRID_PROMPT
-from mcp_exec_client.agent.toolsets.code_mode import TOOLS
-from mcp_exec_client.agent.toolsets.direct_mode import count_rows
+from mcp_exec_client.agent.code_mode import TOOLS
+from mcp_exec_client.agent.direct_mode import count_rows
+from mcp_exec_client.agent.modes import HYBRID_PROMPT
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index

@@ -23,8 +23,8 @@ from token_rules import HybridAgent, measure, study
 from transcripts import FOLDER, ROOT, Transcript, load_catalogs, load_transcripts
 
 from mcp_exec_client.agent import HybridRules
-from mcp_exec_client.agent.toolsets.code_mode import TOOLS
-from mcp_exec_client.agent.toolsets.direct_mode import SYSTEM_PROMPT
+from mcp_exec_client.agent.code_mode import TOOLS
+from mcp_exec_client.agent.direct_mode import SYSTEM_PROMPT
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from mcp_exec_client.blocking.client import Client as Client
+    from mcp_exec_client.blocking import Client as Client
     from mcp_exec_client.client import AsyncClient as AsyncClient
     from mcp_exec_client.errors import GatewayError as GatewayError
     from mcp_exec_client.errors import GatewayUnreachable as GatewayUnreachable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MODULES: Final = {
     "AsyncClient": "client",
-    "Client": "blocking.client",
+    "Client": "blocking",
     "CodeExecutor": "executor",
     "Execution": "types",
     "ExecutionFailed": "types",
@@ -33,19 +33,7 @@ _MODULES: Final = {
     "WaitExpired": "errors",
 }
 """Module of each public name."""
-__all__ = [
-    "AsyncClient",
-    "Client",
-    "CodeExecutor",
-    "Execution",
-    "ExecutionFailed",
-    "GatewayError",
-    "GatewayUnreachable",
-    "McpExecError",
-    "PlainHttpWarning",
-    "RetryPolicy",
-    "WaitExpired",
-]
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:

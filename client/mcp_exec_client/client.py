@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -13,7 +13,6 @@ from mcp_exec_api.wire.executions import ApprovalList, ExecutionList, ExecutionS
 from mcp_exec_api.wire.stats import NamespaceStats
 from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
 from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
-from mcp_exec_client.configuration import ClientOptions, build_transport
 from mcp_exec_client.errors import (
     McpExecError,
     RequestInvalid,
@@ -21,7 +20,7 @@ from mcp_exec_client.errors import (
 )
 from mcp_exec_client.event_stream import follow_events, streamed
 from mcp_exec_client.events import StreamedEvent
-from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body
+from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations, Records
 from mcp_exec_client.state.files import Files
@@ -29,8 +28,7 @@ from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.state.sessions import OpenSession, SessionOptions, Sessions
 from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Artifacts, Workspaces
-from mcp_exec_client.suggestions import suggesting
-from mcp_exec_client.transport import HttpReply
+from mcp_exec_client.transport import ClientOptions, HttpReply, build_transport
 from mcp_exec_client.types import Execution, FoundTools, parse_reply
 from mcp_exec_tools.search.index import DetailLevel
 
@@ -145,7 +143,7 @@ class AsyncClient:
         return OpenSession(self, self.sessions, name, user=user, options=options, keep=keep)
 
     @streamed
-    async def list(
+    def list(
         self,
         *,
         phase: str | None = None,
@@ -159,28 +157,23 @@ class AsyncClient:
         query = {"phase": phase, "caller": caller, "conversation": conversation}
         query |= {"useCase": use_case, "labelSelector": label_selector}
         query["limit"] = str(max(1, min(limit, _PAGE_SIZE)))
-        pages = self.channel.pages(
-            ExecutionList, _EXECUTIONS, query=query, cursor="continue", find_next=lambda page: page.continue_token
+        return self.channel.list_items(
+            ExecutionList,
+            _EXECUTIONS,
+            query=query,
+            cursor="continue",
+            find_next=lambda page: page.continue_token,
+            limit=limit,
         )
-        async with aclosing(pages):
-            async for page in pages:
-                for item in page.items[: max(limit, 0)]:
-                    yield item
-                limit -= len(page.items)
-                if limit <= 0:
-                    return
 
     @streamed
-    async def stream(self, name: str, *, last_event_id: str | None = None) -> AsyncGenerator[StreamedEvent, None]:
+    def stream(self, name: str, *, last_event_id: str | None = None) -> AsyncGenerator[StreamedEvent, None]:
         """Yield an execution's events from its start, or after `last_event_id`, up to its end.
 
         A lost connection is opened again after the last event, so that each event comes once.
         """
         path = f"{_path(name)}/events"
-        events = follow_events(self.transport, path, query=self.channel.query(), last_event_id=last_event_id)
-        async with aclosing(events):
-            async for event in events:
-                yield event
+        return follow_events(self.transport, path, query=self.channel.query(), last_event_id=last_event_id)
 
     async def approvals(self, name: str) -> Sequence[Approval]:
         """Return an execution's approvals, oldest first."""
@@ -233,21 +226,14 @@ class AsyncClient:
         return await self.channel.fetch(UsageReport, "GET", "/v1/usage", query={"by": by, "since": begin, "until": end})
 
     @streamed
-    async def audit(
+    def audit(
         self, *, execution: str | None = None, tool: str | None = None, outcome: str | None = None, limit: int = 1000
     ) -> AsyncGenerator[ToolCallRecord, None]:
         """Yield audit records of tool calls, newest first, at most `limit`."""
         query = {"execution": execution, "tool": tool, "outcome": outcome, "limit": str(max(1, min(limit, _PAGE_SIZE)))}
-        pages = self.channel.pages(
-            CallList, "/v1/audit", query=query, cursor="cursor", find_next=lambda page: page.next
+        return self.channel.list_items(
+            CallList, "/v1/audit", query=query, cursor="cursor", find_next=lambda page: page.next, limit=limit
         )
-        async with aclosing(pages):
-            async for page in pages:
-                for item in page.items[: max(limit, 0)]:
-                    yield item
-                limit -= len(page.items)
-                if limit <= 0:
-                    return
 
     @asynccontextmanager
     async def _bound(self, wait_seconds: float) -> AsyncIterator[None]:

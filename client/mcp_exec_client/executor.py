@@ -15,8 +15,7 @@ from mcp_exec_api.meta import parse_quantity
 from mcp_exec_api.wire.stats import PoolCapacity
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import CodeRefused, McpExecError
-from mcp_exec_client.options import ExecutionOptions, RunOptions
-from mcp_exec_client.suggestions import suggesting
+from mcp_exec_client.options import ExecutionOptions, RunOptions, suggesting
 from mcp_exec_client.types import Execution
 
 _TIMEOUT_SECONDS: Final = 30

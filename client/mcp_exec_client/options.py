@@ -1,9 +1,78 @@
-"""Options of an execution, as keyword arguments, and the request's body that they become."""
+"""Options of an execution, the request's body that they become, and errors that suggest options that exist."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, Required, TypedDict
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache, wraps
+from typing import Any, Final, Literal, Required, TypedDict, TypeVar, get_args, is_typeddict
 
-from mcp_exec_client.suggestions import describe_unknown
+from mcp_exec_tools.names import camel_case
+
+_Class = TypeVar("_Class", bound=type)
+
+_CUTOFF: Final = 0.6
+_MAX_NAME: Final = 60
+_MIN_PART: Final = 3
+
+
+def describe_unknown(name: str, known: Collection[str]) -> str:
+    """Return a message about an option that does not exist, with one that may be meant and all there are."""
+    folded = {_fold(each): each for each in sorted(known)}
+    wanted = _fold(name[:_MAX_NAME])
+    found = [folded[each] for each in get_close_matches(wanted, folded, n=1, cutoff=_CUTOFF)]
+    found += [each for fold, each in folded.items() if len(wanted) >= _MIN_PART and (wanted in fold or fold in wanted)]
+    question = f"did you mean {found[0]}? The options are" if found else "the options are"
+    return f"unknown option {name[:_MAX_NAME]!r}; {question} {', '.join(sorted(known)) or 'none'}"
+
+
+def suggesting(kind: _Class) -> _Class:
+    """Let all public methods of a class answer an unknown option by a TypeError that suggests another one."""
+    for name, method in vars(kind).copy().items():
+        if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
+            setattr(kind, name, _wrap(method))
+    return kind
+
+
+def _wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+    @cache
+    def find_known() -> frozenset[str] | None:
+        return _find_options(method)
+
+    def check(options: dict[str, Any]) -> None:
+        known = find_known() if options else None
+        if known is not None and (unknown := options.keys() - known):
+            raise TypeError(f"{method.__qualname__}(): {describe_unknown(min(unknown), known)}")
+
+    @wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        check(options)
+        return method(*arguments, **options)
+
+    @wraps(method)
+    async def call_async(*arguments: Any, **options: Any) -> Any:
+        check(options)
+        return await method(*arguments, **options)
+
+    return call_async if inspect.iscoroutinefunction(method) else call
+
+
+def _find_options(method: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the names of all arguments that may be given by name, or None if any may."""
+    known: set[str] = set()
+    for parameter in list(inspect.signature(method).parameters.values())[1:]:
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
+            known.add(parameter.name)
+            continue
+        (declared,) = get_args(parameter.annotation) or (None,)
+        if not is_typeddict(declared):
+            return None
+        known |= declared.__annotations__.keys()
+    return frozenset(known)
+
+
+def _fold(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
 
 DEFAULT_WAIT_SECONDS: Final = 900.0
 """Wait for an execution's end, in the queue, for approvals and while it runs."""
@@ -64,26 +133,12 @@ class RunOptions(ExecutionOptions, total=False):
     """Time that the code may run."""
 
 
-_FIELDS: Final = {
-    "context": ("context",),
-    "tools": ("tools",),
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **{name: (camel_case(name),) for name in RunOptions.__annotations__},
     "pool": ("poolRef", "name"),
-    "timeout_seconds": ("timeoutSeconds",),
     "output_bytes": ("limits", "outputBytes"),
     "tool_calls": ("limits", "toolCalls"),
-    "priority": ("priority",),
-    "approval_timeout_seconds": ("approvalTimeoutSeconds",),
-    "user": ("user",),
     "ttl_seconds": ("ttlSecondsAfterFinished",),
-    "name": ("name",),
-    "description": ("description",),
-    "labels": ("labels",),
-    "conversation": ("conversation",),
-    "use_case": ("useCase",),
-    "skill_ref": ("skillRef",),
-    "skills": ("skills",),
-    "session": ("session",),
-    "workspace": ("workspace",),
 }
 """Path in the request's body, by option."""
 

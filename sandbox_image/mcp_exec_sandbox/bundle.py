@@ -179,7 +179,7 @@ def main() -> None:
     sys.path.append(FILE.rpartition("/")[0] + "/sdk")
     for name in ("early_runner", "supervisor.lifecycle", "runner.__main__"):
         importlib.import_module(f"mcp_exec_sandbox.{name}")
-    importlib.import_module("mcp_exec_sandbox.preimport").import_sdk()
+    importlib.import_module("mcp_exec_sandbox.runner.__main__").import_sdk()
     first = [module for name, module in sys.modules.items() if name not in LAZY]
     for name in OFTEN_NEEDED.split():
         importlib.import_module(name)

@@ -10,8 +10,11 @@ channel, stdout and stderr of the forked runner as open files.
 
 import json
 import signal
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, get_args
+
+from mcp_exec_tools.text import shorten_line
 
 CONTROL_FD = 3
 """The runner's end of the control channel."""
@@ -92,6 +95,42 @@ TRACEBACK_CHARACTERS = 16384
 TOOL_MESSAGE_CHARACTERS = 1000
 """Maximum length of the message in an event of a failed tool call."""
 
+MEDIA_TYPES = {
+    "csv": "text/csv",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "gif": "image/gif",
+    "gz": "application/gzip",
+    "html": "text/html",
+    "htm": "text/html",
+    "jpg": "image/jpeg",
+    "jpeg": "image/jpeg",
+    "json": "application/json",
+    "md": "text/markdown",
+    "mp3": "audio/mpeg",
+    "mp4": "video/mp4",
+    "ogg": "audio/ogg",
+    "parquet": "application/vnd.apache.parquet",
+    "pdf": "application/pdf",
+    "png": "image/png",
+    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+    "py": "text/x-python",
+    "svg": "image/svg+xml",
+    "tsv": "text/tab-separated-values",
+    "txt": "text/plain",
+    "log": "text/plain",
+    "wav": "audio/wav",
+    "webp": "image/webp",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+    "xml": "application/xml",
+    "yaml": "application/yaml",
+    "yml": "application/yaml",
+    "zip": "application/zip",
+}
+"""Media types of files by extension; of several extensions of a type, the usual one is first."""
+
+EXTENSIONS = {kind: extension for extension, kind in reversed(MEDIA_TYPES.items())} | {"audio/x-wav": "wav"}
+"""Usual extension of a media type."""
+
 LimitName = Literal["memory", "processes", "storage"]
 """Resource whose exhaustion ended the code with an exception."""
 
@@ -156,3 +195,68 @@ def encode(message: dict[str, Any]) -> bytes:
         json.dumps(message, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
         + b"\n"
     )
+
+
+MAX_NOTES = 16
+NOTE_CHARACTERS = 200
+"""Maximum length of the message of a note, and of its path."""
+
+NoteKind = Literal[
+    "ThreadsLeft",
+    "FileFlushed",
+    "FileNotKept",
+    "ValueChanged",
+    "KeysCollided",
+    "OutputCut",
+    "CodeChanged",
+    "LibraryHint",
+    "NotesDropped",
+]
+KINDS: tuple[NoteKind, ...] = get_args(NoteKind)
+
+
+class NoteFields(TypedDict):
+    """One note, as clients see it. The path is empty if the note concerns no value."""
+
+    kind: NoteKind
+    path: str
+    message: str
+
+
+class Notes:
+    """The notes of one run, in their order, without repetitions. What does not fit is counted by a last note."""
+
+    def __init__(self) -> None:
+        self._notes: list[NoteFields] = []
+        self._dropped = 0
+
+    def add(self, kind: NoteKind, message: str, *, path: str = "") -> None:
+        """Add a note: one sentence, and for a note on a value, its path (for example `result.rows[3].price`)."""
+        note = NoteFields(
+            kind=kind, path=shorten_line(path, NOTE_CHARACTERS), message=shorten_line(message, NOTE_CHARACTERS)
+        )
+        if note in self._notes:
+            return
+        if len(self._notes) < MAX_NOTES:
+            self._notes.append(note)
+        else:
+            self._dropped += 1
+
+    def to_message(self) -> list[NoteFields]:
+        """Return the notes, at most `MAX_NOTES`."""
+        if not self._dropped:
+            return list(self._notes)
+        message = f"{self._dropped + 1} more notes do not fit here."
+        return [*self._notes[: MAX_NOTES - 1], NoteFields(kind="NotesDropped", path="", message=message)]
+
+
+def parse_notes(value: object) -> Sequence[NoteFields]:
+    """Return the valid notes of a message. The agent's code may have written it, so everything else is dropped."""
+    notes = Notes()
+    for item in value[:MAX_NOTES] if isinstance(value, list) else ():
+        if not isinstance(item, dict):
+            continue
+        kind, path, message = item.get("kind"), item.get("path"), item.get("message")
+        if kind in KINDS and isinstance(path, str) and isinstance(message, str) and message:
+            notes.add(kind, message, path=path)
+    return notes.to_message()

@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.protocol import SAVED_CODE_BYTES, SAVED_SKILLS, SKILL_EVENT, SKILLS_FOLDER
-from mcp_exec_sandbox.tools.arguments import find_similar
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.names import is_within
+from mcp_exec_tools.names import find_close_names, is_within
 from mcp_exec_tools.search.index import Index
 
 Emit = Callable[[dict[str, Any]], None]
@@ -205,7 +204,7 @@ class SkillFinder:
 def _explain(module: str, store: SkillStore) -> str:
     known = sorted({*store.sources, *(str(entry.get("name")) for entry in store.catalog)})
     text = f"there is no skill {module.replace('_', '-')!r} that this execution may use"
-    if close := find_similar(module, known):
+    if close := find_close_names(module, known):
         return f"{text}. Did you mean: {', '.join(close)}?"
     return (
         f"{text}: a skill must be approved, or be a draft of the execution's own caller. "

@@ -6,33 +6,38 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_client.agent.agent import Agent
-from mcp_exec_client.agent.modes import HybridRules, ModeChoice, TaskProfile
-from mcp_exec_client.agent.outcomes import (
-    AgentAnswer,
-    AgentError,
-    AgentEvent,
-    AgentLimits,
-    AgentStep,
-    ApprovalAnswer,
-    ApprovalQuestion,
-    ConversationUsage,
-    LimitReached,
-    Mode,
-    ModelError,
-    OnApproval,
-    OnEvent,
-    RunEvent,
-    RunTrace,
-    TextDelta,
-    TextDropped,
-    TokenPrice,
-)
-from mcp_exec_client.agent.providers.model import ModelProvider, ModelReply, ModelRequest, TokenCounts
-from mcp_exec_client.agent.providers.offline import OfflineProvider
-from mcp_exec_client.agent.toolsets.code_mode import TOOLS, CodeMode
-from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
-from mcp_exec_client.agent.toolsets.results import MAX_RESULT_CHARACTERS, describe_execution
+from mcp_exec_client.agent.agent import Agent as Agent
+from mcp_exec_client.agent.code_mode import TOOLS as TOOLS
+from mcp_exec_client.agent.code_mode import CodeMode as CodeMode
+from mcp_exec_client.agent.direct_mode import DirectMode as DirectMode
+from mcp_exec_client.agent.modes import HybridRules as HybridRules
+from mcp_exec_client.agent.modes import ModeChoice as ModeChoice
+from mcp_exec_client.agent.modes import TaskProfile as TaskProfile
+from mcp_exec_client.agent.outcomes import MAX_RESULT_CHARACTERS as MAX_RESULT_CHARACTERS
+from mcp_exec_client.agent.outcomes import AgentAnswer as AgentAnswer
+from mcp_exec_client.agent.outcomes import AgentError as AgentError
+from mcp_exec_client.agent.outcomes import AgentEvent as AgentEvent
+from mcp_exec_client.agent.outcomes import AgentLimits as AgentLimits
+from mcp_exec_client.agent.outcomes import AgentStep as AgentStep
+from mcp_exec_client.agent.outcomes import ApprovalAnswer as ApprovalAnswer
+from mcp_exec_client.agent.outcomes import ApprovalQuestion as ApprovalQuestion
+from mcp_exec_client.agent.outcomes import ConversationUsage as ConversationUsage
+from mcp_exec_client.agent.outcomes import LimitReached as LimitReached
+from mcp_exec_client.agent.outcomes import Mode as Mode
+from mcp_exec_client.agent.outcomes import ModelError as ModelError
+from mcp_exec_client.agent.outcomes import OnApproval as OnApproval
+from mcp_exec_client.agent.outcomes import OnEvent as OnEvent
+from mcp_exec_client.agent.outcomes import RunEvent as RunEvent
+from mcp_exec_client.agent.outcomes import RunTrace as RunTrace
+from mcp_exec_client.agent.outcomes import TextDelta as TextDelta
+from mcp_exec_client.agent.outcomes import TextDropped as TextDropped
+from mcp_exec_client.agent.outcomes import TokenPrice as TokenPrice
+from mcp_exec_client.agent.outcomes import describe_execution as describe_execution
+from mcp_exec_client.agent.providers.model import ModelProvider as ModelProvider
+from mcp_exec_client.agent.providers.model import ModelReply as ModelReply
+from mcp_exec_client.agent.providers.model import ModelRequest as ModelRequest
+from mcp_exec_client.agent.providers.model import TokenCounts as TokenCounts
+from mcp_exec_client.agent.providers.offline import OfflineProvider as OfflineProvider
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider as AnthropicProvider
@@ -40,42 +45,6 @@ if TYPE_CHECKING:
 
 _PROVIDERS: Final = {"AnthropicProvider": "anthropic_messages", "OpenAIProvider": "openai_chat"}
 """Module of each provider."""
-__all__ = [
-    "MAX_RESULT_CHARACTERS",
-    "TOOLS",
-    "Agent",
-    "AgentAnswer",
-    "AgentError",
-    "AgentEvent",
-    "AgentLimits",
-    "AgentStep",
-    "AnthropicProvider",
-    "ApprovalAnswer",
-    "ApprovalQuestion",
-    "CodeMode",
-    "ConversationUsage",
-    "DirectMode",
-    "HybridRules",
-    "LimitReached",
-    "Mode",
-    "ModeChoice",
-    "ModelError",
-    "ModelProvider",
-    "ModelReply",
-    "ModelRequest",
-    "OfflineProvider",
-    "OnApproval",
-    "OnEvent",
-    "OpenAIProvider",
-    "RunEvent",
-    "RunTrace",
-    "TaskProfile",
-    "TextDelta",
-    "TextDropped",
-    "TokenCounts",
-    "TokenPrice",
-    "describe_execution",
-]
 
 
 def __getattr__(name: str) -> Any:

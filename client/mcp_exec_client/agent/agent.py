@@ -1,7 +1,11 @@
-"""A complete conversation with a model that works by code, by direct calls, or by both."""
+"""A complete conversation with a model that works by code, by direct calls, or by both.
+
+`AgentTask` does one task: turns of the model and its uses of tools, up to the answer.
+"""
 
 import asyncio
 import json
+import logging
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -9,8 +13,12 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
-from mcp_exec_client.agent.mode_selection import KillSwitch, ModeSelection
-from mcp_exec_client.agent.modes import HybridRules, RolloutUnit, TaskProfile
+from pydantic import ValidationError
+
+from mcp_exec_api.wire.records import NewUsageReport
+from mcp_exec_client.agent.code_mode import CodeMode
+from mcp_exec_client.agent.direct_mode import DirectMode
+from mcp_exec_client.agent.modes import HybridRules, KillSwitch, ModeSelection, RolloutUnit, TaskProfile, TaskSetup
 from mcp_exec_client.agent.outcomes import (
     AgentAnswer,
     AgentError,
@@ -20,23 +28,113 @@ from mcp_exec_client.agent.outcomes import (
     ConversationUsage,
     LimitReached,
     Mode,
+    ModelError,
     OnApproval,
     OnEvent,
     RunTrace,
     TaskBudget,
+    TextDelta,
+    TextDropped,
     TokenPrice,
     find_price,
     ignore_event,
 )
-from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelRequest, TokenCounts
-from mcp_exec_client.agent.task import AgentTask, report_task
-from mcp_exec_client.agent.toolsets.code_mode import CodeMode
-from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
+from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, TokenCounts
 from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.errors import McpExecError
 from mcp_exec_client.event_stream import streamed
-from mcp_exec_client.options import ExecutionOptions, RunOptions
-from mcp_exec_client.suggestions import suggesting
+from mcp_exec_client.options import ExecutionOptions, RunOptions, suggesting
+from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_tools.text import estimate_tokens
+
+log = logging.getLogger(__name__)
+_MAX_MODEL: Final = 128
+_SECONDS: Final = 10.0
+"""Longest time of a report, which the answer waits for."""
+_FIRST_DELAY: Final = 1.0
+_LAST_DELAY: Final = 10.0
+_MAX_USES: Final = 32
+"""Most uses of tools in one answer; further ones are refused."""
+
+
+@dataclass(kw_only=True)
+class AgentTask:
+    """Asks the model and does what it asks for."""
+
+    provider: ModelProvider
+    setup: TaskSetup
+    budget: TaskBudget
+    earlier: list[Block]
+    """Messages of earlier tasks."""
+    fenced_code: bool
+    on_event: OnEvent
+    sleep: Callable[[float], Awaitable[None]]
+
+    async def run(self, messages: list[Block]) -> str:
+        """Return the model's answer. `messages` begins with the task, and gets all further messages.
+
+        Raises AgentError, and McpExecError if the gateway does not respond.
+        """
+        while True:
+            reply = await self._ask(messages)
+            if reply.content:
+                messages.append({"role": "assistant", "content": reply.content})
+            if reply.stop == "pause":
+                continue
+            if reply.stop not in ("end", "tool_use"):
+                # also with uses of tools: the last one may be incomplete
+                raise AgentError(f"the model stopped without an answer: {reply.stop}")
+            if reply.tool_uses:
+                messages.append({"role": "user", "content": await self._use_tools(reply.tool_uses)})
+            elif result := await self._run_fenced(reply.text):
+                messages.append({"role": "user", "content": result})
+            elif reply.text.strip():
+                return reply.text
+            else:
+                raise AgentError("the model gave an empty answer")
+
+    async def _ask(self, messages: list[Block]) -> ModelReply:
+        """Return the next answer. A request whose answer is cut off is sent again."""
+        request = ModelRequest(
+            system=self.setup.system,
+            messages=[*self.earlier, *messages],
+            tools=self.setup.tools.definitions if self.provider.supports_tools else (),
+            max_tokens=self.budget.begin_turn(),
+        )
+        failures = 0
+        while True:
+            try:
+                reply = await self.provider.reply(request, on_text=self._pass_text)
+            except ModelError as error:
+                failures += 1
+                if not error.retryable or failures > self.budget.limits.cut_answers:
+                    raise
+                await self.on_event(TextDropped(reason=str(error)))
+                await self.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
+            else:
+                self.budget.add(reply.tokens)
+                return reply
+
+    async def _pass_text(self, text: str) -> None:
+        await self.on_event(TextDelta(text=text))
+
+    async def _use_tools(self, uses: list[Block]) -> list[Block]:
+        """Use the tools one after the other, as the model ordered them."""
+        results = [await self.setup.tools.work(use, on_event=self.on_event) for use in uses[:_MAX_USES]]
+        for use in uses[_MAX_USES:]:
+            text = f"at most {_MAX_USES} uses of tools are possible at once"
+            results.append({"type": "tool_result", "tool_use_id": use["id"], "content": text, "is_error": True})
+        return results
+
+    async def _run_fenced(self, text: str) -> str | None:
+        """Run the code of an answer's fenced blocks and return the message with its result, or None without code."""
+        tools = self.setup.tools
+        code = CodeMode.extract_code(text) if self.fenced_code and tools.code is not None else None
+        if code is None or tools.code is None:
+            return None
+        outcome = await tools.run(tools.code, "execute_code", {"code": code}, on_event=self.on_event)
+        return f"Result of the code:\n{outcome.text}"
+
 
 _MAX_QUEUED: Final = 64
 
@@ -247,11 +345,27 @@ class Agent:
         return text
 
     async def _send_report(self, trace: RunTrace) -> None:
-        await report_task(
-            self._client,
-            self.conversation,
-            trace,
-            user=self._options.get("user"),
-            use_case=self._options.get("use_case"),
-            rollout=self._rollout,
-        )
+        """Report what a task used. The answer does not depend on it: a report that is not accepted is logged."""
+        try:
+            usage = NewUsageReport(
+                id=uuid.uuid4().hex,
+                model=trace.model[:_MAX_MODEL],
+                mode=trace.mode,
+                turns=trace.turns,
+                input_tokens=trace.tokens.input,
+                output_tokens=trace.tokens.output,
+                cache_read_tokens=trace.tokens.cache_read,
+                cache_write_tokens=trace.tokens.cache_write,
+                definition_tokens=trace.definition_tokens,
+                counted=trace.tokens.counted,
+                success=trace.succeeded,
+                latency_ms=round(trace.milliseconds),
+                user=self._options.get("user"),
+                use_case=self._options.get("use_case"),
+                rollout=self._rollout.rollout if self._rollout else None,
+                unit=self._rollout.unit if self._rollout else None,
+            )
+            async with asyncio.timeout(_SECONDS):
+                await self._client.conversations.report_usage(self.conversation, usage)
+        except (McpExecError, TimeoutError, ValidationError) as error:
+            log.warning("the usage of conversation %s was not reported: %s", self.conversation, error)

@@ -10,14 +10,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from mcp_exec_client.cli.options import CommandError, ExitCode
 from mcp_exec_client.cli.profiles import Profile, default_path, read_profiles
 
 if TYPE_CHECKING:
-    from mcp_exec_client.cli.backends.backend import Backend
+    from mcp_exec_client.cli.backends.cluster import ClusterBackend
+    from mcp_exec_client.cli.backends.gateway import GatewayBackend
     from mcp_exec_client.client import AsyncClient
+
+    Backend: TypeAlias = GatewayBackend | ClusterBackend
+    """Executions and other objects of one namespace, as JSON objects in the form of the gateway's responses.
+
+    Both have the same methods, which raise CommandError.
+    """
 
 KUBECTL = "kubectl mcp-exec"
 """Name of the program as a plugin of kubectl."""
@@ -93,32 +100,34 @@ async def open_backend(options: argparse.Namespace) -> AsyncIterator["Backend"]:
         ) as cluster:
             yield cluster
         return
-    gateway = connection.require_gateway(options.command)
-    if not connection.api_key:
-        raise CommandError(f"{options.command} needs --api-key, $MCP_EXEC_API_KEY or a profile", ExitCode.USAGE)
-    from mcp_exec_client.cli.backends.gateway import GatewayBackend
+    async with _connect(options.command, connection) as client:
+        from mcp_exec_client.cli.backends.gateway import GatewayBackend
 
-    async with GatewayBackend.connect(url=gateway, key=connection.api_key, namespace=connection.namespace) as backend:
-        yield backend
+        yield GatewayBackend(client=client, namespace=connection.namespace)
 
 
 @asynccontextmanager
 async def open_client(options: argparse.Namespace) -> AsyncIterator["AsyncClient"]:
     """Yield a client of the gateway, for commands that an API server can't serve. Raises CommandError."""
     connection = resolve_gateway(options, namespace=options.namespace or os.environ.get("MCP_EXEC_NAMESPACE"))
-    gateway = connection.require_gateway(options.command)
+    async with _connect(options.command, connection) as client:
+        from mcp_exec_client.cli.backends.gateway import translating
+
+        with translating():
+            yield client
+
+
+def _connect(command: str, connection: Connection) -> "AsyncClient":
+    """Return a client of the gateway, which the caller closes. Raises CommandError."""
+    gateway = connection.require_gateway(command)
     if not connection.api_key:
-        raise CommandError(f"{options.command} needs --api-key, $MCP_EXEC_API_KEY or a profile", ExitCode.USAGE)
-    from mcp_exec_client.cli.backends.gateway import translating
+        raise CommandError(f"{command} needs --api-key, $MCP_EXEC_API_KEY or a profile", ExitCode.USAGE)
     from mcp_exec_client.client import AsyncClient
 
     try:
-        client = AsyncClient(gateway, api_key=connection.api_key, namespace=connection.namespace)
+        return AsyncClient(gateway, api_key=connection.api_key, namespace=connection.namespace)
     except ValueError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
-    async with client:
-        with translating():
-            yield client
 
 
 def find_kubeconfig() -> Path | None:

@@ -5,12 +5,16 @@ import sys
 from collections.abc import Callable, Coroutine
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from mcp_exec_client.cli.backends.backend import Backend, Decision, ExecutionDraft, is_unobserved
+from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, is_unobserved
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object, code_of
 from mcp_exec_client.cli.output import escape_line
 from mcp_exec_client.cli.printer import EventPrinter, describe_end
+
+if TYPE_CHECKING:
+    from mcp_exec_client.cli.connection import Backend
+
 
 _NOTE_SECONDS: Final = 2.0
 """Time until a person is informed. An operator needs well under a second."""
@@ -31,7 +35,7 @@ class Unobserved(CommandError):
 
 
 async def watch_silence(
-    backend: Backend, name: str, observed: asyncio.Event, note: Callable[[str], None], *, waits: bool = True
+    backend: "Backend", name: str, observed: asyncio.Event, note: Callable[[str], None], *, waits: bool = True
 ) -> None:
     """Return when an execution is observed. Raises Unobserved if none will observe it, or none does in time.
 
@@ -52,7 +56,7 @@ async def watch_silence(
         raise Unobserved(message, ExitCode.UNAVAILABLE)
 
 
-async def explain_silence(backend: Backend) -> str | None:
+async def explain_silence(backend: "Backend") -> str | None:
     """Return why no operator observes executions of the namespace, or None if that is not known within seconds."""
     with suppress(CommandError, TimeoutError):
         async with asyncio.timeout(_CHECK_SECONDS):
@@ -60,7 +64,7 @@ async def explain_silence(backend: Backend) -> str | None:
     return None
 
 
-async def describe_nothing(backend: Backend, what: str) -> str:
+async def describe_nothing(backend: "Backend", what: str) -> str:
     """Return that a list of a namespace has no items, and why that may be so."""
     place = f" in namespace {backend.namespace}" if backend.namespace else ""
     problem = await explain_silence(backend)
@@ -78,7 +82,7 @@ async def _comes_within(event: asyncio.Event, seconds: float) -> bool:
 class Follower:
     """Follows one execution."""
 
-    backend: Backend
+    backend: "Backend"
     name: str
     printer: EventPrinter
     cancels: bool = False
@@ -251,7 +255,7 @@ class Follower:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def submit(backend: Backend, draft: ExecutionDraft) -> str:
+async def submit(backend: "Backend", draft: ExecutionDraft) -> str:
     """Create an execution and return its name. If this is cancelled, so is the execution."""
     creation = asyncio.create_task(backend.submit(draft))
     try:
@@ -261,7 +265,7 @@ async def submit(backend: Backend, draft: ExecutionDraft) -> str:
         raise
 
 
-async def _abandon(backend: Backend, creation: "asyncio.Task[Object]") -> None:
+async def _abandon(backend: "Backend", creation: "asyncio.Task[Object]") -> None:
     """Cancel an execution that is being created. Raises CommandError if it is not known whether it exists."""
     try:
         async with asyncio.timeout(_ABANDON_SECONDS):
@@ -274,7 +278,7 @@ async def _abandon(backend: Backend, creation: "asyncio.Task[Object]") -> None:
     await _cancel_in_time(backend, str(execution["name"]))
 
 
-async def _withdraw_in_time(backend: Backend, name: str) -> str:
+async def _withdraw_in_time(backend: "Backend", name: str) -> str:
     """Remove an execution that no operator has observed, and return what became of it."""
     try:
         async with asyncio.timeout(_ABANDON_SECONDS):
@@ -283,7 +287,7 @@ async def _withdraw_in_time(backend: Backend, name: str) -> str:
         return f"{name} stays, and would run if an operator observed it" + (f": {error}" if str(error) else "")
 
 
-async def _cancel_in_time(backend: Backend, name: str) -> None:
+async def _cancel_in_time(backend: "Backend", name: str) -> None:
     """Cancel an execution whose command ends, as well as that is possible in a few seconds."""
     with suppress(CommandError, TimeoutError):
         async with asyncio.timeout(_ABANDON_SECONDS):

@@ -168,28 +168,34 @@ def set_completer(action: argparse.Action, kind: str) -> None:
     action.completer = kind  # type: ignore[attr-defined]
 
 
-def number_between(lowest: int, highest: int) -> Callable[[str], int]:
-    """Return a parser of options that are whole numbers within these bounds."""
+def add_number(
+    command: argparse.ArgumentParser,
+    name: str,
+    lowest: float,
+    highest: float,
+    *,
+    help: str,
+    metavar: str = "N",
+    default: float | None = None,
+) -> None:
+    """Add an option that is a number within these bounds: a whole one, or any if the default is a float."""
+    kind = type(default) if default is not None else int
 
-    def number(text: str) -> int:
-        value = int(text)
+    def number(text: str) -> float:
+        value: float = kind(text)
         if not lowest <= value <= highest:
             raise argparse.ArgumentTypeError(f"must be between {lowest} and {highest}")
         return value
 
-    return number
+    number.__name__ = "seconds" if kind is float else "number"
+    shown = "" if default is None else f"; default: {default:.0f}"
+    command.add_argument(name, metavar=metavar, type=number, default=default, help=help + shown)
 
 
-def seconds_between(lowest: float, highest: float) -> Callable[[str], float]:
-    """Return a parser of options that are seconds within these bounds."""
-
-    def seconds(text: str) -> float:
-        value = float(text)
-        if not lowest <= value <= highest:
-            raise argparse.ArgumentTypeError(f"must be between {lowest:g} and {highest:g}")
-        return value
-
-    return seconds
+def add_repeated(command: argparse.ArgumentParser, *names: str, help: str, more: str = "", **options: Any) -> None:
+    """Add an option that may be repeated, with a list of values. `more` ends its help."""
+    help += "; may be repeated" + more
+    command.add_argument(*names, action="append", default=[], help=help, **options)
 
 
 def pair(text: str) -> tuple[str, str]:

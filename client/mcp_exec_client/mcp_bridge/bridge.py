@@ -201,25 +201,16 @@ class StdioBridge:
 
     async def _listen(self) -> None:
         """Write the gateway's messages that belong to no request, if it has such a stream."""
-        transport, failures, waited = self._endpoint.transport, 0, 0.0
-        while True:
-            try:
-                async for received in self._endpoint.listen(headers=self._session, reception=Reception(headers={})):
-                    failures, waited = 0, 0.0
-                    await self._write(received)
-            except GatewayError as error:
-                if error.status not in RETRIED_STATUSES:
-                    return
-            except GatewayUnreachable:
-                pass
-            except McpExecError:
-                return
-            failures += 1
-            delay = transport.retries.find_delay(failures, waited=waited, retry_after=None)
-            if delay is None:
-                return
-            await transport.sleep(delay)
-            waited += delay
+        attempts = Attempts(self._endpoint.transport)
+        with suppress(McpExecError):
+            while True:
+                try:
+                    async for received in self._endpoint.listen(headers=self._session, reception=Reception(headers={})):
+                        attempts.reset()
+                        await self._write(received)
+                    raise GatewayUnreachable("the gateway ended the stream")
+                except (GatewayError, GatewayUnreachable) as error:
+                    await attempts.pause(error)
 
 
 def _describe(request_id: RequestId | None, error: McpExecError | ValueError) -> Object:

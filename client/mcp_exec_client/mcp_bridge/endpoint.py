@@ -11,7 +11,7 @@ import httpx
 
 from mcp_exec_api.constants import IDEMPOTENCY_META
 from mcp_exec_client.errors import UnexpectedResponse
-from mcp_exec_client.transport import Query, Transport, encode_body, read_problem
+from mcp_exec_client.transport import Query, Transport, encode_body, read_bounded, read_problem
 
 Object = dict[str, Any]
 RequestId = int | str
@@ -172,18 +172,9 @@ class McpEndpoint:
                 async for message in _read_events(response, address, reception):
                     yield message
             elif media_type == "application/json":
-                yield _parse(await _read_all(response, address), address)
+                yield _parse(await read_bounded(response, _MAX_EVENT_BYTES, address), address)
             elif response.status_code >= 300:
                 raise await read_problem(response, address)
-
-
-async def _read_all(response: httpx.Response, address: str) -> bytes:
-    content = bytearray()
-    async for chunk in response.aiter_raw():
-        content += chunk
-        if len(content) > _MAX_EVENT_BYTES:
-            raise UnexpectedResponse(f"{address}: the response has more than {_MAX_EVENT_BYTES} bytes")
-    return bytes(content)
 
 
 async def _read_events(response: httpx.Response, address: str, reception: Reception) -> AsyncIterator[Object]:

@@ -44,7 +44,7 @@ class RequestChannel:
         """Send a request and return its result. Raises McpExecError."""
         return parse_reply(result, await self.send(method, path, query=query, **more))
 
-    async def pages(
+    async def list_items(
         self,
         result: type[Parsed],
         path: str,
@@ -52,20 +52,23 @@ class RequestChannel:
         query: dict[str, str | None],
         cursor: str,
         find_next: Callable[[Parsed], str | None],
-        limit: int = 1000,
-    ) -> AsyncGenerator[Parsed, None]:
-        """Yield the pages of a list, each when it is needed. The parameter `cursor` has what the page before it names.
+        limit: int | None = None,
+        max_pages: int = 1000,
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the `items` of a list's pages, at most `limit`. Each page is requested when it is needed.
 
-        Raises McpExecError, also if there are more than `limit`.
+        The parameter `cursor` has what the page before it names. Raises McpExecError, also if there are more pages.
         """
         position: str | None = None
-        for _ in range(limit):
-            page = await self.fetch(result, "GET", path, query={**query, cursor: position})
-            yield page
+        for _ in range(max_pages):
+            page: Any = await self.fetch(result, "GET", path, query={**query, cursor: position})
+            for item in page.items if limit is None else page.items[: max(limit, 0)]:
+                yield item
+            limit = None if limit is None else limit - len(page.items)
             position = find_next(page)
-            if position is None:
+            if position is None or (limit is not None and limit <= 0):
                 return
-        raise UnexpectedResponse(f"the list has more than {limit} pages")
+        raise UnexpectedResponse(f"the list has more than {max_pages} pages")
 
 
 def quote_segment(name: str) -> str:
@@ -133,13 +136,3 @@ async def open_download(transport: Transport, path: str, *, query: Query) -> Asy
             except (GatewayError, GatewayUnreachable) as error:
                 await attempts.pause(error)
         yield response.aiter_raw(_PART_BYTES)
-
-
-async def read_all(parts: AsyncIterator[bytes], *, limit: int, what: str) -> bytes:
-    """Return all parts. Raises UnexpectedResponse if they have more than `limit` bytes."""
-    content = bytearray()
-    async for part in parts:
-        content += part
-        if len(content) > limit:
-            raise UnexpectedResponse(f"{what} has more than {limit} bytes")
-    return bytes(content)

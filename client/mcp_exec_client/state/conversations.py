@@ -1,15 +1,14 @@
 """Conversations of an application with a model, and records: what was used, what people think of it, and arms."""
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, Final
 
 from mcp_exec_api.wire.records import NewUsageReport, RecordList, RecordTable
 from mcp_exec_api.wire.rollouts import Assignment, RolloutReport
 from mcp_exec_client.event_stream import streamed
+from mcp_exec_client.options import suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
-from mcp_exec_client.suggestions import suggesting
 
 _CONVERSATIONS: Final = "/v1/conversations"
 _ROLLOUTS: Final = "/v1/rollouts"
@@ -81,17 +80,13 @@ class Records:
         self._channel = channel
 
     @streamed
-    async def read(self, table: RecordTable) -> AsyncGenerator[dict[str, Any], None]:
+    def read(self, table: RecordTable) -> AsyncGenerator[dict[str, Any], None]:
         """Yield all records of a table by column, oldest first. Times are microseconds since 1970."""
-        pages = self._channel.pages(
+        return self._channel.list_items(
             RecordList,
             f"/v1/records/{table}",
             query={"limit": str(_PAGE)},
             cursor="cursor",
             find_next=lambda page: page.next,
-            limit=_MAX_PAGES,
+            max_pages=_MAX_PAGES,
         )
-        async with aclosing(pages):
-            async for page in pages:
-                for item in page.items:
-                    yield item

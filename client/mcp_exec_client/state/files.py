@@ -1,7 +1,6 @@
 """Files of workspaces."""
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -10,7 +9,8 @@ from urllib.parse import quote
 from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFile, WorkspaceFileList
 from mcp_exec_client.errors import NotFound, Outdated
 from mcp_exec_client.event_stream import streamed
-from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, read_all, send_upload
+from mcp_exec_client.options import suggesting
+from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, send_upload
 from mcp_exec_client.state.folders import (
     EXCLUDED,
     UNSAFE,
@@ -25,7 +25,7 @@ from mcp_exec_client.state.folders import (
 )
 from mcp_exec_client.state.results import MAX_READ_BYTES, SyncResult, write_file
 from mcp_exec_client.state.workspaces import build_condition, workspace_path
-from mcp_exec_client.suggestions import suggesting
+from mcp_exec_client.transport import read_all
 from mcp_exec_client.types import parse_reply
 
 _SYNC_ATTEMPTS: Final = 5
@@ -40,21 +40,17 @@ class Files:
         self._channel = channel
 
     @streamed
-    async def list(
+    def list(
         self, workspace: str, *, prefix: str = "", version: int | None = None, user: str | None = None
     ) -> AsyncGenerator[WorkspaceFile, None]:
         """Yield the files whose path begins so, of the newest version or of another, in the order of their paths."""
-        pages = self._channel.pages(
+        return self._channel.list_items(
             WorkspaceFileList,
             workspace_path(workspace, "files"),
             query={"prefix": prefix or None, "version": _text(version), "user": user},
             cursor="after",
             find_next=lambda page: page.next,
         )
-        async with aclosing(pages):
-            async for page in pages:
-                for item in page.items:
-                    yield item
 
     async def read(
         self,

@@ -13,6 +13,7 @@ from pydantic import PrivateAttr
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.wire.executions import ArtifactList, LinkedArtifact
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
+from mcp_exec_client.transport import read_all
 
 MAX_READ_BYTES: Final = 64 * 1024 * 1024
 """Most bytes that are read into memory, unless the caller allows more."""
@@ -37,14 +38,10 @@ class ExecutionArtifact(LinkedArtifact):
 
     async def read(self, *, max_bytes: int = MAX_READ_BYTES) -> "Content":
         """Return the artifact's bytes. Raises UnexpectedResponse if there are more than `max_bytes`."""
-        content = bytearray()
         async with self._opened() as parts:
-            async for part in parts:
-                content += part
-                if len(content) > max_bytes:
-                    raise UnexpectedResponse(f"artifact {self.name!r} has more than {max_bytes} bytes")
+            content = await read_all(parts, limit=max_bytes, what=f"artifact {self.name!r}")
         self._check(hashlib.sha256(content).hexdigest())
-        return Content(content)
+        return content
 
     async def save(self, path: str | Path | None = None) -> Path:
         """Write the artifact to a file, or by its name into a folder, and return the file's path.

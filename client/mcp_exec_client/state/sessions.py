@@ -8,10 +8,9 @@ from typing import Final, Protocol, Self, TypedDict, Unpack
 
 from mcp_exec_api.wire.sessions import Session, SessionList
 from mcp_exec_client.errors import Conflict, NotFound
-from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
+from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, describe_unknown, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
-from mcp_exec_client.suggestions import describe_unknown, suggesting
 from mcp_exec_client.types import Execution
 
 _SESSIONS: Final = "/v1/sessions"

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Final, Unpack
 
 from mcp_exec_api.wire.skills import Skill, SkillList
-from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions
+from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.state.sessions import CodeRunner
-from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import Execution
 
 _SKILLS: Final = "/v1/skills"

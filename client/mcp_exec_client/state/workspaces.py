@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from mcp_exec_api.wire.workspaces import CommitResult, Workspace, WorkspaceList, WorkspaceVersion, WorkspaceVersionList
 from mcp_exec_client.errors import NotFound
+from mcp_exec_client.options import suggesting
 from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, quote_segment, send_upload
 from mcp_exec_client.state.results import MAX_READ_BYTES, ExecutionArtifact, ExecutionArtifacts, drop_unset, write_file
-from mcp_exec_client.suggestions import suggesting
 from mcp_exec_client.types import parse_reply
 
 _WORKSPACES: Final = "/v1/workspaces"

@@ -23,8 +23,7 @@ from mcp_exec_api.code_findings import (
 from mcp_exec_api.meta import parse_quantity
 from mcp_exec_common.code_check.estimates import SizeEstimator, find_endless_loops
 from mcp_exec_common.code_check.sql import Bindings, FormattedSqlDetector
-from mcp_exec_tools.source.repair import repair
-from mcp_exec_tools.source.syntax_hints import needs_newer_python
+from mcp_exec_tools.source.repair import needs_newer_python, repair
 
 MAX_CHECKED_BYTES: Final = 32 * 1024
 """Longer code is not checked: parsing 256 KiB takes up to a second and blocks the process."""

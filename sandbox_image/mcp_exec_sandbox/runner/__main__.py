@@ -8,12 +8,16 @@ In a session it waits for the next job. Asked for a fork, it becomes the templat
 import contextlib
 import faulthandler
 import gc
+import importlib
+import mmap
 import os
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_sandbox import bundle, preimport, sdk
+from mcp_exec_sandbox import bundle, sdk
 from mcp_exec_sandbox.import_locks import lock_imports
 from mcp_exec_sandbox.protocol import CONTROL_FD, FORK, STACK_SIGNAL, RunnerLimits
 from mcp_exec_sandbox.runner.job import JobRunner, RunnerJob
@@ -24,6 +28,48 @@ from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.runner.template import can_fork, serve_forks
 from mcp_exec_sandbox.tools.libraries import ImportHintFinder, explain_installs
 from mcp_exec_sandbox.tools.tool_session import warm_up_connection
+
+_MESSAGE_CHARACTERS = 300
+"""The kubelet keeps the last 2 KB of a log, where a character may take six bytes."""
+
+SDK = ("client", "skills", "tool_discovery")
+
+
+class PreimportFailed(Exception):
+    """A module that the pool names can't be imported. The text names it and has the error."""
+
+
+def import_sdk() -> None:
+    """Import the modules that code calls tools with."""
+    for name in SDK:
+        importlib.import_module(name)
+
+
+def import_of_pool(modules: Sequence[str]) -> list[dict[str, Any]]:
+    """Import the modules that the pool names, in their order. Return the time and the growth of memory of each.
+
+    A module that an earlier one imported costs a later one nothing.
+
+    Raises:
+        PreimportFailed: one can't be imported.
+    """
+    return [_import(module) for module in modules]
+
+
+def _import(module: str) -> dict[str, Any]:
+    size, started = _read_resident_bytes(), time.perf_counter()
+    try:
+        importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        text = f"the module {module} of spec.preimport can't be imported: {type(error).__name__}: {error}"
+        raise PreimportFailed(text[:_MESSAGE_CHARACTERS]) from error
+    milliseconds = round((time.perf_counter() - started) * 1000)
+    return {"module": module, "ms": milliseconds, "memoryBytes": max(0, _read_resident_bytes() - size)}
+
+
+def _read_resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 def main(limits: RunnerLimits) -> None:
@@ -37,12 +83,12 @@ def main(limits: RunnerLimits) -> None:
     # Before the modules of the pool, which may read the number when they are imported.
     limit_cpu_count()
     sys.path.append(str(Path(sdk.__file__).parent))
-    preimport.import_sdk()
+    import_sdk()
     # A module of the pool may start threads.
     lock_imports()
     try:
-        costs = preimport.import_of_pool(limits.preimport)
-    except preimport.PreimportFailed as error:
+        costs = import_of_pool(limits.preimport)
+    except PreimportFailed as error:
         channel.send({"type": "failed", "message": str(error)})
         os._exit(1)
     loop = AgentLoop()
@@ -60,8 +106,7 @@ def main(limits: RunnerLimits) -> None:
     gc.freeze()
     gc.enable()
     runner.prepare()
-    imported = [cost.to_message() for cost in costs]
-    channel.send({"type": "ready", "forks": can_fork(), "preimport": imported})
+    channel.send({"type": "ready", "forks": can_fork(), "preimport": costs})
     with contextlib.suppress(EOFError):
         message = channel.receive()
         if message.get("type") == FORK:

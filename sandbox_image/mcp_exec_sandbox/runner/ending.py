@@ -17,11 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mcp_exec_sandbox.notes import Notes
-from mcp_exec_sandbox.protocol import SERVERS_FOLDER
+from mcp_exec_sandbox.protocol import SERVERS_FOLDER, Notes
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.loop import Interrupted, InterruptHandler
 from mcp_exec_sandbox.runner.program import register
+from mcp_exec_tools.text import shorten_line
 
 ARCHIVES = (
     ("zipfile", "ZipFile"),
@@ -323,7 +323,7 @@ class InterpreterEnd:
         Python stops such threads when they next run. Here they run on until the kill, so their objects must stay.
         """
         others = [thread for thread in threading.enumerate() if thread.ident != threading.get_ident()]
-        own = [_shorten(thread.name) for thread in others if self._find_line(thread) is not None]
+        own = [shorten_line(thread.name, _NAME_CHARACTERS) for thread in others if self._find_line(thread) is not None]
         if own:
             what = "1 daemon thread was" if len(own) == 1 else f"{len(own)} daemon threads were"
             notes.add("ThreadsLeft", f"{what} still running when the code ended, and stopped: {_join(own)}.")
@@ -332,11 +332,12 @@ class InterpreterEnd:
     def _describe_left(self, notes: Notes) -> None:
         """Find what is still running after the interrupt."""
         threads = [
-            f"{_shorten(thread.name)}{f' at line {line}' if (line := self._find_line(thread)) else ''}"
+            shorten_line(thread.name, _NAME_CHARACTERS)
+            + (f" at line {line}" if (line := self._find_line(thread)) else "")
             for thread in threading.enumerate()
             if not thread.daemon and thread.ident != threading.get_ident()
         ]
-        processes = [_shorten(name) for name in _list_processes()]
+        processes = [shorten_line(name, _NAME_CHARACTERS) for name in _list_processes()]
         for names, one, many in (
             (threads, "1 thread was", "threads were"),
             (processes, "1 process was", "processes were"),
@@ -361,7 +362,9 @@ class InterpreterEnd:
     def _note_ignored(self, unraisable: Any, /) -> None:
         """Handle an exception of an exit handler or of a finalizer, which Python prints and ignores."""
         if issubclass(unraisable.exc_type, Interrupted):
-            self._hanging.append(_shorten(getattr(unraisable.object, "__qualname__", "a finalizer")))
+            self._hanging.append(
+                shorten_line(getattr(unraisable.object, "__qualname__", "a finalizer"), _NAME_CHARACTERS)
+            )
             return
         with contextlib.suppress(Exception):
             sys.__unraisablehook__(unraisable)
@@ -424,7 +427,3 @@ def _print_ignored(error: BaseException, source: object) -> None:
 def _join(names: list[str]) -> str:
     more = len(names) - LEFT_NAMES
     return ", ".join(names[:LEFT_NAMES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _shorten(name: str) -> str:
-    return name if len(name) <= _NAME_CHARACTERS else name[: _NAME_CHARACTERS - 1] + "…"

@@ -9,8 +9,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from mcp_exec_sandbox.notes import Notes
-from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, encode
+from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, Notes, encode
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.ending import InterpreterEnd
 from mcp_exec_sandbox.runner.loop import AgentLoop, InterruptHandler, cancel_tasks, install_loop
@@ -37,10 +36,11 @@ from mcp_exec_sandbox.runner.report import (
 )
 from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.skills import SkillStore, install_skills, set_store
+from mcp_exec_sandbox.tools.connection import BrokerAccess
 from mcp_exec_sandbox.tools.display.show import ArtifactWriter, set_writer
 from mcp_exec_sandbox.tools.libraries import set_libraries
 from mcp_exec_sandbox.tools.progress import ProgressReporter, set_reporter
-from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession, set_session
+from mcp_exec_sandbox.tools.tool_session import ToolSession, set_session
 
 RESULT_VARIABLE = "result"
 KEPT_SOURCES = 50

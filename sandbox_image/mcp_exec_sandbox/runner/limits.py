@@ -125,7 +125,7 @@ def _bound_affinity(number: int):  # type: ignore[no-untyped-def]
     return sched_getaffinity
 
 
-class _ForkLock:
+class ForkLock:
     """Lock that this interpreter and its forked children have in common, and the count of their tasks."""
 
     def __init__(self) -> None:
@@ -146,33 +146,25 @@ class _ForkLock:
         self._lock, self._count = -1, None
 
     def acquire(self) -> None:
+        """Wait for the lock, and longer if there are many tasks."""
         with contextlib.suppress(OSError, ValueError):
             fcntl.lockf(self._lock, fcntl.LOCK_EX)
             if self._count is not None and int(os.pread(self._count, 32, 0)) > MANY_TASKS:
                 time.sleep(PAUSE_SECONDS)
 
     def release(self) -> None:
+        """Let other processes fork."""
         with contextlib.suppress(OSError, ValueError):
             fcntl.lockf(self._lock, fcntl.LOCK_UN)
 
 
-_lock = _ForkLock()
+fork_lock = ForkLock()
 
 
 def serialize_forks() -> None:
     """Make every fork of this interpreter and its forked children take a common lock."""
-    _lock.open()
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release)
-
-
-def close_lock() -> None:
-    """Use no lock in a template: its memory would be common to all runners."""
-    _lock.close()
-
-
-def open_lock() -> None:
-    """Use a lock of its own in a runner that was forked from a template."""
-    _lock.open()
+    fork_lock.open()
+    os.register_at_fork(before=fork_lock.acquire, after_in_parent=fork_lock.release)
 
 
 def _open_first(paths: tuple[str, ...]) -> int | None:

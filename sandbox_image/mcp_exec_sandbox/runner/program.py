@@ -22,9 +22,8 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.protocol import AGENT_FILE
-from mcp_exec_sandbox.tools.calls import call_mcp_tool
+from mcp_exec_sandbox.tools.calls import call_mcp_tool, search_tools
 from mcp_exec_sandbox.tools.display.show import display, show
-from mcp_exec_sandbox.tools.known_tools import search_tools
 from mcp_exec_sandbox.tools.progress import progress
 
 CONTEXT_NAME = "context"

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from mcp_exec_sandbox.notes import Notes
 from mcp_exec_sandbox.protocol import (
     AGENT_FILE,
     MESSAGE_CHARACTERS,
@@ -22,6 +21,7 @@ from mcp_exec_sandbox.protocol import (
     TYPE_CHARACTERS,
     ErrorFields,
     LimitName,
+    Notes,
 )
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.limits import explain_recursion

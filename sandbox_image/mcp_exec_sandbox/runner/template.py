@@ -47,7 +47,7 @@ def serve_forks(channel: Channel, descriptors: Sequence[int], loop: AgentLoop) -
     """
     set_dumpable(False)
     loop.close()
-    limits.close_lock()
+    limits.fork_lock.close()  # its memory would be common to all runners
     for target in (1, 2):
         os.dup2(0, target)
     template = os.getpid()
@@ -87,7 +87,7 @@ def _replace_descriptors(descriptors: Sequence[int]) -> None:
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    limits.open_lock()
+    limits.fork_lock.open()
 
 
 def _reset_memory_priority() -> None:

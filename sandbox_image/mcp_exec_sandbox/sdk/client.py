@@ -12,7 +12,7 @@ from mcp_exec_sandbox.tools.arguments import merge_arguments as bind_arguments
 from mcp_exec_sandbox.tools.calls import call_mcp_tool, call_wrapped
 from mcp_exec_sandbox.tools.display.show import show
 from mcp_exec_sandbox.tools.errors import ToolDenied, ToolError, ToolProtocolError, ToolTimeout
-from mcp_exec_sandbox.tools.lazy_packages import load_lazily
+from mcp_exec_sandbox.tools.libraries import load_lazily
 from mcp_exec_sandbox.tools.progress import progress
 from mcp_exec_sandbox.tools.results import Blob, Link, ToolResult
 

@@ -4,6 +4,6 @@ from tool_discovery import search_tools
 search_tools("open an issue", detail_level="with_description", limit=5)
 """
 
-from mcp_exec_sandbox.tools.known_tools import search_tools
+from mcp_exec_sandbox.tools.calls import search_tools
 
 __all__ = ["search_tools"]

@@ -49,6 +49,16 @@ def parse_body(body: bytes, fields: Collection[str]) -> dict[str, Any]:
     return values
 
 
+def check_fields(value: object, fields: Collection[str], path: str) -> dict[str, Any]:
+    """Return an object, the field `path` of a body. Raises InvalidRequest for anything else, or for other fields."""
+    if not isinstance(value, dict):
+        raise InvalidRequest(f"{path}: must be an object")
+    for name in value:
+        if name not in fields:
+            raise InvalidRequest(f"{path}.{name[:100]}: unknown field")
+    return value
+
+
 def is_deeper(text: bytes, limit: int) -> bool:
     """Return whether JSON has more than `limit` levels of nesting, without parsing it. The text may be invalid."""
     if sum(map(text.count, (b"[", b"{"))) <= limit:

@@ -1,13 +1,15 @@
 """Life of the supervisor: harden the process, start the runner, listen, serve until stopped."""
 
 import asyncio
+import ctypes
+import itertools
 import os
 import signal
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mcp_exec_sandbox.protocol import RunnerLimits
-from mcp_exec_sandbox.supervisor import linux
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, Spawn, build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.http.connection import BACKLOG, ConnectionRegistry, HttpConnection, bind_port
@@ -15,6 +17,77 @@ from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
 from mcp_exec_sandbox.supervisor.network_check import IsolationGuard
 from mcp_exec_sandbox.supervisor.settings import Settings, log, log_failure
 from mcp_exec_sandbox.supervisor.state import SandboxState
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_SFD_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
+_SIGNAL_RECORD = struct.Struct("=IiiI")
+_RECORD_BYTES = 255
+"""Read size of one record: 128 bytes on Linux, 130 on gVisor; less than two."""
+
+_SIGNAL_SET_BYTES = 128
+
+
+class SystemCallError(Exception):
+    """The kernel refused a system call that the sandbox depends on."""
+
+
+def protect_memory() -> None:
+    """Make this process undumpable: processes of the same user can't trace it or read its memory and environment.
+
+    gVisor shows the environment anyway, so it is erased. Everything needed from it has been read before.
+    """
+    _prctl(_PR_SET_DUMPABLE, 0)
+    variables = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    for index in itertools.count():
+        address = variables[index]
+        if address is None:
+            break
+        ctypes.memset(address, 0, len(ctypes.string_at(address)))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of orphaned descendants, which PID 1 is anyway."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def open_signal_descriptor(signals: Sequence[signal.Signals]) -> int:
+    """Block every signal that can be blocked and return a descriptor that yields `signals`.
+
+    No process can end the supervisor with a blocked signal, and the descriptor reports the sender.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    for number in signals:
+        # Never called. gVisor drops a blocked signal that is ignored by default (SIGCHLD) unless it has a handler.
+        signal.signal(number, lambda *_: None)
+    members = ctypes.create_string_buffer(_SIGNAL_SET_BYTES)
+    for number in signals:
+        index = number - 1
+        members[index // 8] = bytes([members[index // 8][0] | 1 << index % 8])
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = int(libc.signalfd(-1, members, _SFD_NONBLOCK_CLOEXEC))
+    if descriptor < 0:
+        raise SystemCallError(f"signalfd: {os.strerror(ctypes.get_errno())}")
+    return descriptor
+
+
+def read_signals(descriptor: int) -> list[tuple[int, int]]:
+    """Return the signals since the last call, each with the pid of its sender (0: a process outside the container)."""
+    received: list[tuple[int, int]] = []
+    while True:
+        try:
+            record = os.read(descriptor, _RECORD_BYTES)
+        except BlockingIOError:
+            return received
+        number, _, _, sender = _SIGNAL_RECORD.unpack_from(record)
+        received.append((number, sender))
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
+        raise SystemCallError(f"prctl {option}: {os.strerror(ctypes.get_errno())}")
+
 
 START_SECONDS = 60.0
 ISOLATION_SECONDS = 10.0
@@ -30,13 +103,13 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def serve(settings: Settings, *, spawn: Spawn) -> int:
     """Run the sandbox until it is stopped, and return the process's exit code."""
     os.chdir(settings.workspace)
-    descriptor = linux.open_signal_descriptor((*_STOP_SIGNALS, signal.SIGCHLD))
+    descriptor = open_signal_descriptor((*_STOP_SIGNALS, signal.SIGCHLD))
     # Before any other process exists that could bind it.
     listener = bind_port(settings.host, settings.port)
     runner = _start_runner(settings, spawn)
     # The runner has executed its own program by now, so it does not inherit the supervisor's protection.
-    linux.protect_memory()
-    linux.adopt_orphans()
+    protect_memory()
+    adopt_orphans()
     sandbox = SandboxState(settings=settings, runner=runner)
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -68,9 +141,9 @@ async def _serve_until_stopped(
         log(problem, **({"reason": PREIMPORT_FAILED} if sandbox.has_failed_to_import else {}))
         return 1
     if ready.done():
-        costs = {"preimport": sandbox.import_costs} if sandbox.import_costs else {}
+        costs = {"preimport": imported} if (imported := sandbox.runners.idle.import_costs) else {}
         log("ready", port=server.sockets[0].getsockname()[1], **costs)
-    failure = asyncio.ensure_future(sandbox.wait_for_failure())
+    failure = asyncio.ensure_future(sandbox.runners.failed.wait())
     lost = asyncio.ensure_future(guard.wait_until_lost())
     await asyncio.wait([stop, failure, lost], return_when=asyncio.FIRST_COMPLETED)
     if lost.done() and not stop.done():
@@ -88,7 +161,7 @@ async def _serve_until_stopped(
 async def _prepare(sandbox: SandboxState, guard: IsolationGuard) -> str:
     """Wait for the runner and for the network's isolation, then open the sandbox. Return the problem, if any."""
     isolation = asyncio.ensure_future(guard.wait_until_isolated(seconds=ISOLATION_SECONDS))
-    if not await sandbox.wait_until_ready(START_SECONDS):
+    if not await sandbox.runners.idle.wait(START_SECONDS):
         isolation.cancel()
         return sandbox.explain_failed_start(START_SECONDS)
     if problem := await isolation:
@@ -109,11 +182,11 @@ def _start_runner(settings: Settings, spawn: Spawn) -> RunnerProcess:
 
 
 def _on_signals(descriptor: int, sandbox: SandboxState, stop: Callable[[], None]) -> None:
-    for received in linux.read_signals(descriptor):
-        if received.signal == signal.SIGCHLD:
+    for number, sender in read_signals(descriptor):
+        if number == signal.SIGCHLD:
             continue
         # PID 1 stops only for a sender outside the container. Otherwise the code could stop its own sandbox.
-        if os.getpid() != 1 or received.sender == 0:
+        if os.getpid() != 1 or sender == 0:
             stop()
     sandbox.collect_children()
 

@@ -5,7 +5,6 @@ import itertools
 import os
 import sys
 import time
-from dataclasses import dataclass
 from typing import Literal
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
@@ -47,21 +46,13 @@ class SandboxNotReady(Exception):
     """The runner has not started yet, or the sandbox is stopping."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SessionReport:
-    """The session of the sandbox: the jobs of its interpreter, the memory that it uses, and whether it lives."""
-
-    executions: int
-    memory_bytes: int
-    alive: bool
-
-
 class SandboxState:
     """The sandbox as a whole. It serves one execution, or one owner."""
 
     def __init__(self, *, settings: Settings, runner: RunnerProcess) -> None:
         self._settings = settings
-        self._runners = RunnerSet(runner)
+        self.runners = RunnerSet(runner)
+        """The interpreters."""
         self._places: WritablePlaces | None = None
         self._held: HeldResources | None = None
         self._tenancy = Tenancy()
@@ -98,33 +89,20 @@ class SandboxState:
         """Executions accepted so far."""
         return self._tenancy.uses
 
-    async def wait_until_ready(self, seconds: float) -> bool:
-        """Wait until the runner can take its job. Return False if it died or took longer than `seconds`."""
-        return await self._runners.idle.wait(seconds)
-
-    @property
-    def import_costs(self) -> object:
-        """Time and memory of the modules that the first runner has imported for the pool."""
-        return self._runners.idle.import_costs
-
     @property
     def has_failed_to_import(self) -> bool:
         """Whether the runner did not start, and imported the pool's modules, or may have been at it."""
-        return bool(self._settings.preimport) and not self._runners.idle.ready.is_set()
+        return bool(self._settings.preimport) and not self.runners.idle.ready.is_set()
 
     def explain_failed_start(self, seconds: float) -> str:
         """Return why the runner has not started in `seconds`."""
-        if self._runners.idle.problem:
-            return self._runners.idle.problem
-        code = self._runners.current.exit_code
+        if self.runners.idle.problem:
+            return self.runners.idle.problem
+        code = self.runners.current.exit_code
         text = f"the runner did not start within {seconds:.0f} s" if code is None else f"the runner exited with {code}"
         if self._settings.preimport:
             text += f"; it imports the modules {', '.join(self._settings.preimport)[:300]} of spec.preimport first"
         return text
-
-    async def wait_for_failure(self) -> None:
-        """Return once the runner has died without a job, which makes the sandbox useless."""
-        await self._runners.failed.wait()
 
     def open(self) -> None:
         """Accept an execution from now on."""
@@ -168,7 +146,7 @@ class SandboxState:
         """Check that a job suits the interpreter, which may have the variables of earlier ones."""
         if self._session_executions and not request.session:
             raise StateConflict("this sandbox keeps a session; other jobs can run once it was recycled")
-        if self._session_executions and self._runners.current.find_process() is None:
+        if self._session_executions and self.runners.current.find_process() is None:
             self.state = "finished"
             raise InterpreterEnded("the interpreter of this sandbox's session has ended")
 
@@ -183,13 +161,13 @@ class SandboxState:
             self._session_executions += 1
         self._run = CodeRun(
             request=request,
-            runner=self._runners.current,
+            runner=self.runners.current,
             log=self.log,
             watchdog=self._build_watchdog(),
             wrappers=self.wrappers,
             files=RunFiles(request=request.files, kept=self._files),
             grace_seconds=self._settings.grace_seconds,
-            template=self._runners.template,
+            template=self.runners.template,
             runner_cpu_seconds=self._session_cpu_seconds,
         )
         self._task = asyncio.create_task(self._complete(self._run, request))
@@ -205,7 +183,7 @@ class SandboxState:
                     folder=self._settings.workspace,
                     disk_bytes=2 * self._settings.storage_bytes,
                 )
-        self._runners.prepare_owned()
+        self.runners.prepare_owned()
 
     def _build_watchdog(self) -> Watchdog:
         return Watchdog(
@@ -213,7 +191,7 @@ class SandboxState:
             memory=self._memory,
             tasks=self._tasks,
             supervisor=os.getpid(),
-            template=self._runners.template,
+            template=self.runners.template,
         )
 
     def cancel(self) -> bool:
@@ -285,26 +263,26 @@ class SandboxState:
             # It would kill what is left after a moment, the new interpreter included.
             self._task.cancel()
         self._cleaned_up = False
-        await self._runners.end()
-        if not await end_descendants(spare=self._runners.template, seconds=END_SECONDS):
+        await self.runners.end()
+        if not await end_descendants(spare=self.runners.template, seconds=END_SECONDS):
             raise NotCleaned("a process of the code does not end")
         assert self._places is not None  # noqa: S101 - found before the first job
         await self._places.clean(seconds=CLEAN_SECONDS)
         self._files.forget()
         self._files.make_artifacts_folder()
-        await self._runners.renew()
+        await self.runners.renew()
         await self.wrappers.restore()
         if self._held is not None:
             await self._held.check(seconds=FREE_SECONDS)
 
-    def describe_session(self) -> SessionReport | None:
+    def describe_session(self) -> dict[str, int] | None:
         """Return the state of the session, or None if the last execution belongs to none."""
         if not self._tenancy.is_session or not self._session_executions:
             return None
-        process = self._runners.current.find_process()
+        process = self.runners.current.find_process()
         alive = process is not None and self.state in ("idle", "running")
         memory = read_proportional_bytes(process) if process is not None else 0
-        return SessionReport(executions=self._session_executions, memory_bytes=memory, alive=alive)
+        return {"executions": self._session_executions, "memoryBytes": memory, "alive": alive}
 
     def lose_isolation(self, problem: str) -> bool:
         """End the execution at once. Return False if there is none: then the sandbox accepts none any more."""
@@ -328,11 +306,11 @@ class SandboxState:
         reaped = 0
         for pid, code in itertools.islice(reap_children(), REAPED_PER_TURN):
             reaped += 1
-            self._runners.handle_exit(pid, code)
+            self.runners.handle_exit(pid, code)
         if reaped == REAPED_PER_TURN:
             asyncio.get_running_loop().call_soon(self.collect_children)
         if self._cleaned_up:
-            kill_descendants(spare=self._runners.template)
+            kill_descendants(spare=self.runners.template)
 
     async def _complete(self, run: CodeRun, request: ExecutionRequest) -> None:
         try:
@@ -359,10 +337,10 @@ class SandboxState:
         if not run.keeps_interpreter:
             return False
         self._session_cpu_seconds = run.runner_cpu_seconds
-        self._runners.rest()
+        self.runners.rest()
         stop_descendants()
-        spare = (*self._runners.template, self._runners.current.pid)
+        spare = (*self.runners.template, self.runners.current.pid)
         has_ended_others = await end_descendants(spare=spare, seconds=END_SECONDS)
         # The end of another process may have woken the interpreter, for example if it held its terminal.
         stop_descendants()
-        return has_ended_others and not self._runners.idle.ended.is_set()
+        return has_ended_others and not self.runners.idle.ended.is_set()

@@ -7,8 +7,10 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import h11
 
@@ -25,6 +27,25 @@ MAX_CALLS = 10
 CONNECT_SECONDS = 5.0
 IDLE_SECONDS = 4.0
 """Maximum idle time of a reused connection. The broker may be about to close a connection that is idle longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerAccess:
+    """The job's `tools`: the broker's address, the grant and the allowed patterns."""
+
+    host: str
+    port: int
+    token: str
+    allow: tuple[str, ...]
+
+    @classmethod
+    def from_job(cls, fields: Mapping[str, Any]) -> "BrokerAccess":
+        """Read the field `tools`, which the supervisor has checked."""
+        url = urlsplit(fields["url"])
+        return cls(host=url.hostname or "", port=url.port or 80, token=fields["token"], allow=tuple(fields["allow"]))
+
+    def __repr__(self) -> str:
+        return f"BrokerAccess(allow={list(self.allow)})"
 
 
 class BrokerRefused(Exception):
@@ -206,10 +227,8 @@ class BrokerUnreachable(Exception):
 class ConnectionPool:
     """Connections of one event loop to the broker."""
 
-    def __init__(self, *, host: str, port: int, token: str) -> None:
-        self._host = host
-        self._port = port
-        self._token = token
+    def __init__(self, access: BrokerAccess) -> None:
+        self._access = access
         self._slots = asyncio.Semaphore(MAX_CALLS)
         self._idle: list[tuple[BrokerConnection, float]] = []
 
@@ -243,11 +262,12 @@ class ConnectionPool:
         return None
 
     async def _connect(self) -> BrokerConnection:
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        address, port = self._access.host, self._access.port
+        host = f"[{address}]" if ":" in address else address
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: BrokerConnection(host=f"{host}:{self._port}", token=self._token), self._host, self._port
+                    lambda: BrokerConnection(host=f"{host}:{port}", token=self._access.token), address, port
                 )
         except TimeoutError:
             raise BrokerUnreachable(f"no answer within {CONNECT_SECONDS:g} s") from None
@@ -259,10 +279,8 @@ class ConnectionPool:
 class LoopConnectionPools:
     """One pool per event loop that calls tools: threads and `asyncio.run` have their own loops."""
 
-    def __init__(self, *, host: str, port: int, token: str) -> None:
-        self._host = host
-        self._port = port
-        self._token = token
+    def __init__(self, access: BrokerAccess) -> None:
+        self._access = access
         self._pools: dict[asyncio.AbstractEventLoop, ConnectionPool] = {}
         self._lock = threading.Lock()
 
@@ -271,7 +289,7 @@ class LoopConnectionPools:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = ConnectionPool(host=self._host, port=self._port, token=self._token)
+            pool = ConnectionPool(self._access)
             with self._lock:
                 # A closed loop has closed its connections.
                 self._pools = {key: value for key, value in self._pools.items() if not key.is_closed()}

@@ -1,6 +1,10 @@
-"""Hints instead of plain errors: imports of tools and libraries that do not exist, and installations of packages."""
+"""Imports of code: tools of servers on first use, and hints in place of plain errors.
+
+The hints are for tools and libraries that do not exist, and for installations of packages.
+"""
 
 import functools
+import importlib
 import os
 import re
 import subprocess
@@ -12,7 +16,7 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import SERVERS_FOLDER
 from mcp_exec_sandbox.tools import tool_session
-from mcp_exec_sandbox.tools.arguments import find_similar
+from mcp_exec_tools.names import find_close_names, fold
 from mcp_exec_tools.source.installers import INSTALL_SENTENCE, find_installed_packages
 from mcp_exec_tools.text import shorten_line
 
@@ -178,7 +182,7 @@ def _is_import() -> bool:
 
 def _explain_missing_tool(package: str, tool: str, known: Sequence[str]) -> str:
     text = f"{package} has no {tool!r}"
-    if close := find_similar(tool, known):
+    if close := find_close_names(tool, known):
         return f"{text}. Did you mean: {', '.join(close)}?"
     return f"{text}: it has {', '.join(known[:50])}"
 
@@ -193,6 +197,50 @@ def _explain_missing_server(name: str) -> str:
         hint = "`from client import call_mcp_tool` works without them"
         return f"No module named {name!r}: this sandbox has no wrappers yet. {hint}"
     text = f"No module named {name!r}: this execution may use {', '.join(servers[:50])}"
-    if close := find_similar(name.partition(".")[2], servers):
+    if close := find_close_names(name.partition(".")[2], servers):
         text += f". Did you mean: servers.{close[0]}?"
     return text + f" (spec.tools: {', '.join(session.allow[:20])})"
+
+
+class LazyPackage(ModuleType):
+    """Package that has a tool's function where Python would put the module of the same name."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # The import system binds each module that it has loaded to its package, also where that has a function.
+        if isinstance(value, ModuleType) and value.__name__ == f"{self.__name__}.{name}":
+            value = value.__dict__.get(name, value)
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *self.__dict__.get("__all__", ())})
+
+
+def load_lazily(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
+    """Make a package load its modules on first use, and return its `__getattr__`.
+
+    A name in another spelling is found too: `executeSQL` and `ExecuteSql` are `execute_sql`, unless several functions
+    have this spelling.
+
+    Args:
+        package: the name of the package, which is being imported.
+        names: what each module defines; its function has the module's name.
+    """
+    module = sys.modules[package]
+    module.__class__ = LazyPackage
+    homes = {name: home for home, defined in names.items() for name in defined}
+
+    def load(name: str) -> Any:
+        own = name if name in homes else None if name.startswith("_") else _find_spelling(name, names)
+        if own is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+        value = getattr(importlib.import_module(f"{package}.{homes[own]}"), own)
+        module.__dict__[name] = value
+        return value
+
+    return load
+
+
+def _find_spelling(name: str, functions: Mapping[str, Any]) -> str | None:
+    folded = fold(name)
+    found = [function for function in functions if fold(function) == folded] if folded else []
+    return found[0] if len(found) == 1 else None

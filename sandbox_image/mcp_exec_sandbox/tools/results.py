@@ -10,31 +10,12 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, is_typeddict
 
+from mcp_exec_sandbox.protocol import EXTENSIONS
 from mcp_exec_sandbox.tools.errors import ToolProtocolError
 from mcp_exec_tools.text import shorten
 
 FOLDER = "tool_results"
 """Folder of the workspace that holds the bytes of results."""
-
-_EXTENSIONS = {
-    "application/gzip": "gz",
-    "application/json": "json",
-    "application/pdf": "pdf",
-    "application/zip": "zip",
-    "audio/mpeg": "mp3",
-    "audio/ogg": "ogg",
-    "audio/wav": "wav",
-    "audio/x-wav": "wav",
-    "image/gif": "gif",
-    "image/jpeg": "jpg",
-    "image/png": "png",
-    "image/svg+xml": "svg",
-    "image/webp": "webp",
-    "text/csv": "csv",
-    "text/html": "html",
-    "text/plain": "txt",
-    "video/mp4": "mp4",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +94,7 @@ class ResultFiles:
             OSError: the file can't be written.
         """
         self._folder.mkdir(exist_ok=True)
-        extension = _EXTENSIONS.get(mime_type.partition(";")[0].strip().lower(), "bin")
+        extension = EXTENSIONS.get(mime_type.partition(";")[0].strip().lower(), "bin")
         while True:
             self._last += 1
             path = self._folder / f"{self._last}.{extension}"

@@ -4,14 +4,13 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mcp_exec_sandbox.protocol import TOOL_MESSAGE_CHARACTERS
 from mcp_exec_sandbox.tools.arguments import encode_arguments
 from mcp_exec_sandbox.tools.connection import (
+    BrokerAccess,
     BrokerConnection,
     BrokerLost,
     BrokerMessage,
@@ -35,25 +34,6 @@ _RESPONSE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BrokerAccess:
-    """The job's `tools`: the broker's address, the grant and the allowed patterns."""
-
-    host: str
-    port: int
-    token: str
-    allow: tuple[str, ...]
-
-    @classmethod
-    def from_job(cls, fields: Mapping[str, Any]) -> "BrokerAccess":
-        """Read the field `tools`, which the supervisor has checked."""
-        url = urlsplit(fields["url"])
-        return cls(host=url.hostname or "", port=url.port or 80, token=fields["token"], allow=tuple(fields["allow"]))
-
-    def __repr__(self) -> str:
-        return f"BrokerAccess(allow={list(self.allow)})"
-
-
 class ToolSession:
     """Session that makes the tool calls of one execution and sends their events."""
 
@@ -65,9 +45,7 @@ class ToolSession:
         workspace: Path,
         skills: tuple[Mapping[str, Any], ...] = (),
     ) -> None:
-        self._pools: LoopConnectionPools | None = None
-        if broker is not None:
-            self._pools = LoopConnectionPools(host=broker.host, port=broker.port, token=broker.token)
+        self._pools = None if broker is None else LoopConnectionPools(broker)
         self._emit = emit
         self._numbers = itertools.count(1)
         self._files = ResultFiles(workspace)
@@ -92,7 +70,8 @@ class ToolSession:
         started = time.perf_counter()
         size, failure = 0, None
         try:
-            body = encode_arguments(tool, {"id": identifier, "tool": tool, **_build_timeout(timeout_seconds)})
+            limit = {} if timeout_seconds is None else {"timeoutSeconds": timeout_seconds}
+            body = encode_arguments(tool, {"id": identifier, "tool": tool, **limit})
             answer, size = await self._send(tool, f'{body[:-1]},"arguments":{text}}}'.encode("utf-8", "replace"))
             return self._read_value(tool, answer)
         except BaseException as error:
@@ -140,10 +119,6 @@ class ToolSession:
             if isinstance(failure, ToolError):
                 event["message"] = shorten(failure.message, TOOL_MESSAGE_CHARACTERS)
         self._emit({**event, "bytes": size, "ms": round(seconds * 1000, 3)})
-
-
-def _build_timeout(seconds: float | None) -> dict[str, float]:
-    return {} if seconds is None else {"timeoutSeconds": seconds}
 
 
 def _convert_refusal(tool: str, refusal: BrokerRefused) -> ToolError:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from mcp_exec_sandbox.notes import NoteKind, Notes
+from mcp_exec_sandbox.protocol import NoteKind, Notes
 from mcp_exec_tools.text import format_path
 
 UNKNOWN = object()

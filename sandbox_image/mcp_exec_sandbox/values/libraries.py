@@ -29,7 +29,11 @@ def _find_numpy_form(value: Any, room: int) -> Any:
         rows = [_list_fields(row, names) for row in part.reshape(-1)] if part.ndim else [_list_fields(part, names)]
         if part.ndim == 1:
             return LabelledRows(names, rows)
-        return dict(zip(names, rows[0], strict=True)) if not part.ndim else [_zip(names, row) for row in rows]
+        return (
+            dict(zip(names, rows[0], strict=True))
+            if not part.ndim
+            else [dict(zip(names, row, strict=True)) for row in rows]
+        )
     if part.dtype.kind in "mM" and hasattr(part, "filled"):
         part = part.filled("NaT")
     if part.dtype.kind == "M":
@@ -37,10 +41,6 @@ def _find_numpy_form(value: Any, room: int) -> Any:
     if part.dtype.kind == "m":
         return _format_spans(part)
     return _find_plain(part)
-
-
-def _zip(names: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
-    return dict(zip(names, row, strict=True))
 
 
 def _list_fields(row: Any, names: Sequence[str]) -> list[Any]:

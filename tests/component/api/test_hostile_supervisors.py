@@ -19,8 +19,7 @@ from mcp_exec_common.supervisor.client import MAX_STREAM_BYTES, SupervisorClient
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxNotProven
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry, bind_port
-from mcp_exec_sandbox.supervisor.http.peers import HttpResponse, build_response
-from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
+from mcp_exec_sandbox.supervisor.http.routes import HttpResponse, SupervisorApi, build_response
 
 SECONDS = 0.2
 """Time limit of the attacked requests."""

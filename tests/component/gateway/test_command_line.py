@@ -122,7 +122,7 @@ async def test_what_is_refused_has_its_exit_code_and_the_reason(
     said: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("mcp_exec_client.configuration.RetryPolicy", lambda: NO_RETRIES)
+    monkeypatch.setattr("mcp_exec_client.transport.RetryPolicy", lambda: NO_RETRIES)
     ended = await command("run", "-c", "1", *arguments)
     assert (ended.code, ended.out, len(ended.err.splitlines())) == (code, "", 1)
     assert said in ended.err

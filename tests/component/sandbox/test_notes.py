@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_sandbox.notes import KINDS, MAX_NOTES, NOTE_CHARACTERS
+from mcp_exec_sandbox.protocol import KINDS, MAX_NOTES, NOTE_CHARACTERS
 
 FORGED = [
     *({"kind": "ThreadsLeft", "path": "p" * 1000, "message": f"{number} " + "m" * 1000} for number in range(100)),

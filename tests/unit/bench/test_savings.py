@@ -11,7 +11,7 @@ import transcripts
 from token_costs import cost_of, dump
 
 from mcp_exec_client.agent import HybridRules
-from mcp_exec_client.agent.toolsets.code_mode import TOOLS
+from mcp_exec_client.agent.code_mode import TOOLS
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index

@@ -5,10 +5,9 @@ from typing import cast
 import pytest
 
 from mcp_exec_client.agent import HybridRules, TaskProfile
-from mcp_exec_client.agent.mode_selection import TaskTools
-from mcp_exec_client.agent.outcomes import OnEvent, RunEvent
-from mcp_exec_client.agent.toolsets.direct_mode import DirectMode
-from mcp_exec_client.agent.toolsets.results import ToolOutcome
+from mcp_exec_client.agent.direct_mode import DirectMode
+from mcp_exec_client.agent.modes import TaskTools
+from mcp_exec_client.agent.outcomes import OnEvent, RunEvent, ToolOutcome
 
 
 class OneAnswer:

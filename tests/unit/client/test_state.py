@@ -10,9 +10,9 @@ import httpx
 import pytest
 from tests.support.scripted_gateway import Chunks, execution, problem, scripted
 
+from mcp_exec_client import blocking as blocking_state
 from mcp_exec_client import errors
-from mcp_exec_client.blocking import client as blocking_state
-from mcp_exec_client.blocking.loop import BlockingExecution
+from mcp_exec_client.blocking import BlockingExecution
 from mcp_exec_client.state import results, sessions, skills, workspaces
 
 PNG = b"\x89PNG\r\n\x1a\n0"

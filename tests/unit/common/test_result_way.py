@@ -27,8 +27,7 @@ from mcp_exec_gateway.mcp.code_mode.output import build_result
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.output import OutputCollector
 from mcp_exec_operator.executions.status import build_finished_status
-from mcp_exec_sandbox.notes import Notes
-from mcp_exec_sandbox.protocol import encode
+from mcp_exec_sandbox.protocol import Notes, encode
 from mcp_exec_sandbox.runner.report import report_success
 from mcp_exec_sandbox.supervisor.execution.outcome import RunnerReport
 from mcp_exec_tools.text import shorten_json

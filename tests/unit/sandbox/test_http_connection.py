@@ -9,7 +9,7 @@ from tests.support.until import until
 from mcp_exec_sandbox.supervisor.execution.events import EventBatch
 from mcp_exec_sandbox.supervisor.http import connection
 from mcp_exec_sandbox.supervisor.http.connection import ConnectionRegistry
-from mcp_exec_sandbox.supervisor.http.peers import HttpResponse
+from mcp_exec_sandbox.supervisor.http.routes import HttpResponse
 
 
 class FaultyApi:

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from mcp_exec_common import peers as client
-from mcp_exec_sandbox.supervisor.http import peers
+from mcp_exec_sandbox.supervisor.http import routes
 from mcp_exec_sandbox.supervisor.http.connection import bind_port
 
 FOREIGN = [("198.51.100.7", 4000), ("2001:db8::7", 4000, 0, 0), ("::ffff:198.51.100.7", 4000, 0, 0)]
@@ -22,12 +22,12 @@ SPELLINGS = [
 
 @pytest.mark.parametrize("peer", OWN)
 def test_every_loopback_address_is_the_pods_own(peer: tuple[str, int]) -> None:
-    assert peers.is_own_address(peer)
+    assert routes.is_own_address(peer)
 
 
 @pytest.mark.parametrize("peer", FOREIGN)
 def test_an_address_of_another_pod_is_not_the_pods_own(peer: tuple[str, int]) -> None:
-    assert not peers.is_own_address(peer)
+    assert not routes.is_own_address(peer)
 
 
 def test_an_address_whose_ports_are_all_taken_is_still_the_pods_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,34 +35,34 @@ def test_an_address_whose_ports_are_all_taken_is_still_the_pods_own(monkeypatch:
         def bind(self, address: object) -> None:
             raise OSError(errno.EADDRINUSE, "in use")
 
-    monkeypatch.setattr(peers.socket, "socket", Exhausted)
-    assert peers.is_own_address(("127.0.0.1", 4000))
+    monkeypatch.setattr(routes.socket, "socket", Exhausted)
+    assert routes.is_own_address(("127.0.0.1", 4000))
 
 
 @pytest.mark.parametrize(("spelt", "short"), SPELLINGS)
 def test_supervisor_and_client_spell_an_address_alike(spelt: str, short: str) -> None:
-    assert peers.normalize_address(spelt) == client.normalize_address(spelt) == short
+    assert routes.normalize_address(spelt) == client.normalize_address(spelt) == short
 
 
 def test_supervisor_and_client_compute_the_same_proof() -> None:
     given = {"key": "a" * 64, "nonce": "b" * 64, "address": "10.0.0.5"}
-    assert peers.compute_proof(**given) == client.compute_proof(**given)
+    assert routes.compute_proof(**given) == client.compute_proof(**given)
     for name, other in (("key", "c" * 64), ("nonce", "d" * 64), ("address", "10.0.0.6")):
-        assert peers.compute_proof(**given | {name: other}) != client.compute_proof(**given)
+        assert routes.compute_proof(**given | {name: other}) != client.compute_proof(**given)
 
 
 def test_connections_from_all_own_addresses_have_one_small_share() -> None:
-    limits = peers.PeerLimits()
+    limits = routes.PeerLimits()
     admitted = [limits.admit((f"127.0.0.{number}", 1)) for number in range(1, 100)]
-    assert [name for name in admitted if name] == [peers.OWN] * peers.MAX_OWN_CONNECTIONS
+    assert [name for name in admitted if name] == [routes.OWN] * routes.MAX_OWN_CONNECTIONS
     others = [limits.admit((f"198.51.100.{number}", 1)) for number in range(100)]
-    assert sum(name is not None for name in others) == peers.MAX_CONNECTIONS - peers.MAX_OWN_CONNECTIONS
+    assert sum(name is not None for name in others) == routes.MAX_CONNECTIONS - routes.MAX_OWN_CONNECTIONS
 
 
 def test_readers_of_one_gateway_leave_room_for_the_operator() -> None:
-    limits = peers.PeerLimits()
+    limits = routes.PeerLimits()
     admitted = [limits.admit(("198.51.100.1", port)) for port in range(100)]
-    assert sum(name is not None for name in admitted) == peers.MAX_PEER_CONNECTIONS
+    assert sum(name is not None for name in admitted) == routes.MAX_PEER_CONNECTIONS
     assert limits.admit(("198.51.100.2", 1)) == "198.51.100.2"
     limits.release("198.51.100.1")
     assert limits.admit(("::ffff:198.51.100.1", 1, 0, 0)) == "198.51.100.1"

@@ -2,7 +2,7 @@
 
 from mcp_exec_api.code_findings import MAX_NOTE_CHARACTERS, Note, NoteKind
 from mcp_exec_api.code_findings import MAX_NOTES as MAX_OF_API
-from mcp_exec_sandbox.notes import KINDS, MAX_NOTES, NOTE_CHARACTERS, Notes, parse_notes
+from mcp_exec_sandbox.protocol import KINDS, MAX_NOTES, NOTE_CHARACTERS, Notes, parse_notes
 
 
 def test_the_sandbox_has_the_kinds_and_bounds_of_the_api() -> None:

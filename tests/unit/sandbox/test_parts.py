@@ -20,7 +20,6 @@ from mcp_exec_sandbox.supervisor.execution.runner_process import build_runner_en
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_sandbox.supervisor.resources.processes import Process, TaskCounter, list_descendants
-from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
 from mcp_exec_sandbox.supervisor.resources.usage import (
     THREAD_VARIABLES,
     CgroupGauge,
@@ -28,6 +27,7 @@ from mcp_exec_sandbox.supervisor.resources.usage import (
     ProcessGauge,
     build_cpu_variables,
     find_gauge,
+    measure_storage,
 )
 from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
 
@@ -267,7 +267,7 @@ def test_storage_counts_deleted_files_that_are_open(tmp_path):
 
 
 async def test_too_many_files_are_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr("mcp_exec_sandbox.supervisor.resources.storage.MAX_ENTRIES", 5)
+    monkeypatch.setattr("mcp_exec_sandbox.supervisor.resources.usage.MAX_ENTRIES", 5)
     for number in range(10):
         (tmp_path / str(number)).touch()
     assert await measure_storage([tmp_path], [], enough=MIB) > MIB

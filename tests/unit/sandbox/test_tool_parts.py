@@ -20,11 +20,12 @@ from mcp_exec_sandbox.supervisor.execution.events import (
     parse_written,
 )
 from mcp_exec_sandbox.tools import connection as wire
-from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments, find_similar, merge_arguments
-from mcp_exec_sandbox.tools.connection import BrokerConnection, BrokerLost
+from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments, merge_arguments
+from mcp_exec_sandbox.tools.connection import BrokerAccess, BrokerConnection, BrokerLost
 from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, parse_error
 from mcp_exec_sandbox.tools.results import ResultFiles, ToolResult, build_result, cast_result
-from mcp_exec_sandbox.tools.tool_session import BrokerAccess, ToolSession
+from mcp_exec_sandbox.tools.tool_session import ToolSession
+from mcp_exec_tools.names import find_close_names
 
 PARAMETERS = {"owner": True, "from": False, "perPage": False}
 SPELLINGS = {"from_": "from", "per_page": "perPage"}
@@ -105,8 +106,8 @@ def test_what_has_no_json_form_or_is_too_much_is_refused(value):
 
 
 def test_a_name_is_alike_whatever_its_case_and_dashes():
-    assert find_similar("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
-    assert find_similar("zzz", ["create_issue"]) == []
+    assert find_close_names("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
+    assert find_close_names("zzz", ["create_issue"]) == []
 
 
 class Wire(asyncio.Transport):

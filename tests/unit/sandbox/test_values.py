@@ -18,7 +18,7 @@ from hack.python_values.table import IMPORTS, LIBRARIES, ROWS, ValueRow
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_sandbox.notes import Notes
+from mcp_exec_sandbox.protocol import Notes
 from mcp_exec_sandbox.runner.report import JsonResult, convert_to_json
 from mcp_exec_sandbox.tools.arguments import MAX_ARGUMENT_BYTES, encode_arguments
 from mcp_exec_sandbox.tools.errors import ToolError

@@ -7,15 +7,238 @@ there is said in the description.
 
 import hashlib
 import json
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp_exec_tools.names import normalize
 from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
-from mcp_exec_tools.schemas.reading import as_mapping
-from mcp_exec_tools.schemas.sanitizing import Sanitizer, clean_text
+from mcp_exec_tools.schemas.reading import as_mapping, as_sequence, fits, list_required, resolve_reference
+
+_MAX_NODES: Final = 4000
+_MAX_VALUE: Final = 2000
+_MAX_VALUES: Final = 500
+_MAX_PATTERN: Final = 300
+_TYPES: Final = frozenset({"string", "integer", "number", "boolean", "null", "array", "object"})
+_SCHEMAS: Final = ("not", "if", "then", "else", "contains", "propertyNames")
+_SCHEMAS_OR_FALSE: Final = ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties")
+_LISTS: Final = ("anyOf", "oneOf", "allOf", "prefixItems")
+_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+_COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_FLAGS: Final = ("uniqueItems", "deprecated", "readOnly", "writeOnly")
+_WORDS: Final = ("format", "contentEncoding", "contentMediaType")
+_OTHER_LETTER: Final = re.compile(r"[^a-zA-Z0-9_.-]")
+
+Object = dict[str, Any]
+
+
+class Sanitizer:
+    """Converter of one tool's schemas. References lead to the definitions, which it collects."""
+
+    def __init__(self, root: Mapping[str, Any], *, rename: Callable[[str], str], text: int, depth: int) -> None:
+        """Create a converter.
+
+        Args:
+            root: the schema that references lead into.
+            rename: returns the name that the model sees of a property.
+            text: most characters of a description.
+            depth: most levels; what is deeper is left open.
+        """
+        self._definitions: Object = {}
+        self._root, self._rename, self._text, self._depth = root, rename, text, depth
+        self._pointers: dict[str, str] = {}
+        self._waiting: list[tuple[str, Any]] = []
+        self._left = _MAX_NODES
+
+    def convert(self, schema: Any, depth: int = 1) -> Object:
+        """Return the valid form of a schema."""
+        self._left -= 1
+        if schema is False:
+            return {"not": {}}
+        if not isinstance(schema, Mapping) or self._left < 0 or depth > self._depth:
+            return {}
+        about = as_mapping(schema)
+        found = self._convert_reference(about) | self._convert_parts(about, depth)
+        found |= self._convert_types(about) | _convert_bounds(about) | self._convert_texts(about)
+        if about.get("nullable") is True and "type" in found:
+            kinds = found["type"] if isinstance(found["type"], list) else [found["type"]]
+            found["type"] = list(dict.fromkeys([*kinds, "null"]))
+        return found
+
+    def convert_definitions(self) -> Object:
+        """Return the definitions that the converted schemas refer to."""
+        while self._waiting:
+            name, target = self._waiting.pop()
+            self._definitions[name] = self.convert(target, 2)
+        return self._definitions
+
+    def clean(self, text: str) -> str:
+        """Return a text without control characters, and no longer than a description may be."""
+        cleaned = clean_text(text[: 4 * self._text])
+        return cleaned if len(cleaned) <= self._text else cleaned[: max(self._text - 4, 0)].rstrip() + " ..."
+
+    def convert_properties(self, properties: Mapping[str, Any], depth: int) -> Object:
+        """Return the properties by the names that the model sees. The description has a name that was changed."""
+        found: Object = {}
+        for name, each in properties.items():
+            if each is False:
+                continue
+            shown = self._rename(name)
+            found[shown] = self.convert(each, depth)
+            if shown != name and self._text:
+                about = found[shown].get("description", "")
+                found[shown]["description"] = self.clean(f'"{name[:100]}"{". " if about else ""}{about}')
+        return found
+
+    def _convert_reference(self, schema: Mapping[str, Any]) -> Object:
+        if not isinstance(schema.get("$ref"), str):
+            return {}
+        target, pointer = resolve_reference(schema, self._root)
+        if not isinstance(target, Mapping) or pointer is None:
+            return {}
+        if pointer not in self._pointers:
+            name = self._name_definition(pointer)
+            self._pointers[pointer] = name
+            self._definitions[name] = {}
+            self._waiting.append((name, target))
+        return {"$ref": f"#/$defs/{self._pointers[pointer]}"}
+
+    def _name_definition(self, pointer: str) -> str:
+        base = _OTHER_LETTER.sub("_", pointer.rpartition("/")[2].removeprefix("#"))[:50] or "Whole"
+        name, number = base, 2
+        while name in self._definitions:
+            name, number = f"{base}_{number}", number + 1
+        return name
+
+    def _convert_parts(self, schema: Mapping[str, Any], depth: int) -> Object:
+        found: Object = {key: self.convert(schema[key], depth + 1) for key in _SCHEMAS if key in schema}
+        schema = _convert_tuples(schema)
+        for key in _SCHEMAS_OR_FALSE:
+            if key in schema and (isinstance(schema[key], bool | Mapping)):
+                found[key] = schema[key] if isinstance(schema[key], bool) else self.convert(schema[key], depth + 1)
+        for key in _LISTS:
+            if parts := as_sequence(schema.get(key)):
+                found[key] = [self.convert(part, depth + 1) for part in parts[:_MAX_VALUES]]
+        if isinstance(schema.get("properties"), Mapping):
+            found["properties"] = self.convert_properties(as_mapping(schema["properties"]), depth + 1)
+        if isinstance(schema.get("patternProperties"), Mapping):
+            patterns = as_mapping(schema["patternProperties"])
+            found["patternProperties"] = {
+                pattern: self.convert(part, depth + 1) for pattern, part in patterns.items() if is_pattern(pattern)
+            }
+        if isinstance(schema.get("required"), list) and depth <= self._depth:
+            found["required"] = [self._rename(name) for name in list_required(schema)]
+        dependent = as_mapping(schema.get("dependentRequired"))
+        if dependent:
+            found["dependentRequired"] = {
+                self._rename(name): list(dict.fromkeys(self._rename(each) for each in names if isinstance(each, str)))
+                for name, names in dependent.items()
+                if isinstance(names, list)
+            }
+        return found
+
+    def _convert_types(self, schema: Mapping[str, Any]) -> Object:
+        found: Object = {}
+        kinds = schema.get("type")
+        known = list(dict.fromkeys(kind for kind in as_sequence(kinds) if isinstance(kind, str) and kind in _TYPES))
+        if isinstance(kinds, str) and kinds in _TYPES:
+            found["type"] = kinds
+        elif known:
+            found["type"] = known
+        if "const" in schema and _is_small(schema["const"]):
+            found["const"] = schema["const"]
+        values = [value for value in as_sequence(schema.get("enum")) if _is_small(value)]
+        if values and len(values) == len(schema["enum"]) <= _MAX_VALUES:
+            found["enum"] = _list_unique(values)
+        if "default" in schema and _is_small(schema["default"]) and fits(schema["default"], schema):
+            found["default"] = schema["default"]
+        examples = [value for value in as_sequence(schema.get("examples"))[:10] if _is_small(value)]
+        return found | ({"examples": examples} if examples and self._text > _MAX_PATTERN else {})
+
+    def _convert_texts(self, schema: Mapping[str, Any]) -> Object:
+        if not self._text:
+            return {}
+        texts = {key: schema[key] for key in ("title", "description") if isinstance(schema.get(key), str)}
+        found = {key: cleaned for key, text in texts.items() if (cleaned := self.clean(text))}
+        lost = [f"Pattern: {schema['pattern']}"] if _has_lost_pattern(schema) else []
+        values = as_sequence(schema.get("enum"))
+        if len(values) > _MAX_VALUES:
+            lost.append(f"One of {len(values)} values, such as {', '.join(map(str, values[:5]))}")
+        if lost:
+            found["description"] = self.clean(". ".join([found.get("description", "").rstrip("."), *lost]).lstrip(". "))
+        return found
+
+
+def clean_text(text: str) -> str:
+    """Return a text whose characters are all visible, or a line break, a tab or a joiner of letters."""
+    return "".join(each if each.isprintable() or each in "\n\t\u200c\u200d" else " " for each in text).strip()
+
+
+def is_pattern(pattern: object) -> bool:
+    """Return whether a pattern is valid and short."""
+    if not isinstance(pattern, str) or len(pattern) > _MAX_PATTERN or not _is_text(pattern):
+        return False
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError):
+        return False
+    return True
+
+
+def _has_lost_pattern(schema: Mapping[str, Any]) -> bool:
+    return isinstance(schema.get("pattern"), str) and not is_pattern(schema["pattern"])
+
+
+def _convert_bounds(schema: Mapping[str, Any]) -> Object:
+    found: Object = {key: schema[key] for key in _NUMBERS if _is_number(schema.get(key))}
+    for bound, limit in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if schema.get(limit) is True and bound in found:  # the form of draft 4
+            found[limit] = found.pop(bound)
+    if _is_number(schema.get("multipleOf")) and schema["multipleOf"] > 0:
+        found["multipleOf"] = schema["multipleOf"]
+    found |= {key: schema[key] for key in _COUNTS if _is_count(schema.get(key))}
+    found |= {key: schema[key] for key in _FLAGS if isinstance(schema.get(key), bool)}
+    found |= {key: schema[key][:100] for key in _WORDS if isinstance(schema.get(key), str) and _is_text(schema[key])}
+    return found | ({"pattern": schema["pattern"]} if is_pattern(schema.get("pattern")) else {})
+
+
+def _convert_tuples(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema whose tuples have the form of draft 2020-12."""
+    if not isinstance(schema.get("items"), list):
+        return schema
+    others = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}
+    return {**{key: value for key, value in schema.items() if key != "items"}, "prefixItems": schema["items"], **others}
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return math.isfinite(value) if isinstance(value, float) else value.bit_length() <= 1000
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _is_text(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which no API accepts."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def _is_small(value: object) -> bool:
+    """Return whether a value is JSON that every API accepts, and short."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return len(text) <= _MAX_VALUE and _is_text(text)
+
+
+def _list_unique(values: list[Any]) -> list[Any]:
+    return list({json.dumps(value, sort_keys=True): value for value in values}.values())
+
 
 MAX_DESCRIPTION: Final = 2000
 """Bytes of a description."""
@@ -30,8 +253,6 @@ _LEVELS: Final = ((2000, 24), (200, 8), (100, 3), (0, 1))
 _NAME: Final = re.compile(rf"[a-zA-Z0-9_.-]{{1,{_MAX_NAME}}}")
 _OTHER_LETTERS: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _DIGEST: Final = 6
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

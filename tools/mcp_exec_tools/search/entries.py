@@ -41,8 +41,8 @@ class SearchEntry:
     """Names of the tools that it calls."""
     description: str
     input_schema: Schema
-    output_schema: Schema | None
-    added: bool
+    output_schema: Schema | None = None
+    added: bool = False
     """Whether it comes from an overlay."""
     is_skill: bool = False
     """Whether it is the function `run` of a skill."""
@@ -102,7 +102,6 @@ def list_entries(catalog: Catalog, module: str) -> list[SearchEntry]:
             needs=function.needs,
             description=function.summary,
             input_schema=function.input_schema,
-            output_schema=None,
             added=True,
         )
         for name, function in added.composed.items()
@@ -120,8 +119,6 @@ def _build_skill(tool: Tool, module: str) -> SearchEntry:
         needs=(),
         description=tool.description,
         input_schema=tool.input_schema,
-        output_schema=None,
-        added=False,
         is_skill=True,
     )
 

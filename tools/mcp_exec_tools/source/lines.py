@@ -110,12 +110,9 @@ def find_blocks(lines: Sequence[str], starts: Sequence[LineStart] | None = None)
 def join_python_blocks(text: str) -> str | None:
     """Return the Python of a text's closed blocks, or None if it has none."""
     lines = text.splitlines()
-    found = ("\n".join(lines[block.opening + 1 : block.closing]).strip("\n") for block in _find_python(lines))
+    blocks = (block for block in find_blocks(lines) if block.is_python and block.is_closed)
+    found = ("\n".join(lines[block.opening + 1 : block.closing]).strip("\n") for block in blocks)
     return "\n\n".join(code for code in found if code.strip()) or None
-
-
-def _find_python(lines: Sequence[str]) -> Iterator[Block]:
-    return (block for block in find_blocks(lines) if block.is_python and block.is_closed)
 
 
 def _read_fence(line: str) -> tuple[str, str] | None:

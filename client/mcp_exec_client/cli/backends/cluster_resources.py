@@ -4,13 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import POOLS, ROLLOUTS, SESSIONS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.files import Owner
 from mcp_exec_api.rollout_status import RolloutPhase
+from mcp_exec_api.wire.rollouts import Rollout, StageSummary
+from mcp_exec_api.wire.sessions import Session
 from mcp_exec_client.cli.backends.backend import NOT_OBSERVED, RolloutAction
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -22,25 +24,6 @@ _POOL_SPEC: Final = ("maxTimeoutSeconds", "maxPods", "maxQueued")
 _POOL_STATUS: Final = ("warm", "starting", "busy", "queued", "python", "libraries")
 _MAX_NAMED: Final = 10
 _ATTEMPTS: Final = 8
-_SESSION_STATUS: Final = (
-    "phase",
-    "reason",
-    "caller",
-    "executions",
-    "queued",
-    "memoryBytes",
-    "podName",
-    "nodeName",
-    "startedAt",
-    "lastUsedAt",
-    "expiresAt",
-    "endedAt",
-    "conditions",
-)
-_SESSION_SPEC: Final = ("user", "description", "idleTimeoutSeconds", "maxAgeSeconds", "maxQueued", "resets")
-_ROLLOUT_SPEC: Final = ("control", "paused", "killSwitch", "arms")
-_ROLLOUT_STATUS: Final = ("phase", "stage", "since", "endedAt", "message", "exposure", "guards", "conditions")
-_STAGE: Final = ("name", "percent", "arm", "durationSeconds", "manual")
 _ENDED: Final = [str(phase) for phase in RolloutPhase if phase.is_final]
 
 
@@ -171,32 +154,36 @@ def _reduce_pool(pool: Object) -> Object:
 def build_session_view(session: Object) -> Object:
     """Return a session in the form of the gateway's responses, with the name of its object."""
     metadata, spec, status = session["metadata"], session.get("spec") or {}, session.get("status") or {}
-    optional = {name: spec.get(name) for name in _SESSION_SPEC} | {name: status.get(name) for name in _SESSION_STATUS}
-    return {
+    view = {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),
         "pool": (spec.get("poolRef") or {}).get("name", "default"),
-        "phase": "Pending",
+        "phase": status.get("phase") or "Pending",
         "createdAt": read_created_at(session),
-        **{name: value for name, value in optional.items() if value not in (None, "")},
     }
+    return _add_fields(view, Session, {**status, **spec})
 
 
 def build_rollout_view(rollout: Object) -> Object:
     """Return a rollout in the form of the gateway's responses."""
     metadata, spec, status = rollout["metadata"], rollout.get("spec") or {}, rollout.get("status") or {}
     stages = [
-        {**{name: stage[name] for name in _STAGE if name in stage}, "users": len(stage.get("users") or ())}
+        _add_fields({"name": stage["name"], "users": len(stage.get("users") or ())}, StageSummary, stage)
         for stage in spec.get("stages") or ()
     ]
-    optional = {name: spec.get(name) for name in _ROLLOUT_SPEC} | {name: status.get(name) for name in _ROLLOUT_STATUS}
-    optional |= {"measures": status.get("arms"), "stages": stages}
-    return {
+    fields = {**status, "measures": status.get("arms"), "arms": None, **spec, "stages": stages}
+    view = {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),
-        "phase": "Pending",
-        **{name: value for name, value in optional.items() if value not in (None, "", [])},
+        "phase": status.get("phase") or "Pending",
     }
+    return _add_fields(view, Rollout, fields)
+
+
+def _add_fields(view: Object, model: type[BaseModel], fields: Object) -> Object:
+    """Return a view with the other fields that the model of the gateway's response has, without empty ones."""
+    names = [field.alias or name for name, field in model.model_fields.items()]
+    return view | {name: fields[name] for name in names if name not in view and fields.get(name) not in (None, "", [])}
 
 
 def _build_rollout_change(rollout: Object, action: RolloutAction, to: str | None) -> Object:

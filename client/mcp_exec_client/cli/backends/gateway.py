@@ -1,8 +1,8 @@
 """Executions at a gateway."""
 
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -26,17 +26,6 @@ class GatewayBackend:
     client: AsyncClient
     namespace: str | None
     streams_output: bool = field(default=True, init=False)
-
-    @classmethod
-    @asynccontextmanager
-    async def connect(cls, *, url: str, key: str, namespace: str | None) -> AsyncIterator["GatewayBackend"]:
-        """Open a client of the gateway at `url`. Raises CommandError."""
-        try:
-            client = AsyncClient(url, api_key=key, namespace=namespace)
-        except ValueError as error:
-            raise CommandError(str(error), ExitCode.USAGE) from error
-        async with client:
-            yield cls(client=client, namespace=namespace)
 
     async def submit(self, new: ExecutionDraft) -> Object:
         """Create an execution and return it without waiting for its end. It is created at most once."""
@@ -153,20 +142,9 @@ class GatewayBackend:
         body = {"to": to} if to is not None else {}
         return dict(await self._request("POST", f"{_path(name, _ROLLOUTS)}/{action}", body=body))
 
-    async def _request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Object | None = None,
-        headers: Mapping[str, str] | None = None,
-        query: Mapping[str, str | None] | None = None,
-    ) -> Any:
+    async def _request(self, method: str, path: str, **request: Any) -> Any:
         with translating():
-            reply = await self.client.transport.request(
-                method, path, body=body, headers=headers, query={**(query or {}), "namespace": self.namespace}
-            )
-            return reply.to_json()
+            return (await self.client.channel.send(method, path, **request)).to_json()
 
 
 def _path(name: str, collection: str = _EXECUTIONS) -> str:

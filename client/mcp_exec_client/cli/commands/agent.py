@@ -1,18 +1,223 @@
-"""Models that work by code: one task with `agent`, a conversation with `chat`."""
+"""Models that work by code: one task with `agent`, a conversation with `chat`, and the options of both."""
 
 import argparse
 import asyncio
 import json
+import os
 import sys
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_client.cli.agent_options import add_agent_options, open_agent
-from mcp_exec_client.cli.options import CommandError, Subcommands, add_command, run_interruptible
+from mcp_exec_client.cli.commands.run import context_value
+from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.options import (
+    CommandError,
+    ExitCode,
+    Subcommands,
+    add_command,
+    add_gateway_options,
+    add_number,
+    add_repeated,
+    run_interruptible,
+)
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent import Agent, AgentEvent, ApprovalAnswer, ApprovalQuestion, OnApproval
+    from mcp_exec_client.agent.providers.model import ModelProvider
+    from mcp_exec_client.client import AsyncClient
+
+
+_MODEL: Final = "claude-sonnet-5-5"
+_PROVIDERS: Final = ("anthropic", "openai")
+_MAX_TOOLS: Final = 1000
+_MAX_SERVERS: Final = 10
+_CACHE_READ, _CACHE_WRITE = Decimal("0.1"), Decimal("1.25")
+"""Usual prices of cached tokens, as shares of the price of input."""
+
+
+def add_agent_options(command: argparse.ArgumentParser) -> None:
+    """Add the options of a conversation."""
+    add_repeated(
+        command, "--tool", metavar="PATTERN", help="pattern of tools that the model may use, such as `github.*`"
+    )
+    add_gateway_options(command)
+    command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
+    command.add_argument(
+        "--mode", choices=("code", "direct", "hybrid"), default="code", help="how tools are used; default: code"
+    )
+    command.add_argument(
+        "--provider",
+        choices=_PROVIDERS,
+        default="anthropic",
+        help="API of the model, anthropic or openai, which includes compatible endpoints; default: anthropic",
+    )
+    command.add_argument(
+        "--model", metavar="NAME", help=f"model; default: {_MODEL}; with --provider openai there is no default"
+    )
+    command.add_argument(
+        "--offline",
+        action="store_true",
+        help="use a scripted model, which needs no key: it searches for a tool by the words of the task and calls it "
+        "with the task's NAME=VALUE pairs",
+    )
+    command.add_argument("--pool", metavar="NAME", default="default", help="default: default")
+    command.add_argument("--user", metavar="NAME", help="user on whose behalf the tools are used")
+    command.add_argument("--conversation", metavar="ID", help="conversation that the executions belong to")
+    add_repeated(
+        command,
+        "--context",
+        metavar="KEY=VALUE",
+        type=context_value,
+        help="variable of the code, whose value the model does not see: KEY=TEXT, or KEY:=JSON",
+    )
+    command.add_argument(
+        "--report", action="store_true", help="report the tokens of each task to the gateway, which needs records"
+    )
+    command.add_argument("--rollout", metavar="NAME", help="rollout that assigns the mode")
+    command.add_argument("--unit", metavar="ID", help="unit of the rollout; default: the user")
+    _add_limits(command)
+
+
+def _add_limits(command: argparse.ArgumentParser) -> None:
+    add_number(command, "--timeout", 1, 300, metavar="SECONDS", default=30, help="time limit of one block of code")
+    add_number(command, "--max-turns", 1, 100, default=12, help="most messages of the model for a task")
+    add_number(command, "--max-tokens", 1, 100_000_000, default=1_000_000, help="most tokens of a task")
+    add_number(command, "--max-seconds", 1, 86_400, metavar="SECONDS", default=900, help="longest time of a task")
+    command.add_argument("--max-money", metavar="AMOUNT", type=_amount, help="most money of a task; needs --price")
+    command.add_argument(
+        "--price",
+        metavar="INPUT,OUTPUT",
+        type=_pair_of_amounts,
+        help="price of a million tokens; cached input is taken as 0.1 of it if read, and 1.25 if written",
+    )
+
+
+@asynccontextmanager
+async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | None") -> AsyncIterator["Agent"]:
+    """Yield the conversation that the options describe. Raises CommandError."""
+    from mcp_exec_client.agent import Agent, AgentLimits
+    from mcp_exec_client.client import AsyncClient
+
+    connection = resolve_gateway(options, namespace=options.namespace)
+    url = connection.require_gateway(options.command)
+    if options.rollout and not (options.unit or options.user):
+        raise CommandError("--rollout needs --unit or --user", ExitCode.USAGE)
+    if options.max_money and not options.price:
+        raise CommandError("--max-money needs --price", ExitCode.USAGE)
+    limits = AgentLimits(
+        turns=options.max_turns, tokens=options.max_tokens, money=options.max_money, seconds=options.max_seconds
+    )
+    names = ("user", "conversation")
+    given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name))}
+    async with (
+        AsyncClient(url, api_key=connection.api_key, namespace=connection.namespace) as client,
+        AsyncExitStack() as stack,
+    ):
+        provider = await _open_provider(options, stack)
+        await check_allowed_tools(client, options)
+        yield Agent(
+            client,
+            provider,
+            mode=options.mode,
+            limits=limits,
+            context=dict(options.context),
+            on_approval=on_approval,
+            rollout=options.rollout,
+            unit=options.unit,
+            report=options.report,
+            prices=_build_prices(options),
+            timeout_seconds=options.timeout,
+            tools=options.tool,
+            pool=options.pool,
+            **given,
+        )
+
+
+async def _open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> "ModelProvider":
+    """Return the model that the options name. The stack closes its connections. Raises CommandError."""
+    # the SDKs are imported here: each takes a second to import
+    if options.offline:
+        from mcp_exec_client.agent.providers.offline import OfflineProvider
+
+        return OfflineProvider()
+    if options.provider == "anthropic":
+        from anthropic import AsyncAnthropic
+
+        from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
+
+        claude = await stack.enter_async_context(AsyncAnthropic())
+        if not (claude.api_key or claude.auth_token or claude.credentials):
+            raise CommandError(f"{options.command} needs $ANTHROPIC_API_KEY, the key of the model's API, or --offline")
+        return AnthropicProvider(options.model or _MODEL, sdk=claude)
+    from openai import AsyncOpenAI
+
+    from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+
+    if not options.model:
+        raise CommandError("--provider openai needs --model", ExitCode.USAGE)
+    if not os.environ.get("OPENAI_API_KEY"):
+        raise CommandError(f"{options.command} needs $OPENAI_API_KEY, the key of the model's API, or --offline")
+    return OpenAIProvider(options.model, sdk=await stack.enter_async_context(AsyncOpenAI()))
+
+
+def _build_prices(options: argparse.Namespace) -> dict[str, Any]:
+    from mcp_exec_client.agent import TokenPrice
+
+    if options.price is None:
+        return {}
+    price, output = options.price
+    return {
+        "*": TokenPrice(input=price, output=output, cache_read=price * _CACHE_READ, cache_write=price * _CACHE_WRITE)
+    }
+
+
+def _amount(text: str) -> Decimal:
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not an amount such as 0.50") from None
+    if not (amount.is_finite() and 0 < amount < 1_000_000):
+        raise argparse.ArgumentTypeError("must be more than 0 and less than 1000000")
+    return amount
+
+
+def _pair_of_amounts(text: str) -> tuple[Decimal, Decimal]:
+    first, separator, second = text.partition(",")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} must be INPUT,OUTPUT, for example 3,15")
+    return _amount(first), _amount(second)
+
+
+async def check_allowed_tools(client: "AsyncClient", options: argparse.Namespace) -> None:
+    """Say how to allow tools if there are none. Raises CommandError for a scripted model, which needs one."""
+    from mcp_exec_client.errors import McpExecError
+    from mcp_exec_tools.names import matches_any
+
+    try:
+        found = await client.search_tools("", detail_level="name_only", limit=_MAX_TOOLS)
+    except McpExecError:
+        return  # the task itself reports it, if it needs tools
+    if any(matches_any(options.tool, server=tool.server, tool=tool.name) for tool in found):
+        return
+    text = describe_no_tools(options.tool, {tool.server for tool in found}, task=getattr(options, "task", ""))
+    if options.offline:
+        raise CommandError(text, ExitCode.REFUSED if options.tool else ExitCode.USAGE)
+    print_note(text)
+
+
+def describe_no_tools(patterns: Collection[str], servers: Collection[str], *, task: str = "") -> str:
+    """Return why a model has no tool, and which option allows some."""
+    problem = f"no tool matches --tool {' '.join(patterns)}" if patterns else "no tool is allowed without --tool"
+    if not servers:
+        return f"{problem}: this key may use no tool"
+    named = sorted(servers, key=lambda server: (server.lower() not in task.lower(), server))
+    more = f" and {len(named) - _MAX_SERVERS} more" if len(named) > _MAX_SERVERS else ""
+    return f"{problem}; --tool '{named[0]}.*' allows tools; servers: {', '.join(named[:_MAX_SERVERS])}{more}"
+
 
 _AGENT: Final = """`mcp-exec agent`: gives a model a task, which it does with the tools of the gateway.
 

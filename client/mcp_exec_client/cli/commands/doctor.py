@@ -16,8 +16,9 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_gateway_options,
     add_kubeconfig_options,
+    add_number,
+    add_repeated,
     run_interruptible,
-    seconds_between,
 )
 
 if TYPE_CHECKING:
@@ -39,16 +40,8 @@ def add_to(commands: Subcommands) -> None:
         help=f"default: the key's own, with --kubeconfig {_NAMESPACE}, as a plugin of kubectl the context's",
     )
     command.add_argument("--pool", metavar="NAME", default="default", help="pool of the trial run; default: default")
-    command.add_argument(
-        "--tool", metavar="SERVER.TOOL", action="append", default=[], help="tool name to check; may be repeated"
-    )
-    command.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds_between(1, 300),
-        default=30.0,
-        help="time limit of the trial run; default: 30",
-    )
+    add_repeated(command, "--tool", metavar="SERVER.TOOL", help="tool name to check")
+    add_number(command, "--timeout", 1, 300, metavar="SECONDS", default=30.0, help="time limit of the trial run")
     command.set_defaults(run=run)
 
 

@@ -3,9 +3,9 @@
 import argparse
 import asyncio
 from contextlib import aclosing
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mcp_exec_client.cli.backends.backend import Backend, Decision, Selection, is_unobserved
+from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, describe_nothing, explain_silence
 from mcp_exec_client.cli.options import (
@@ -15,14 +15,16 @@ from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
     add_connection_options,
+    add_number,
     add_output_option,
-    number_between,
-    seconds_between,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, print_line, print_object, print_objects
+from mcp_exec_client.cli.output import APPROVALS, EXECUTIONS, FORMATS, print_line, print_object, print_objects
 from mcp_exec_client.cli.printer import EventPrinter
-from mcp_exec_client.cli.views import APPROVALS, EXECUTIONS
+
+if TYPE_CHECKING:
+    from mcp_exec_client.cli.connection import Backend
+
 
 _GET: Final = """Lists executions, newest first, or shows one.
 
@@ -76,19 +78,19 @@ def add_to(commands: Subcommands) -> None:
     get.add_argument("--phase", metavar="PHASE", choices=_PHASES, help=f"one of {', '.join(_PHASES)}")
     get.add_argument("--caller", metavar="NAME", help="only executions of this caller")
     get.add_argument("-l", "--selector", metavar="LABELS", default="", help="label selector, such as team=a")
-    get.add_argument(
-        "--limit", metavar="N", type=number_between(1, 500), default=50, help="most executions; default: 50"
-    )
+    add_number(get, "--limit", 1, 500, default=50, help="most executions")
     add_output_option(get, *FORMATS)
     logs = add_command(commands, "logs", summary="show the output of an execution", description=_LOGS, run=_show_logs)
     set_completer(logs.add_argument("name", metavar="NAME", help="name of the execution"), "execution")
     logs.add_argument("-f", "--follow", action="store_true", help="follow the execution to its end")
-    logs.add_argument(
+    add_number(
+        logs,
         "--wait",
+        1,
+        MAX_WAIT_SECONDS,
         metavar="SECONDS",
-        type=seconds_between(1, MAX_WAIT_SECONDS),
         default=3600.0,
-        help="with -f: longest time to wait for the end; default: 3600",
+        help="with -f: longest time to wait for the end",
     )
     cancel = add_command(commands, "cancel", summary="cancel executions", description=_CANCEL, run=_cancel)
     delete = add_command(
@@ -131,7 +133,7 @@ async def _show_logs(options: argparse.Namespace) -> None:
             await _show_so_far(backend, options.name, printer)
 
 
-async def _show_so_far(backend: Backend, name: str, printer: EventPrinter) -> None:
+async def _show_so_far(backend: "Backend", name: str, printer: EventPrinter) -> None:
     async with aclosing(backend.follow(name)) as events:
         while True:
             try:

@@ -20,8 +20,9 @@ from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
     add_gateway_options,
+    add_number,
+    add_repeated,
     run_interruptible,
-    seconds_between,
 )
 
 if TYPE_CHECKING:
@@ -48,28 +49,20 @@ def add_to(commands: Subcommands) -> None:
     command.add_argument("--out", metavar="DIR", type=Path, default=Path("servers"), help="default: servers")
     command.add_argument("--stubs", action=argparse.BooleanOptionalAction, default=True, help="write .pyi files too")
     command.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
-    command.add_argument(
+    add_repeated(
+        command,
         "--header-env",
         metavar="NAME=VARIABLE",
-        action="append",
-        default=[],
-        help="with --from-url: a header whose value is in this environment variable; may be repeated",
+        help="with --from-url: a header whose value is in this environment variable",
     )
-    command.add_argument(
+    add_repeated(
+        command,
         "--env",
         metavar="VARIABLE",
-        action="append",
-        default=[],
-        help="with --from-command: an environment variable that is passed to the server; may be repeated",
+        help="with --from-command: an environment variable that is passed to the server",
     )
     add_gateway_options(command, note="with --from-toolserver: ")
-    command.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=seconds_between(0.001, 3600),
-        default=60.0,
-        help="time limit of each server; default: 60",
-    )
+    add_number(command, "--timeout", 0.001, 3600, metavar="SECONDS", default=60.0, help="time limit of each server")
     command.set_defaults(run=run)
 
 

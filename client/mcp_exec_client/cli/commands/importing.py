@@ -28,6 +28,7 @@ from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
     add_output_option,
+    add_repeated,
     pair,
     set_completer,
 )
@@ -65,9 +66,7 @@ def add_to(commands: Subcommands) -> None:
     command.add_argument(
         "--url", metavar="URL", help="with definitions in --from-file: address of the application that has the tools"
     )
-    command.add_argument(
-        "--only", metavar="TOOL", action="append", default=[], help="import only this tool; may be repeated"
-    )
+    add_repeated(command, "--only", metavar="TOOL", help="import only this tool")
     command.add_argument(
         "--skip-invalid", action="store_true", help="leave out tools that cannot be imported; default: fail"
     )
@@ -77,21 +76,22 @@ def add_to(commands: Subcommands) -> None:
         help=f"image with Python and the MCP SDK; default: {_IMAGE}; for the command of a configuration, "
         "an image with the server and Python, without a default",
     )
-    command.add_argument(
+    add_repeated(
+        command,
         "--secret-env",
         metavar="VARIABLE=SECRET/KEY",
         type=pair,
-        action="append",
-        default=[],
-        help="environment variable of the server, from a Secret of its namespace; with --from-file, APPLICATION_TOKEN "
-        "is sent as a bearer token; may be repeated",
+        help=(
+            "environment variable of the server, from a Secret of its namespace; with --from-file, APPLICATION_TOKEN "
+            "is sent as a bearer token"
+        ),
     )
-    command.add_argument(
+    add_repeated(
+        command,
         "--egress",
         metavar="CIDR",
-        action="append",
-        default=[],
-        help="network that the server may reach; may be repeated; default: that of the URL, else none",
+        help="network that the server may reach",
+        more="; default: that of the URL, else none",
     )
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the ToolServer; default: kubectl's")
     add_output_option(command, "yaml", "json")

@@ -17,6 +17,7 @@ from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
     add_gateway_options,
+    add_repeated,
     run_interruptible,
 )
 from mcp_exec_client.cli.output import print_note
@@ -39,12 +40,12 @@ def add_to(commands: Subcommands) -> None:
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
     command.add_argument("--mode", metavar="MODE", help="tools that the client sees; default: code")
     command.add_argument("--pool", metavar="NAME", help="pool of executions; default: default")
-    command.add_argument(
+    add_repeated(
+        command,
         "--tool",
         metavar="PATTERN",
-        action="append",
-        default=[],
-        help="tools that code may call, such as `github.*`; may be repeated; default: all that the key may use",
+        help="tools that code may call, such as `github.*`",
+        more="; default: all that the key may use",
     )
     command.add_argument("--user", metavar="NAME", help="user on whose behalf the code runs")
     command.add_argument("--conversation", metavar="NAME", help="conversation that the executions are part of")
@@ -61,11 +62,10 @@ def run(options: argparse.Namespace) -> None:
 
 
 async def _run_bridge(options: argparse.Namespace, connection: Connection) -> None:
-    from mcp_exec_client.configuration import build_transport
     from mcp_exec_client.errors import ClientMisconfigured
     from mcp_exec_client.mcp_bridge.bridge import LineTooLong, LineWriter, StdioBridge, read_lines
     from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
-    from mcp_exec_client.transport import RetryPolicy
+    from mcp_exec_client.transport import RetryPolicy, build_transport
 
     try:
         retries = RetryPolicy(attempts=_ATTEMPTS)

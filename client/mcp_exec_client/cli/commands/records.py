@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.options import (
@@ -41,16 +41,6 @@ FLAGS: Final = frozenset({"warm", "success"})
 _ROWS: Final = 10_000
 """Rows of a group of a Parquet file, which are in memory at once."""
 Row = dict[str, Any]
-
-
-class RowWriter(Protocol):
-    """Writes rows to a file."""
-
-    def write(self, row: Row) -> None:
-        """Write a row, at the latest when the file is closed."""
-
-    def close(self) -> None:
-        """Complete the file."""
 
 
 class JsonLinesWriter:
@@ -111,16 +101,6 @@ def _find_type(column: str) -> Any:
     return pyarrow.bool_() if column in FLAGS else pyarrow.string()
 
 
-def open_writer(form: str, file: IO[bytes]) -> RowWriter:
-    """Return the writer of a format: jsonl or parquet."""
-    return ParquetWriter(file) if form == "parquet" else JsonLinesWriter(file)
-
-
-def partial_path(path: Path) -> Path:
-    """Return the path of a file while it is written, so that a complete one is never half a file."""
-    return path.with_name(path.name + ".part")
-
-
 def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
     group = add_group(commands, "records", summary="export what was run and used")
@@ -142,7 +122,7 @@ def run(options: argparse.Namespace) -> None:
     if options.to is None:
         run_interruptible(_export(options, sys.stdout.buffer))
         return
-    partial = partial_path(options.to)
+    partial = options.to.with_name(options.to.name + ".part")  # a complete file is never half a file
     try:
         with partial.open("wb") as file:
             run_interruptible(_export(options, file))
@@ -154,7 +134,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 async def _export(options: argparse.Namespace, file: IO[bytes]) -> None:
-    writer = open_writer(options.format, file)
+    writer = ParquetWriter(file) if options.format == "parquet" else JsonLinesWriter(file)
     async with open_client(options) as client:
         async for row in client.records.read(options.table):
             writer.write(row)

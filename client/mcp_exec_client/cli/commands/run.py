@@ -16,9 +16,9 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_client.cli.backends.backend import Backend, ExecutionDraft
+from mcp_exec_client.cli.backends.backend import ExecutionDraft
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, submit
 from mcp_exec_client.cli.options import (
@@ -29,14 +29,18 @@ from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
     add_connection_options,
-    number_between,
+    add_number,
+    add_repeated,
     pair,
     run_interruptible,
-    seconds_between,
     set_completer,
 )
 from mcp_exec_client.cli.output import print_data, print_line
 from mcp_exec_client.cli.printer import EventPrinter
+
+if TYPE_CHECKING:
+    from mcp_exec_client.cli.connection import Backend
+
 
 _MAX_BYTES: Final = 256 * 1024
 """The API's limits of code and of context."""
@@ -53,12 +57,14 @@ def add_to(commands: Subcommands) -> None:
     code.add_argument("-c", "--code", metavar="CODE", help="Python code")
     _add_execution_options(command)
     command.add_argument("-d", "--detach", action="store_true", help="print the execution's name and do not wait")
-    command.add_argument(
+    add_number(
+        command,
         "--wait",
+        1,
+        MAX_WAIT_SECONDS,
         metavar="SECONDS",
-        type=seconds_between(1, MAX_WAIT_SECONDS),
         default=3600.0,
-        help="longest time to wait for the end, waits for a pod and for approvals included; default: 3600",
+        help="longest time to wait for the end, waits for a pod and for approvals included",
     )
     command.add_argument(
         "--no-ask", action="store_true", help="never ask for approvals, only print the command that decides"
@@ -77,24 +83,19 @@ def add_to(commands: Subcommands) -> None:
 
 def _add_execution_options(command: argparse.ArgumentParser) -> None:
     """Add the options that become fields of the execution."""
-    command.add_argument(
+    add_repeated(
+        command,
         "--context",
         metavar="KEY=VALUE",
         type=context_value,
-        action="append",
-        default=[],
-        help="variable of the code: KEY=TEXT, or KEY:=JSON; may be repeated",
+        help="variable of the code: KEY=TEXT, or KEY:=JSON",
     )
     set_completer(
         command.add_argument("--context-file", metavar="FILE", type=Path, help="file with a JSON object of variables"),
         "file",
     )
-    command.add_argument(
-        "--tool",
-        metavar="PATTERN",
-        action="append",
-        default=[],
-        help="pattern of tools that the code may call, such as `github.*`; may be repeated",
+    add_repeated(
+        command, "--tool", metavar="PATTERN", help="pattern of tools that the code may call, such as `github.*`"
     )
     session = command.add_argument(
         "--session", metavar="NAME", help="session whose variables, imports and files the code has; it is created"
@@ -107,24 +108,22 @@ def _add_execution_options(command: argparse.ArgumentParser) -> None:
         help="workspace whose files the code has, and saves unless `:ro` follows; it is created",
     )
     command.add_argument("--pool", metavar="NAME", help="pool whose pod runs the code; default: default")
-    command.add_argument(
-        "--timeout", metavar="SECONDS", type=number_between(1, 300), help="time limit of the code; default: 30"
-    )
+    add_number(command, "--timeout", 1, 300, metavar="SECONDS", help="time limit of the code; default: 30")
     command.add_argument("--name", metavar="NAME", help="name of the execution; default: one that is made up")
     command.add_argument("--description", metavar="TEXT", help="what the code does, at most 200 characters")
-    command.add_argument(
-        "--label", metavar="KEY=VALUE", type=pair, action="append", default=[], help="label; may be repeated"
-    )
+    add_repeated(command, "--label", metavar="KEY=VALUE", type=pair, help="label")
     command.add_argument("--conversation", metavar="ID", help="conversation that the execution belongs to")
     command.add_argument("--use-case", metavar="CASE", choices=_USE_CASES, help=f"one of {', '.join(_USE_CASES)}")
     command.add_argument("--user", metavar="USER", help="user on whose behalf the code runs")
     command.add_argument(
         "--priority", metavar="CLASS", choices=("High", "Normal", "Low"), help="High, Normal or Low; default: Normal"
     )
-    command.add_argument(
+    add_number(
+        command,
         "--ttl",
+        0,
+        30 * 24 * 3600,
         metavar="SECONDS",
-        type=number_between(0, 30 * 24 * 3600),
         help="seconds from its end to its deletion; default: 3600",
     )
 
@@ -146,7 +145,7 @@ async def _run(options: argparse.Namespace, draft: ExecutionDraft) -> None:
         check_end(name, end)
 
 
-async def _detach(options: argparse.Namespace, backend: Backend, draft: ExecutionDraft) -> None:
+async def _detach(options: argparse.Namespace, backend: "Backend", draft: ExecutionDraft) -> None:
     execution = await backend.submit(draft)
     if not backend.streams_output:  # a gateway refuses namespaces that are not served
         await _build_follower(options, backend, execution["name"]).confirm()
@@ -160,7 +159,7 @@ def _print_execution(execution: Object, *, form: str) -> None:
         print_line(execution["name"])
 
 
-def _build_follower(options: argparse.Namespace, backend: Backend, name: str) -> Follower:
+def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) -> Follower:
     streams = options.output == "text"
     printer = EventPrinter(name, program=options.program, with_output=streams, with_result=streams)
     asks = not options.no_ask and sys.stdin.isatty() and sys.stderr.isatty()
@@ -187,7 +186,9 @@ def workspace_reference(text: str) -> Object:
 
 
 def _build_execution(options: argparse.Namespace) -> ExecutionDraft:
-    spec: Object = {"code": options.code if options.code is not None else _read_code(options.file)}
+    spec: Object = {
+        "code": options.code if options.code is not None else _read_text(options.file, "code").removeprefix("\ufeff")
+    }
     fields = {
         "context": _read_context(options),
         "tools": options.tool,
@@ -209,10 +210,6 @@ def _build_execution(options: argparse.Namespace) -> ExecutionDraft:
         conversation=options.conversation,
         use_case=options.use_case,
     )
-
-
-def _read_code(name: str) -> str:
-    return _read_text(name, "code").removeprefix("\ufeff")
 
 
 def _read_context(options: argparse.Namespace) -> Object:

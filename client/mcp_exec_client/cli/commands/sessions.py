@@ -13,8 +13,7 @@ from mcp_exec_client.cli.options import (
     add_output_option,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, print_line, print_object, print_objects
-from mcp_exec_client.cli.views import SESSIONS
+from mcp_exec_client.cli.output import FORMATS, SESSIONS, print_line, print_object, print_objects
 
 _LIST: Final = """Lists sessions: at a gateway the caller's own, at an API server those of the namespace.
 

@@ -18,11 +18,17 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_group,
     add_output_option,
-    run_interruptible,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_line, print_objects
-from mcp_exec_client.cli.views import SKILL_VERSIONS, SKILLS
+from mcp_exec_client.cli.output import (
+    FORMATS,
+    SKILL_VERSIONS,
+    SKILLS,
+    TableColumn,
+    print_data,
+    print_line,
+    print_objects,
+)
 
 _VERSIONED: Final = re.compile(r"(.+?)(?:-v|@)([1-9][0-9]{0,4})")
 _LIST: Final = """Lists versions of skills: all but drafts of other callers.
@@ -83,14 +89,16 @@ example:
 def add_to(commands: Subcommands) -> None:
     """Add the commands and their options."""
     group = add_group(commands, "skills", summary="list, save, review, export and run skills")
-    listing = add_command(group, "list", summary="list skills", description=_LIST)
+    listing = add_command(group, "list", summary="list skills", description=_LIST, run=_list)
     listing.add_argument("--state", choices=("Draft", "Approved", "Deprecated"), help="only versions in this state")
-    search = add_command(group, "search", summary="search skills", description=_SEARCH)
+    search = add_command(group, "search", summary="search skills", description=_SEARCH, run=_list)
     search.add_argument("query", metavar="QUERY", help="what the skills should do")
-    versions = add_command(group, "versions", summary="list the versions of a skill", description=_VERSIONS)
+    versions = add_command(
+        group, "versions", summary="list the versions of a skill", description=_VERSIONS, run=_versions
+    )
     versions.add_argument("name", metavar="NAME", help="name of the skill")
-    show = add_command(group, "show", summary="show a version with its code", description=_SHOW)
-    save = add_command(group, "save", summary="save skills as drafts", description=_SAVE)
+    show = add_command(group, "show", summary="show a version with its code", description=_SHOW, run=_show)
+    save = add_command(group, "save", summary="save skills as drafts", description=_SAVE, run=_save)
     folders = save.add_argument("folders", metavar="FOLDER", type=Path, nargs="*", help="folder with a file SKILL.md")
     set_completer(folders, "file")
     execution = save.add_argument("--from-execution", metavar="NAME", help="an execution that succeeded")
@@ -98,16 +106,16 @@ def add_to(commands: Subcommands) -> None:
     save.add_argument("--name", metavar="NAME", help="name of the skill, with --from-execution")
     save.add_argument("--description", metavar="TEXT", help="what it does, with --from-execution")
     save.add_argument("--user", metavar="USER", help="user on whose behalf it is saved")
-    approve = add_command(group, "approve", summary="approve a version", description=_APPROVE)
+    approve = add_command(group, "approve", summary="approve a version", description=_APPROVE, run=_approve)
     approve.add_argument("--digest", metavar="DIGEST", required=True, help="digest of what you read: `show` prints it")
-    deprecate = add_command(group, "deprecate", summary="deprecate versions", description=_DEPRECATE)
+    deprecate = add_command(group, "deprecate", summary="deprecate versions", description=_DEPRECATE, run=_deprecate)
     for command in (approve, deprecate):
         command.add_argument("--comment", metavar="TEXT", help="reason for the decision")
-    export = add_command(group, "export", summary="write the folder of a version", description=_EXPORT)
+    export = add_command(group, "export", summary="write the folder of a version", description=_EXPORT, run=_export)
     to = export.add_argument("--to", metavar="FOLDER", type=Path, default=Path(), help="folder; default: this one")
     set_completer(to, "file")
-    delete = add_command(group, "delete", summary="delete versions", description=_DELETE)
-    run = add_command(group, "run", summary="run a skill", description=_RUN)
+    delete = add_command(group, "delete", summary="delete versions", description=_DELETE, run=_delete)
+    run = add_command(group, "run", summary="run a skill", description=_RUN, run=_run)
     run.add_argument("--arguments", metavar="JSON", default="{}", help="arguments as a JSON object; - reads stdin")
     run.add_argument("--tool", metavar="PATTERN", action="append", default=[], help="a tool that it may call")
     run.add_argument("--pool", metavar="NAME", help="pool that runs it")
@@ -120,10 +128,8 @@ def add_to(commands: Subcommands) -> None:
     for command in (listing, search, versions, show):
         command.add_argument("--as-approver", action="store_true", help="include drafts of other callers")
         add_output_option(command, *FORMATS)
-    actions = {listing: _list, search: _list, versions: _versions, show: _show, save: _save, approve: _approve}
-    for command, action in {**actions, deprecate: _deprecate, export: _export, delete: _delete, run: _run}.items():
+    for command in (listing, search, versions, show, save, approve, deprecate, export, delete, run):
         add_client_options(command)
-        command.set_defaults(run=lambda options, action=action: run_interruptible(action(options)))
 
 
 async def _list(options: argparse.Namespace) -> None:

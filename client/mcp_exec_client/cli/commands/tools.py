@@ -13,11 +13,10 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_connection_options,
     add_group,
+    add_number,
     add_output_option,
-    number_between,
 )
-from mcp_exec_client.cli.output import FORMATS, escape, print_data, print_line, print_objects
-from mcp_exec_client.cli.views import POOLS, TOOLS, tool_name
+from mcp_exec_client.cli.output import FORMATS, POOLS, TOOLS, escape, print_data, print_line, print_objects, tool_name
 
 _SEARCH: Final = """Searches the tools that the caller may use, best match first. Without a query it lists them.
 
@@ -48,9 +47,7 @@ def add_to(commands: Subcommands) -> None:
     group = add_group(commands, "tools", summary="search and show tools")
     search = add_command(group, "search", summary="search tools", description=_SEARCH, run=_search)
     search.add_argument("query", metavar="QUERY", nargs="*", help="what the tool should do")
-    search.add_argument(
-        "--limit", metavar="N", type=number_between(1, _MAX_TOOLS), default=20, help="most tools; default: 20"
-    )
+    add_number(search, "--limit", 1, _MAX_TOOLS, default=20, help="most tools")
     add_output_option(search, *FORMATS)
     add_connection_options(search)
     show = add_command(group, "show", summary="show a tool", description=_SHOW, run=_show)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.options import (
@@ -63,15 +63,8 @@ def _money(value: float | None) -> str | None:
     return None if value is None else f"{value:.4f}"
 
 
-def _saved(row: Object) -> str | None:
-    return _show_difference(row["estimate"].get("saved"))
-
-
-def _lost(row: Object) -> str | None:
-    return _show_difference(row["estimate"].get("lost"))
-
-
-def _show_difference(value: Any) -> str | None:
+def _estimate(row: Object, name: str) -> str | None:
+    value = row["estimate"].get(name)
     return None if value is None else f"~{value}"
 
 
@@ -97,8 +90,8 @@ SANDBOXES: Final = UsageTable(
         TableColumn(title="SANDBOX S", cell=lambda row: row["seconds"]),
         TableColumn(title="CPU S", cell=lambda row: row["cpuSeconds"]),
         TableColumn(title="COST", cell=lambda row: _money(row.get("cost"))),
-        TableColumn(title="SAVED", cell=_saved),
-        TableColumn(title="LOST", cell=_lost),
+        TableColumn(title="SAVED", cell=lambda row: _estimate(row, "saved")),
+        TableColumn(title="LOST", cell=lambda row: _estimate(row, "lost")),
     ),
 )
 CALLS: Final = UsageTable(

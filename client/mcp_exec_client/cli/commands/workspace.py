@@ -16,11 +16,21 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_group,
     add_output_option,
+    add_repeated,
     run_interruptible,
     set_completer,
 )
-from mcp_exec_client.cli.output import FORMATS, TableColumn, print_data, print_line, print_objects
-from mcp_exec_client.cli.views import ARTIFACTS, FILES, VERSIONS, WORKSPACES
+from mcp_exec_client.cli.output import (
+    ARTIFACTS,
+    FILES,
+    FORMATS,
+    VERSIONS,
+    WORKSPACES,
+    TableColumn,
+    print_data,
+    print_line,
+    print_objects,
+)
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -116,7 +126,7 @@ def add_to(commands: Subcommands) -> None:
     restore = _add(group, "restore", _restore, "save an earlier version as a new one", _RESTORE)
     restore.add_argument("version", metavar="N", type=int, help="number of the version")
     rm = _add(group, "rm", _remove, "delete a workspace, or files of it", _RM)
-    rm.add_argument("-f", "--file", metavar="PATH", action="append", default=[], help="file or folder; may be repeated")
+    add_repeated(rm, "-f", "--file", metavar="PATH", help="file or folder")
     _add_artifacts(commands)
 
 

@@ -10,8 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mcp_exec_sandbox.notes import NoteFields, Notes
-from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS
+from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS, NoteFields, Notes
 from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents, ToolCallEvents, parse_written
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest, SkillEvents
 from mcp_exec_sandbox.supervisor.execution.outcome import (
@@ -170,7 +169,8 @@ class CodeRun:
         self._clock.start()
         if self._request.tools is not None:
             self._wrappers.show(self._request.tools.allow)
-        needed = [asyncio.create_task(task) for task in (self._submit(), self._watchdog.watch(self.end_now))]
+        submission = self._runner.submit(self._request.to_message())
+        needed = [asyncio.create_task(task) for task in (submission, self._watchdog.watch(self.end_now))]
         for task in needed:
             task.add_done_callback(self._end_on_failure)
         removal = asyncio.create_task(self._remove_wrappers())
@@ -248,18 +248,6 @@ class CodeRun:
         except Exception as error:  # the run ends without this number
             log_failure("the CPU time of the run could not be read", error)
 
-    async def _submit(self) -> None:
-        tools, skills = self._request.tools, self._request.skills
-        await self._runner.submit(
-            code=self._request.code,
-            context=self._request.context,
-            output_bytes=self._request.output_bytes,
-            tools=tools.to_message() if tools is not None else None,
-            skills=skills.to_message() if skills is not None else None,
-            session=self._request.session,
-            libraries=self._request.libraries,
-        )
-
     def _end_on_failure(self, task: asyncio.Task[None]) -> None:
         """End the run if the job was not sent, or if its limits are not watched any more."""
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -293,19 +281,15 @@ class CodeRun:
             self._runner.take_output(parse_written(message))
             if self._tool_events.add(kind, message) and kind == "approval":
                 self._clock.expect_extension()
-            return
-        if kind == PROGRESS_EVENT:
+        elif kind == PROGRESS_EVENT:
             self._runner.take_output(parse_written(message))
             self._progress_events.add(message)
-            return
-        if kind == ARTIFACT_EVENT:
+        elif kind == ARTIFACT_EVENT:
             self._runner.take_output(parse_written(message))
             self._files.show(message)
-            return
-        if kind == SKILL_EVENT:
+        elif kind == SKILL_EVENT:
             self._skill_events.add(message)
-            return
-        if kind == "done":
+        elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()
         elif kind == ENDED and self._decision is None:

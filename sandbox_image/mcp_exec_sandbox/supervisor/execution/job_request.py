@@ -7,8 +7,8 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import SAVED_CODE_BYTES, SAVED_SKILLS
 from mcp_exec_sandbox.supervisor.execution.events import EventLog
-from mcp_exec_sandbox.supervisor.files.request import RequestedFiles, parse_address
-from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
+from mcp_exec_sandbox.supervisor.files.request import RequestedFiles, check_token, parse_address
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, check_fields, parse_body
 from mcp_exec_sandbox.supervisor.settings import MIB
 
 MAX_SOURCES = 64
@@ -25,7 +25,6 @@ _WORD_CHARACTERS = 256
 MAX_OUTPUT_BYTES = MIB
 MAX_TIMEOUT_SECONDS = 86_400
 MAX_ID_CHARACTERS = 256
-MAX_TOKEN_CHARACTERS = 16_384
 MAX_PATTERNS = 1000
 MAX_PATTERN_CHARACTERS = 512
 MAX_LIBRARIES = 64
@@ -60,12 +59,8 @@ class RequestedSkills:
         Raises:
             InvalidRequest: a field of it is missing, unknown or invalid.
         """
-        if not isinstance(value, dict):
-            raise InvalidRequest("skills: must be an object")
-        for name in value:
-            if name not in _SKILL_FIELDS:
-                raise InvalidRequest(f"skills.{name[:100]}: unknown field")
-        sources, modules, catalog = value.get("sources", {}), value.get("modules", {}), value.get("catalog", [])
+        fields = check_fields(value, _SKILL_FIELDS, "skills")
+        sources, modules, catalog = fields.get("sources", {}), fields.get("modules", {}), fields.get("catalog", [])
         if not isinstance(sources, dict) or len(sources) > MAX_SOURCES or not all(starmap(_is_source, sources.items())):
             raise InvalidRequest(f"skills.sources: must be at most {MAX_SOURCES} objects with code and tools by name")
         if sum(len(source["code"].encode("utf-8", "replace")) for source in sources.values()) > MAX_CODE_BYTES:
@@ -141,16 +136,11 @@ class RequestedTools:
         Raises:
             InvalidRequest: a field of it is missing, unknown or invalid.
         """
-        if not isinstance(value, dict):
-            raise InvalidRequest("tools: must be an object")
-        for name in value:
-            if name not in _TOOL_FIELDS:
-                raise InvalidRequest(f"tools.{name[:100]}: unknown field")
-        url, token, allow, wrappers = (value.get(name) for name in _TOOL_FIELDS)
+        fields = check_fields(value, _TOOL_FIELDS, "tools")
+        url, token, allow, wrappers = (fields.get(name) for name in _TOOL_FIELDS)
         if not isinstance(url, str) or parse_address(url) is None:
             raise InvalidRequest("tools.url: must be http://IP:PORT")
-        if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", token):
-            raise InvalidRequest(f"tools.token: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
+        token = check_token(token, "tools.token")
         if not isinstance(allow, list) or len(allow) > MAX_PATTERNS or not all(map(_is_pattern, allow)):
             raise InvalidRequest(f"tools.allow: must be at most {MAX_PATTERNS} patterns such as SERVER.TOOL")
         if wrappers is not None and not isinstance(wrappers, str):
@@ -212,6 +202,18 @@ class ExecutionRequest:
             session=_parse_session(fields.get("session", False), owner),
             libraries=_parse_libraries(fields.get("libraries", {})),
         )
+
+    def to_message(self) -> dict[str, Any]:
+        """Return the runner's job."""
+        return {
+            "code": self.code,
+            "context": self.context,
+            "outputBytes": self.output_bytes,
+            "tools": None if self.tools is None else self.tools.to_message(),
+            "skills": None if self.skills is None else self.skills.to_message(),
+            "session": self.session,
+            **({"libraries": self.libraries} if self.libraries else {}),
+        }
 
 
 def _parse_owner(value: object) -> str | None:

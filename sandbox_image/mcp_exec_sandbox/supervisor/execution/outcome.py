@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mcp_exec_sandbox.notes import NoteFields, parse_notes
 from mcp_exec_sandbox.protocol import (
     LEFT_CHARACTERS,
     MESSAGE_CHARACTERS,
@@ -13,6 +12,8 @@ from mcp_exec_sandbox.protocol import (
     TYPE_CHARACTERS,
     ErrorFields,
     LimitName,
+    NoteFields,
+    parse_notes,
 )
 from mcp_exec_tools.text import shorten, shorten_line
 

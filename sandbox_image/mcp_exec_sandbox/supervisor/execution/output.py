@@ -74,7 +74,7 @@ class HeadTailBuffer:
         self._head_left = limit - limit // 2
         self._head_open = True
         self._tail_size = limit // 2
-        self._tail = _RingBuffer(0)
+        self._tail = _Tail(0)
 
     def write(self, data: bytes | bytearray | memoryview) -> str:
         """Add bytes and return the text that belongs to the head."""
@@ -103,7 +103,7 @@ class HeadTailBuffer:
         while end and data[end] & 0xC0 == 0x80:
             end -= 1
         # The tail gets the bytes that a character on the border leaves unused in the head.
-        self._tail = _RingBuffer(self._tail_size + self._head_left - end)
+        self._tail = _Tail(self._tail_size + self._head_left - end)
         self._tail.write(data[end:])
         return data[:end].decode()
 
@@ -115,33 +115,21 @@ def _is_continuation(data: bytes) -> bool:
     return bool(data) and data[0] & 0xC0 == 0x80
 
 
-class _RingBuffer:
-    """The last `size` bytes written."""
+class _Tail:
+    """The last `size` bytes written. It grows with the output: idle sandboxes and small runs use no memory for it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._buffer = bytearray()
-        self._position = 0
         self.total = 0
 
     def write(self, data: bytes) -> None:
-        """Append, in at most two copies."""
+        """Append. Old bytes are dropped once they are as many as are kept, which bounds the copies."""
         self.total += len(data)
-        if len(data) >= self._size:
-            self._buffer[:] = data[len(data) - self._size :]
-            self._position = 0
-            return
-        room = self._size - len(self._buffer)
-        if room:
-            # The buffer grows with the output, so that idle sandboxes and small runs use no memory for it.
-            self._buffer += data[:room]
-            data = data[room:]
-        first = min(len(data), self._size - self._position)
-        self._buffer[self._position : self._position + first] = data[:first]
-        self._buffer[: len(data) - first] = data[first:]
-        if data:
-            self._position = (self._position + len(data)) % self._size
+        self._buffer += data
+        if len(self._buffer) >= 2 * self._size:
+            del self._buffer[: len(self._buffer) - self._size]
 
     def read(self) -> bytes:
         """Return the stored bytes, oldest first."""
-        return bytes(self._buffer[self._position :] + self._buffer[: self._position])
+        return bytes(self._buffer[max(len(self._buffer) - self._size, 0) :])

@@ -24,8 +24,7 @@ from mcp_exec_sandbox.protocol import (
     encode,
 )
 from mcp_exec_sandbox.supervisor.json_object import parse_object
-from mcp_exec_sandbox.supervisor.linux import interrupt_main_thread
-from mcp_exec_sandbox.supervisor.resources.processes import Process, kill_process, read_process
+from mcp_exec_sandbox.supervisor.resources.processes import Process, interrupt_main_thread, kill_process, read_process
 from mcp_exec_sandbox.supervisor.resources.usage import build_cpu_variables
 
 PIPE_BYTES = 1024 * 1024
@@ -93,7 +92,6 @@ class RunnerProcess:
         *,
         limits: RunnerLimits,
         environment: Mapping[str, str],
-        line_bytes: int = 0,
         spawn: Spawn = spawn_runner,
     ) -> None:
         self._limits, self._environment = limits, environment
@@ -107,7 +105,7 @@ class RunnerProcess:
         self._control.setblocking(False)
         self._buffer = bytearray(PIPE_BYTES)
         self._line = bytearray()
-        self._line_limit = line_bytes + LINE_SLACK_BYTES
+        self._line_limit = LINE_SLACK_BYTES
         self._listener: RunnerListener | None = None
         self._taken = {1: 0, 2: 0}
         self._control_left = CONTROL_BYTES
@@ -165,22 +163,10 @@ class RunnerProcess:
         """Return whether `listener` is the current one."""
         return self._listener is listener
 
-    async def submit(
-        self,
-        *,
-        code: str,
-        context: dict[str, Any],
-        output_bytes: int,
-        tools: dict[str, Any] | None = None,
-        skills: dict[str, Any] | None = None,
-        session: bool = False,
-        libraries: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Send the job. `tools` is its access to tools, None if it has none; `skills` the same of skills."""
-        fields = {"code": code, "context": context, "outputBytes": output_bytes, "tools": tools, "skills": skills}
-        job = encode({**fields, "session": session, **({"libraries": libraries} if libraries else {})})
+    async def submit(self, job: dict[str, Any]) -> None:
+        """Send the job."""
         with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(self._control, job)
+            await asyncio.get_running_loop().sock_sendall(self._control, encode(job))
 
     def interrupt(self) -> None:
         """Interrupt the code, and make the runner report its stack."""

@@ -15,8 +15,7 @@ from mcp_exec_sandbox.supervisor.resources.processes import (
     kill_process,
     list_descendants,
 )
-from mcp_exec_sandbox.supervisor.resources.storage import measure_storage
-from mcp_exec_sandbox.supervisor.resources.usage import MemoryGauge
+from mcp_exec_sandbox.supervisor.resources.usage import MemoryGauge, measure_storage
 from mcp_exec_sandbox.supervisor.settings import MIB, Settings
 
 MAX_EXTENSION_SECONDS = 3600

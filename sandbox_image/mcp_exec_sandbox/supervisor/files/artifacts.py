@@ -8,10 +8,9 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from mcp_exec_sandbox.protocol import ARTIFACT_TEXT_CHARACTERS, ARTIFACTS_FOLDER, PREVIEW_CHARACTERS
+from mcp_exec_sandbox.protocol import ARTIFACT_TEXT_CHARACTERS, ARTIFACTS_FOLDER, MEDIA_TYPES, PREVIEW_CHARACTERS
 from mcp_exec_sandbox.supervisor.files.connection import (
     Deadline,
     FilesConnection,
@@ -19,52 +18,24 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     TransferRefused,
     encode_line,
 )
-from mcp_exec_sandbox.supervisor.files.tree import (
+from mcp_exec_sandbox.supervisor.files.request import KeptFiles
+from mcp_exec_sandbox.supervisor.files.workspace import (
+    READ_BYTES,
     FolderCursor,
     FolderScan,
+    KeptFile,
     NotPlain,
-    Signature,
     TooManyFiles,
     find_path_problem,
+    hash_file,
     open_file,
     scan_folder,
     split_path,
 )
-from mcp_exec_sandbox.supervisor.files.workspace import READ_BYTES, KeptFile, hash_file
 from mcp_exec_tools.text import shorten, shorten_line
 
 UNKNOWN = "application/octet-stream"
 _TYPE = re.compile(r"[a-z0-9.+-]{1,63}/[a-z0-9.+-]{1,63}")
-_BY_EXTENSION = {
-    "csv": "text/csv",
-    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-    "gif": "image/gif",
-    "gz": "application/gzip",
-    "htm": "text/html",
-    "html": "text/html",
-    "jpeg": "image/jpeg",
-    "jpg": "image/jpeg",
-    "json": "application/json",
-    "log": "text/plain",
-    "md": "text/markdown",
-    "mp3": "audio/mpeg",
-    "mp4": "video/mp4",
-    "parquet": "application/vnd.apache.parquet",
-    "pdf": "application/pdf",
-    "png": "image/png",
-    "pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
-    "py": "text/x-python",
-    "svg": "image/svg+xml",
-    "tsv": "text/tab-separated-values",
-    "txt": "text/plain",
-    "wav": "audio/wav",
-    "webp": "image/webp",
-    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
-    "xml": "application/xml",
-    "yaml": "application/yaml",
-    "yml": "application/yaml",
-    "zip": "application/zip",
-}
 _TEXTS = frozenset({"application/json", "application/xml", "application/yaml"})
 ARTIFACTS_PATH = "/v1/files/artifacts"
 MAX_ARTIFACTS = 50
@@ -76,7 +47,7 @@ MAX_ENTRIES = 2000
 
 def guess_type(name: str) -> str:
     """Return the media type that a file name suggests."""
-    return _BY_EXTENSION.get(name.rpartition(".")[2].lower(), UNKNOWN) if "." in name else UNKNOWN
+    return MEDIA_TYPES.get(name.rpartition(".")[2].lower(), UNKNOWN) if "." in name else UNKNOWN
 
 
 def choose_type(name: str, given: str | None) -> str:
@@ -107,37 +78,6 @@ class ShownFile:
     preview: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class KeptArtifact:
-    """An artifact that the broker keeps."""
-
-    id: str
-    name: str
-    media_type: str
-    bytes: int
-    sha256: str
-    title: str
-    preview: str
-
-    def to_fields(self) -> dict[str, Any]:
-        """Return the fields of its event."""
-        return {"mediaType" if name == "media_type" else name: value for name, value in vars(self).items()}
-
-
-@dataclass(kw_only=True)
-class ArtifactFolder:
-    """The folder of artifacts, with what earlier runs of a session have left in it."""
-
-    root: Path
-    seen: dict[str, Signature] = field(default_factory=dict)
-    """Files that were there at the end of the last run."""
-
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.root / ARTIFACTS_FOLDER
-
-
 class ShownFiles:
     """Files that the code shows while it runs, by path below the folder of artifacts, in their order."""
 
@@ -162,29 +102,28 @@ class ShownFiles:
 class ArtifactUpload:
     """Upload of the artifacts of one run. What can't be stored is left out, with a note."""
 
-    folder: ArtifactFolder
+    kept: KeptFiles
     shown: ShownFiles
     client: FilesConnection
     deadline: Deadline
     max_artifacts: int
     max_bytes: int
-    stored: list[KeptArtifact] = field(default_factory=list)
+    stored: list[dict[str, Any]] = field(default_factory=list)
+    """Fields of the events of artifacts that the broker keeps."""
     notes: list[str] = field(default_factory=list)
     _preview_left: int = MAX_PREVIEWS_CHARACTERS
 
     def run(self) -> None:
         """Store the artifacts, those that the code has shown first. Raises OutOfTime."""
         try:
-            scan = scan_folder(
-                self.folder.path, skip=(), max_files=MAX_ENTRIES, max_bytes=1 << 60, deadline=self.deadline
-            )
+            scan = scan_folder(self.kept.artifacts, skip=(), max_files=MAX_ENTRIES, deadline=self.deadline)
         except (OSError, TooManyFiles) as error:
             self.notes.append(f"the folder {ARTIFACTS_FOLDER}: {error}")
             return
         self.notes += [f"{ARTIFACTS_FOLDER}/{note}" for note in scan.notes]
         paths = self._choose(scan)
-        self.folder.seen = scan.files
-        with contextlib.closing(FolderCursor(self.folder.path)) as cursor:
+        self.kept.seen = scan.files
+        with contextlib.closing(FolderCursor(self.kept.artifacts)) as cursor:
             for path in paths:
                 try:
                     self._store(path, hash_file(cursor, path, now=time.time_ns(), deadline=self.deadline), cursor)
@@ -200,20 +139,18 @@ class ArtifactUpload:
         others = sorted(
             path
             for path, signature in scan.files.items()
-            if path not in self.shown.files and self.folder.seen.get(path) != signature
+            if path not in self.shown.files and self.kept.seen.get(path) != signature
         )
-        chosen, left = list[str](), self.max_bytes
+        chosen, left, most = list[str](), self.max_bytes, min(self.max_artifacts, MAX_ARTIFACTS)
         for path in (*shown, *others):
             size = scan.files[path].size
-            if len(chosen) < min(self.max_artifacts, MAX_ARTIFACTS) and size <= left:
+            if len(chosen) < most and size <= left:
                 chosen.append(path)
                 left -= size
             else:
-                self.notes.append(f"{path[:200]!r}: an execution may keep {self._describe_limit()}")
+                limit = f"{most} artifacts with {self.max_bytes} bytes in all"
+                self.notes.append(f"{path[:200]!r}: an execution may keep {limit}")
         return chosen
-
-    def _describe_limit(self) -> str:
-        return f"{min(self.max_artifacts, MAX_ARTIFACTS)} artifacts with {self.max_bytes} bytes in all"
 
     def _store(self, path: str, file: KeptFile, cursor: FolderCursor) -> None:
         shown = self.shown.files.get(path)
@@ -228,15 +165,15 @@ class ArtifactUpload:
         preview = shorten(preview, min(PREVIEW_CHARACTERS, self._preview_left))
         self._preview_left -= len(preview)
         self.stored.append(
-            KeptArtifact(
-                id=identifier,
-                name=name,
-                media_type=media_type,
-                bytes=file.size,
-                sha256=file.sha256,
-                title=shown.title if shown is not None else "",
-                preview=preview,
-            )
+            {
+                "id": identifier,
+                "name": name,
+                "mediaType": media_type,
+                "bytes": file.size,
+                "sha256": file.sha256,
+                "title": shown.title if shown is not None else "",
+                "preview": preview,
+            }
         )
 
     def _read_preview(self, path: str, media_type: str, cursor: FolderCursor) -> str:

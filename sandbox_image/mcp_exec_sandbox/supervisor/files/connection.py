@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import h11
 
@@ -30,13 +30,6 @@ PASSING = frozenset({"Busy", "Unavailable"})
 """Reasons of refusals that another attempt may not meet."""
 _HEADER_BYTES = 16 * 1024
 T = TypeVar("T")
-
-
-class BlobSink(Protocol):
-    """Receiver of the bytes of one blob."""
-
-    def write(self, data: memoryview) -> None:
-        """Take the next bytes."""
 
 
 class FrameReader:
@@ -63,15 +56,15 @@ class FrameReader:
         except ValueError as error:
             raise TransferFailed(f"the broker's stream of files is invalid: {error}") from error
 
-    def read_body(self, sink: BlobSink, sha256: str, size: int) -> None:
-        """Write the bytes of the blob to `sink`, and check them."""
+    def read_body(self, write: Callable[[memoryview], None], sha256: str, size: int) -> None:
+        """Pass the bytes of the blob to `write`, and check them."""
         digest, left = hashlib.sha256(), size
         while left:
             if not self._fill():
                 raise TransferFailed("the broker's stream of files is not complete")
             part = memoryview(self._chunk)[self._position : self._position + left]
             digest.update(part)
-            sink.write(part)
+            write(part)
             self._position += len(part)
             left -= len(part)
         if digest.hexdigest() != sha256:

@@ -14,20 +14,18 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     parse_answer,
     repeat,
 )
-from mcp_exec_sandbox.supervisor.files.tree import (
+from mcp_exec_sandbox.supervisor.files.workspace import (
+    READ_BYTES,
+    RESERVED,
     FolderCursor,
+    KeptFile,
+    WorkspaceFolder,
+    WorkspaceVersion,
     create_file,
     find_path_problem,
     open_file,
     sign,
     split_path,
-)
-from mcp_exec_sandbox.supervisor.files.workspace import (
-    READ_BYTES,
-    RESERVED,
-    KeptFile,
-    WorkspaceFolder,
-    WorkspaceVersion,
 )
 from mcp_exec_tools.workspace_files import check_paths, is_digest
 
@@ -176,8 +174,7 @@ class _FileWriter:
         """Close the folder in use."""
         self._cursor.close()
 
-    def write(self, data: memoryview) -> None:
-        """Write to the file in progress."""
+    def _write(self, data: memoryview) -> None:
         while data:
             data = data[os.write(self._descriptor, data) :]
 
@@ -190,7 +187,7 @@ class _FileWriter:
             if not targets or self._missing[targets[0]].size != size:
                 raise TransferFailed("the broker sent a file that was not requested")
             with self._creating(targets[0]):
-                reader.read_body(self, digest, size)
+                reader.read_body(self._write, digest, size)
             for path in targets[1:]:
                 self._copy(targets[0], path)
             yield digest
@@ -217,4 +214,4 @@ class _FileWriter:
         parts, name = split_path(source)
         with open_file(self._cursor.open(parts), name) as (descriptor, _), self._creating(target):
             while data := os.read(descriptor, READ_BYTES):
-                self.write(memoryview(data))
+                self._write(memoryview(data))

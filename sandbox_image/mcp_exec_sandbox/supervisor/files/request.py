@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
-from mcp_exec_sandbox.supervisor.json_object import InvalidRequest
+from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, check_fields
 
 if TYPE_CHECKING:
-    from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder
-    from mcp_exec_sandbox.supervisor.files.workspace import WorkspaceFolder
+    from mcp_exec_sandbox.supervisor.files.workspace import Signature, WorkspaceFolder
 
 
 MAX_TOKEN_CHARACTERS = 16_384
@@ -49,17 +48,15 @@ class RequestedFiles:
         Raises:
             InvalidRequest: a field of it is missing, unknown or invalid.
         """
-        fields = _check_fields(value, _FIELDS, "files")
-        url, token = fields.get("url"), fields.get("token")
+        fields = check_fields(value, _FIELDS, "files")
+        url = fields.get("url")
         if not isinstance(url, str) or (address := parse_address(url)) is None:
             raise InvalidRequest("files.url: must be http://IP:PORT")
-        if not isinstance(token, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", token):
-            raise InvalidRequest(f"files.token: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
         workspace = fields.get("workspace")
         return cls(
             host=address[0],
             port=address[1],
-            token=token,
+            token=check_token(fields.get("token"), "files.token"),
             workspace=None if workspace is None else _parse_workspace(workspace),
             max_artifacts=_parse_count(fields, "maxArtifacts"),
             max_artifact_bytes=_parse_count(fields, "maxArtifactBytes"),
@@ -81,23 +78,21 @@ def parse_address(url: str) -> tuple[str, int] | None:
     return (host, port) if plain and port is not None and parts.username is None else None
 
 
+def check_token(value: object, path: str) -> str:
+    """Return a token. Raises InvalidRequest if a header could not carry it."""
+    if not isinstance(value, str) or not re.fullmatch(rf"[!-~]{{1,{MAX_TOKEN_CHARACTERS}}}", value):
+        raise InvalidRequest(f"{path}: must be 1 to {MAX_TOKEN_CHARACTERS} visible ASCII characters")
+    return value
+
+
 def _parse_workspace(value: object) -> RequestedWorkspace:
-    fields = _check_fields(value, _WORKSPACE_FIELDS, "files.workspace")
+    fields = check_fields(value, _WORKSPACE_FIELDS, "files.workspace")
     name, mode = fields.get("name"), fields.get("mode")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InvalidRequest("files.workspace.name: must be 1 to 50 lower-case letters, digits and '-'")
     if mode not in ("Write", "Read"):
         raise InvalidRequest("files.workspace.mode: must be Write or Read")
     return RequestedWorkspace(name=name, mode="Write" if mode == "Write" else "Read")
-
-
-def _check_fields(value: object, known: tuple[str, ...], path: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"{path}: must be an object")
-    for name in value:
-        if name not in known:
-            raise InvalidRequest(f"{path}.{name[:100]}: unknown field")
-    return value
 
 
 def _parse_count(fields: dict[str, object], name: str) -> int:
@@ -124,16 +119,22 @@ class KeptFiles:
     root: Path
     """The working folder."""
     workspace: "WorkspaceFolder | None" = None
-    artifacts: "ArtifactFolder | None" = None
+    seen: "dict[str, Signature]" = field(default_factory=dict)
+    """Artifacts that were there at the end of the last run."""
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder of artifacts."""
+        return self.root / ARTIFACTS_FOLDER
 
     def make_artifacts_folder(self) -> None:
         """Make the folder of artifacts, which code may write to without making it."""
-        (self.root / ARTIFACTS_FOLDER).mkdir(exist_ok=True)
+        self.artifacts.mkdir(exist_ok=True)
 
     def has_artifacts(self) -> bool:
         """Return whether there is anything in the folder of artifacts, or something else in its place."""
         try:
-            with os.scandir(self.root / ARTIFACTS_FOLDER) as entries:
+            with os.scandir(self.artifacts) as entries:
                 return next(entries, None) is not None
         except FileNotFoundError:
             return False
@@ -149,4 +150,4 @@ class KeptFiles:
 
     def forget(self) -> None:
         """Forget all files: the folder was emptied."""
-        self.workspace = self.artifacts = None
+        self.workspace, self.seen = None, {}

@@ -14,8 +14,17 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     encode_line,
     repeat,
 )
-from mcp_exec_sandbox.supervisor.files.tree import FolderCursor, NotPlain, TooManyFiles, open_file, split_path
-from mcp_exec_sandbox.supervisor.files.workspace import RESERVED, KeptFile, WorkspaceFolder, WorkspaceVersion
+from mcp_exec_sandbox.supervisor.files.workspace import (
+    RESERVED,
+    FolderCursor,
+    KeptFile,
+    NotPlain,
+    TooManyFiles,
+    WorkspaceFolder,
+    WorkspaceVersion,
+    open_file,
+    split_path,
+)
 from mcp_exec_tools.workspace_files import build_frame_head
 
 MISSING_PATH = "/v1/files/blobs/missing"
@@ -31,13 +40,8 @@ _PASSING = PASSING | {"MissingContents"}
 """Reasons of refusals that another attempt may not meet: the last one, if a restarted broker has lost contents."""
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """Content of a file: its digest, its size and a path below the folder that it is read from."""
-
-    sha256: str
-    size: int
-    path: str
+Content = tuple[str, KeptFile]
+"""Content of a file, with the path below the folder that it is read from."""
 
 
 def upload_blobs(root: Path, blobs: Mapping[str, Content], client: FilesConnection) -> None:
@@ -49,10 +53,10 @@ def upload_blobs(root: Path, blobs: Mapping[str, Content], client: FilesConnecti
         OutOfTime: it took too long.
     """
     wanted = sorted(blobs)
-    if sum(blob.size for blob in blobs.values()) > UNASKED_BYTES:
+    if sum(file.size for _, file in blobs.values()) > UNASKED_BYTES:
         wanted = [digest for digest in _find_missing(wanted, client) if digest in blobs]
-    for batch in _split(sorted((blobs[digest] for digest in wanted), key=lambda blob: blob.path)):
-        size = sum(len(build_frame_head(blob.sha256, blob.size)) + blob.size for blob in batch)
+    for batch in _split(sorted((blobs[digest] for digest in wanted), key=lambda blob: blob[0])):
+        size = sum(len(build_frame_head(file.sha256, file.size)) + file.size for _, file in batch)
         client.upload(BLOBS_PATH, _read_frames(root, batch), size)
 
 
@@ -60,7 +64,7 @@ def _split(blobs: list[Content]) -> Iterator[list[Content]]:
     batch, size = list[Content](), 0
     for blob in blobs:
         batch.append(blob)
-        size += blob.size
+        size += blob[1].size
         if size >= UPLOAD_BYTES or len(batch) >= BLOBS_PER_REQUEST:
             yield batch
             batch, size = [], 0
@@ -82,9 +86,9 @@ def _find_missing(digests: list[str], client: FilesConnection) -> list[str]:
 def _read_frames(root: Path, blobs: list[Content]) -> Iterator[bytes]:
     with contextlib.closing(FolderCursor(root)) as cursor:
         small = bytearray()
-        for blob in blobs:
-            small += build_frame_head(blob.sha256, blob.size)
-            for data in _read_content(cursor, blob):
+        for path, file in blobs:
+            small += build_frame_head(file.sha256, file.size)
+            for data in _read_content(cursor, path, file.size):
                 # small files travel together
                 small += data
                 if len(small) >= READ_BYTES:
@@ -93,19 +97,18 @@ def _read_frames(root: Path, blobs: list[Content]) -> Iterator[bytes]:
         yield bytes(small)
 
 
-def _read_content(cursor: FolderCursor, blob: Content) -> Iterator[bytes]:
+def _read_content(cursor: FolderCursor, path: str, left: int) -> Iterator[bytes]:
     """Yield the bytes of a file, which the broker compares with the digest."""
-    parts, name = split_path(blob.path)
-    left = blob.size
+    parts, name = split_path(path)
     try:
         with open_file(cursor.open(parts), name) as (descriptor, _):
             while left and (data := os.read(descriptor, min(left, READ_BYTES))):
                 left -= len(data)
                 yield data
     except (OSError, NotPlain) as error:
-        raise TransferFailed(f"{blob.path[:200]!r} changed while it was saved") from error
+        raise TransferFailed(f"{path[:200]!r} changed while it was saved") from error
     if left:
-        raise TransferFailed(f"{blob.path[:200]!r} changed while it was saved")
+        raise TransferFailed(f"{path[:200]!r} changed while it was saved")
 
 
 SMALL_FILES, SMALL_BYTES = 256, 4 * 1024 * 1024
@@ -190,9 +193,7 @@ def _commit(
 
     Return the version, and whether it has changes of others as well.
     """
-    blobs = {
-        file.sha256: Content(file.sha256, file.size, path) for path, file in found.items() if file.sha256 not in known
-    }
+    blobs = {file.sha256: (path, file) for path, file in found.items() if file.sha256 not in known}
     upload_blobs(folder.root, blobs, client)
     lines = [encode_line({"id": base.id, "base": base.version, "files": len(found)})]
     lines += [_describe(path, file) for path, file in sorted(found.items())]

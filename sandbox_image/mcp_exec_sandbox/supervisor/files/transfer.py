@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import TypeVar
 
-from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactFolder, ArtifactUpload, ShownFiles
+from mcp_exec_sandbox.supervisor.files.artifacts import ArtifactUpload, ShownFiles
 from mcp_exec_sandbox.supervisor.files.connection import (
     Deadline,
     FilesConnection,
@@ -17,9 +17,9 @@ from mcp_exec_sandbox.supervisor.files.connection import (
 from mcp_exec_sandbox.supervisor.files.placement import place_workspace
 from mcp_exec_sandbox.supervisor.files.request import FilesReport, KeptFiles, RequestedFiles
 from mcp_exec_sandbox.supervisor.files.saving import save_workspace
-from mcp_exec_sandbox.supervisor.files.tree import TooManyFiles
-from mcp_exec_sandbox.supervisor.files.workspace import WorkspaceFolder
+from mcp_exec_sandbox.supervisor.files.workspace import TooManyFiles, WorkspaceFolder
 from mcp_exec_sandbox.supervisor.settings import log_failure
+from mcp_exec_tools.text import shorten_line
 
 PLACE_SECONDS = 60.0
 SAVE_SECONDS = 60.0
@@ -37,7 +37,6 @@ class FilesTransfer:
     def __init__(self, *, request: RequestedFiles | None, kept: KeptFiles, is_untouched: bool) -> None:
         """Prepare. `is_untouched` means that no code has run since the workspace was saved or put in place."""
         kept.workspace = self._workspace = kept.workspace or WorkspaceFolder(root=kept.root)
-        kept.artifacts = self._artifacts = kept.artifacts or ArtifactFolder(root=kept.root)
         self._kept = kept
         self._request = request
         self._is_untouched = is_untouched
@@ -89,7 +88,7 @@ class FilesTransfer:
             with closing(self._connect(self._request)) as client:
                 place_workspace(self._workspace, client, deadline=self._deadline, is_untouched=self._is_untouched)
         except _EXPECTED as error:
-            return _shorten(f"the workspace's files are not in place: {error}")
+            return shorten_line(f"the workspace's files are not in place: {error}", _MESSAGE_CHARACTERS)
         except Exception as error:
             log_failure("a workspace was not put in place", error)
             return "the workspace's files are not in place: the supervisor failed; see the log of the sandbox"
@@ -111,7 +110,10 @@ class FilesTransfer:
         try:
             saved = save_workspace(self._workspace, client, deadline=self._deadline)
         except _EXPECTED as error:
-            report.workspace |= {"reason": _find_reason(error), "message": _shorten(str(error))}
+            report.workspace |= {
+                "reason": _find_reason(error),
+                "message": shorten_line(str(error), _MESSAGE_CHARACTERS),
+            }
         except Exception as error:
             log_failure("a workspace was not saved", error)
             report.workspace |= {"reason": _UNAVAILABLE, "message": "the supervisor failed; see the log of the sandbox"}
@@ -130,7 +132,7 @@ class FilesTransfer:
 
     def _store_artifacts(self, report: FilesReport, client: FilesConnection, request: RequestedFiles) -> None:
         upload = ArtifactUpload(
-            folder=self._artifacts,
+            kept=self._kept,
             shown=self.shown,
             client=client,
             deadline=self._deadline,
@@ -144,7 +146,7 @@ class FilesTransfer:
         except Exception as error:
             log_failure("artifacts were not stored", error)
             upload.notes.append("the rest: the supervisor failed; see the log of the sandbox")
-        report.artifacts = [artifact.to_fields() for artifact in upload.stored]
+        report.artifacts = upload.stored
         report.notes += [f"not kept as an artifact: {note}" for note in upload.notes[:20]]
 
 
@@ -180,7 +182,3 @@ def _find_reason(error: Exception) -> str:
     if isinstance(error, TooManyFiles):
         return "WorkspaceTooLarge"
     return _REASONS.get(error.reason, _UNAVAILABLE) if isinstance(error, TransferRefused) else _UNAVAILABLE
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MESSAGE_CHARACTERS else text[: _MESSAGE_CHARACTERS - 1] + "…"

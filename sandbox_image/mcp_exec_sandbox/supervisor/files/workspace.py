@@ -1,26 +1,252 @@
-"""The workspace's files in the working folder: as they were put in place or saved, and what differs from that."""
+"""The files of the working folder: a bounded walk that follows no links, and what differs from the workspace."""
 
 import contextlib
 import hashlib
 import os
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER, SERVERS_FOLDER
 from mcp_exec_sandbox.supervisor.files.connection import Deadline
-from mcp_exec_sandbox.supervisor.files.tree import (
-    FolderCursor,
-    FolderScan,
-    NotPlain,
-    Signature,
-    open_file,
-    scan_folder,
-    sign,
-    split_path,
-)
 from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER
+from mcp_exec_tools.workspace_files import MAX_PATH_DEPTH, check_path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+MAX_ENTRIES = 100_000
+"""Files, folders and others that a walk reads at most."""
+ENTRIES_PER_CHECK = 256
+MAX_NOTES = 10
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+class NotPlain(Exception):
+    """The object at a path is no regular file, or no folder."""
+
+
+def find_path_problem(path: str) -> str:
+    """Return why a path is not allowed in a workspace, or an empty text."""
+    try:
+        check_path(path)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def open_folder(root: Path, parts: tuple[str, ...] = ()) -> Iterator[int]:
+    """Open a folder below `root` without following links. Raises OSError."""
+    descriptor = os.open(root, _FOLDER)
+    try:
+        for part in parts:
+            following = os.open(part, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = following
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def open_file(folder: int, name: str) -> Iterator[tuple[int, os.stat_result]]:
+    """Open a regular file of an open folder to read it, and yield its descriptor and state.
+
+    Raises:
+        NotPlain: it is a link, a folder, a device, a pipe or a socket.
+        OSError: it can't be opened.
+    """
+    try:
+        descriptor = os.open(name, _FILE, dir_fd=folder)
+    except OSError as error:
+        if is_plain_file(folder, name):
+            raise
+        raise NotPlain(name) from error
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotPlain(name)
+        yield descriptor, status
+    finally:
+        os.close(descriptor)
+
+
+def is_plain_file(folder: int, name: str) -> bool:
+    """Return whether a name in an open folder is a regular file."""
+    try:
+        return stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    except OSError:
+        return False
+
+
+class FolderCursor:
+    """The folder in use below a root. Files in the order of their paths open each folder about once."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._parts: tuple[str, ...] | None = None
+        self._descriptor = -1
+
+    def open(self, parts: tuple[str, ...], *, create: bool = False) -> int:
+        """Return the descriptor of a folder, valid until the next call. Raises OSError."""
+        if parts != self._parts:
+            self.close()
+            if create:
+                _make_folders(self._root, parts)
+            with open_folder(self._root, parts) as descriptor:
+                self._descriptor = os.dup(descriptor)
+            self._parts = parts
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the folder in use."""
+        if self._parts is not None:
+            os.close(self._descriptor)
+            self._parts = None
+
+
+def create_file(folder: int, name: str, *, executable: bool) -> int:
+    """Create a file in an open folder in place of any other that is not a folder. Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+    return os.open(name, _NEW_FILE, 0o755 if executable else 0o644, dir_fd=folder)
+
+
+def split_path(path: str) -> tuple[tuple[str, ...], str]:
+    """Return the folders of a path and its last part."""
+    *folders, name = path.split("/")
+    return tuple(folders), name
+
+
+def _make_folders(root: Path, parts: tuple[str, ...]) -> None:
+    """Make the folders of a path. What is in the way and no folder is removed."""
+    for depth, name in enumerate(parts):
+        with open_folder(root, parts[:depth]) as parent:
+            try:
+                os.mkdir(name, 0o755, dir_fd=parent)
+            except FileExistsError:
+                if not stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                    os.unlink(name, dir_fd=parent)
+                    os.mkdir(name, 0o755, dir_fd=parent)
+
+
+class TooManyFiles(Exception):
+    """The folder has more files or bytes than allowed. The text says which."""
+
+
+class Signature(NamedTuple):
+    """State of a file that shows a change of it without reading it. No system call of code can restore it."""
+
+    size: int
+    modified: int
+    changed: int
+    inode: int
+    executable: bool
+
+
+@dataclass(kw_only=True)
+class FolderScan:
+    """Findings of a walk."""
+
+    files: dict[str, Signature] = field(default_factory=dict)
+    """Regular files by path."""
+    bytes: int = 0
+    left_out: int = 0
+    """Number of entries that are left out."""
+    notes: list[str] = field(default_factory=list)
+    """The first entries that are left out, each with the reason."""
+
+    def leave_out(self, path: str, problem: str) -> None:
+        """Note that an entry is left out."""
+        self.left_out += 1
+        if len(self.notes) < MAX_NOTES:
+            self.notes.append(f"{path[:200]!r}: {problem}")
+
+
+def sign(status: os.stat_result) -> Signature:
+    """Return the signature of a file."""
+    executable = bool(status.st_mode & stat.S_IXUSR)
+    return Signature(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, executable)
+
+
+def scan_folder(
+    root: Path,
+    *,
+    skip: Collection[str],
+    max_files: int = MAX_ENTRIES,
+    max_bytes: int = 1 << 60,
+    deadline: Deadline,
+    known: Container[str] = (),
+) -> FolderScan:
+    """Walk a folder, without the entries of the root that `skip` names. Paths in `known` are allowed.
+
+    It looks at each entry once, with one system call: of a run that changes nothing, this is most of what its workspace
+    costs.
+
+    Raises:
+        TooManyFiles: it has more files, bytes or entries than allowed.
+        OSError: the root can't be read.
+    """
+    scan = FolderScan()
+    pending: list[tuple[str, ...]] = [()]
+    entries = 0
+    while pending:
+        parts = pending.pop()
+        prefix = "".join(f"{part}/" for part in parts)
+        try:
+            with open_folder(root, parts) as descriptor, os.scandir(descriptor) as listing:
+                for entry in listing:
+                    if not parts and entry.name in skip:
+                        continue
+                    if entries % ENTRIES_PER_CHECK == 0:
+                        deadline.check()
+                    entries += 1
+                    if _take_entry(entry, prefix, len(parts), scan, known):
+                        pending.append((*parts, entry.name))
+                    if entries > MAX_ENTRIES or len(scan.files) > max_files or scan.bytes > max_bytes:
+                        raise _explain_excess(scan, entries, max_files, max_bytes)
+        except OSError as error:
+            if not parts:
+                raise
+            scan.leave_out(prefix, f"it can't be read: {error.strerror}")
+    return scan
+
+
+def _take_entry(entry: os.DirEntry[str], prefix: str, depth: int, scan: FolderScan, known: Container[str]) -> bool:
+    """Add an entry to the scan. Return whether it is a folder to walk."""
+    path, status = prefix + entry.name, entry.stat(follow_symlinks=False)
+    kind = stat.S_IFMT(status.st_mode)
+    problem = _KINDS.get(kind) or (path not in known and find_path_problem(path))
+    if problem:
+        scan.leave_out(path, problem)
+    elif kind == stat.S_IFREG:
+        scan.files[path] = sign(status)
+        scan.bytes += status.st_size
+    elif kind == stat.S_IFDIR and depth + 2 > MAX_PATH_DEPTH:
+        scan.leave_out(path, f"it is more than {MAX_PATH_DEPTH - 1} folders deep")
+    else:
+        return kind == stat.S_IFDIR
+    return False
+
+
+def _explain_excess(scan: FolderScan, entries: int, max_files: int, max_bytes: int) -> TooManyFiles:
+    if entries > MAX_ENTRIES:
+        return TooManyFiles(f"there are more than {MAX_ENTRIES} files and folders")
+    if len(scan.files) > max_files:
+        return TooManyFiles(f"there are more than {max_files} files")
+    return TooManyFiles(f"the files have more than {max_bytes} bytes")
+
 
 RESERVED = frozenset({SERVERS_FOLDER, HIDDEN_FOLDER, ARTIFACTS_FOLDER})
 """Entries of the working folder that are no part of the workspace. `skills` is none: a job's skills are no files."""

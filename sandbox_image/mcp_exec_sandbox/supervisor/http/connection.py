@@ -14,8 +14,14 @@ from typing import Any
 import h11
 
 from mcp_exec_sandbox.supervisor.execution.events import EventBatch
-from mcp_exec_sandbox.supervisor.http.peers import HttpRequest, HttpResponse, PeerLimits, build_error, normalize_address
-from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi
+from mcp_exec_sandbox.supervisor.http.routes import (
+    HttpRequest,
+    HttpResponse,
+    PeerLimits,
+    SupervisorApi,
+    build_error,
+    normalize_address,
+)
 from mcp_exec_sandbox.supervisor.settings import log_failure
 
 BACKLOG = 1024

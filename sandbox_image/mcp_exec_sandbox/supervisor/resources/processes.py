@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,8 @@ _ENDED = (b"Z", b"X")
 _STOPPED = (b"T", b"t")
 _FIRST_DELAY_SECONDS = 0.001
 _LAST_DELAY_SECONDS = 0.02
+_MAX_WAITS = 500
+"""Waits of a millisecond for the processes to stop."""
 CGROUP_FILES = ("pids.current", "pids/pids.current")
 
 
@@ -138,13 +141,13 @@ def stop_descendants() -> None:
     _signal_descendants(signal.SIGSTOP)
 
 
-async def wait_until_stopped(seconds: float = 0.5) -> None:
+async def wait_until_stopped() -> None:
     """Return once no process below this one runs code any more, after `stop_descendants` or `kill_descendants`.
 
     A signal takes effect a moment after its call. Code that the kernel does not stop in time is not waited for. A
     process without a main thread is killed, because nothing shows whether its threads are stopped.
     """
-    for turn in range(round(seconds / 0.001)):
+    for turn in range(_MAX_WAITS):
         running = [process for process in list_descendants(os.getpid()) if process.is_running]
         if not running:
             return
@@ -210,6 +213,17 @@ def kill_process(pid: int, number: signal.Signals) -> None:
     """Send a signal to a process that may be gone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
+
+
+def interrupt_main_thread(pid: int, numbers: Sequence[signal.Signals]) -> None:
+    """Send signals to the first thread of a process, which may be gone.
+
+    The kernel gives a signal to a process to any of its threads if the first has one that it has not handled yet. Then
+    a lock that the first thread waits for would not be interrupted.
+    """
+    libc = ctypes.CDLL(None)
+    for number in numbers:
+        libc.tgkill(pid, pid, int(number))
 
 
 def _signal_descendants(number: signal.Signals) -> None:

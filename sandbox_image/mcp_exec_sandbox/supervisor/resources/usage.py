@@ -1,14 +1,16 @@
-"""Memory and CPU time of a sandbox, as its cgroup or its processes show them."""
+"""Memory, CPU time and disk space of a sandbox, as its cgroup, its processes and its folders show them."""
 
+import asyncio
 import contextlib
 import math
 import os
 import resource
+import stat
 import time
-from collections.abc import Callable, Iterable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from mcp_exec_sandbox.protocol import CPU_COUNT_VARIABLE
 from mcp_exec_sandbox.supervisor.resources.processes import Process, ProcFile, find_folder, list_descendants
@@ -46,19 +48,21 @@ THREAD_VARIABLES = (
 _QUOTAS = (("cpu.max", None), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
 
 
-class MemoryGauge(Protocol):
+class MemoryGauge(ABC):
     """Source of the sandbox's memory use."""
 
     reserve_bytes: int
     """The part of the container's limit that the processes can't use."""
-    shows_held_bytes: bool
+    shows_held_bytes = False
     """Whether the bytes in use show what the kernel holds for no process: without caches, and of this sandbox only."""
 
+    @abstractmethod
     def read_used_bytes(self, list_processes: Callable[[], Iterable[Process]]) -> int:
         """Return the bytes in use that the kernel can't reclaim at once."""
 
     def count_kernel_kills(self) -> int:
         """Return how many processes of this container the kernel killed because memory ran out, 0 if unknown."""
+        return 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,10 +106,8 @@ def find_gauge(limit: int, *, cgroup_root: Path = CGROUP_ROOT, proc_root: Path =
     return gauge if _is_near(gauge.read_total_bytes(), limit) else ProcessGauge(limit=limit)
 
 
-class CgroupGauge:
+class CgroupGauge(MemoryGauge):
     """The container's cgroup."""
-
-    shows_held_bytes = False
 
     def __init__(self, *, root: Path, files: CgroupFiles, limit: int) -> None:
         self._usage = ProcFile(root / files.usage)
@@ -123,8 +125,11 @@ class CgroupGauge:
         return self._events.read_field("oom_kill")
 
 
-class GvisorGauge:
-    """gVisor's /proc/meminfo, which shows the one sandbox as if it were the machine."""
+class GvisorGauge(MemoryGauge):
+    """gVisor's /proc/meminfo, which shows the one sandbox as if it were the machine.
+
+    gVisor kills the whole sandbox in place of one process, so it has no kills to count.
+    """
 
     reserve_bytes = SENTRY_BYTES
     shows_held_bytes = True
@@ -140,15 +145,9 @@ class GvisorGauge:
         """Return the bytes that aren't available."""
         return self.read_total_bytes() - self._file.read_field("MemAvailable:") * 1024
 
-    def count_kernel_kills(self) -> int:
-        """Return 0: gVisor kills the whole sandbox instead of one process."""
-        return 0
 
-
-class ProcessGauge:
+class ProcessGauge(MemoryGauge):
     """The sum over all processes, used if the system offers no better source."""
-
-    shows_held_bytes = False
 
     def __init__(self, *, limit: int) -> None:
         self.reserve_bytes = limit // 32
@@ -156,10 +155,6 @@ class ProcessGauge:
     def read_used_bytes(self, list_processes: Callable[[], Iterable[Process]]) -> int:
         """Return the sum of the processes' proportional shares."""
         return sum(read_proportional_bytes(process) for process in list_processes())
-
-    def count_kernel_kills(self) -> int:
-        """Return 0: the number is unknown."""
-        return 0
 
 
 def read_proportional_bytes(process: Process) -> int:
@@ -263,3 +258,97 @@ def _parse_stat(text: str) -> list[float]:
     if len(fields) < 4 or not all(value.isdigit() for value in fields):
         return [0.0] * 4
     return [int(value) / _TICKS_PER_SECOND for value in fields]
+
+
+MAX_ENTRIES = 50_000
+"""More files and folders than this count as a full disk, because each uses space in addition to its data."""
+
+ENTRIES_PER_TURN = 500
+BLOCK_BYTES = 512
+DELETED_SUFFIX = " (deleted)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileEntry:
+    """A file or folder: device and inode, the bytes that it occupies, and whether it can have other names."""
+
+    key: tuple[int, int]
+    size: int
+    has_other_names: bool
+
+
+async def measure_storage(folders: Iterable[Path], processes: Iterable[str], *, enough: int) -> int:
+    """Return the bytes on disk below `folders` and in deleted files that `processes` still hold open.
+
+    `processes` are folders of /proc.
+
+    A file with several names counts once. The walk yields to the event loop and stops once it has counted more than
+    `enough` bytes.
+    """
+    total = counted = 0
+    seen: set[tuple[int, int]] = set()
+    for number, entry in enumerate(_list_entries(folders, processes)):
+        if number % ENTRIES_PER_TURN == ENTRIES_PER_TURN - 1:
+            await asyncio.sleep(0)
+        if entry is None:
+            continue
+        if entry.key not in seen:
+            total += entry.size
+        if entry.has_other_names:
+            seen.add(entry.key)
+        if total > enough:
+            return total
+        counted += 1
+        if counted > MAX_ENTRIES:
+            return enough + 1
+    return total
+
+
+def _list_entries(folders: Iterable[Path], processes: Iterable[str]) -> Iterator[FileEntry | None]:
+    """Yield the files, and None for each open descriptor that counts for nothing, because it costs time as well."""
+    for folder in folders:
+        yield from _walk(folder)
+    for process in processes:
+        yield from _list_deleted_files(f"{process}/fd")
+
+
+def _walk(folder: Path) -> Iterator[FileEntry]:
+    queue = [str(folder)]
+    while queue:
+        try:
+            scan = os.scandir(queue.pop())
+        except OSError:
+            continue
+        with scan:
+            for item in scan:
+                try:
+                    status = item.stat(follow_symlinks=False)
+                except OSError:
+                    continue
+                is_folder = stat.S_ISDIR(status.st_mode)
+                yield FileEntry(
+                    key=(status.st_dev, status.st_ino),
+                    size=status.st_blocks * BLOCK_BYTES,
+                    has_other_names=status.st_nlink > 1 and not is_folder,
+                )
+                if is_folder:
+                    queue.append(item.path)
+
+
+def _list_deleted_files(folder: str) -> Iterator[FileEntry | None]:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        path = f"{folder}/{name}"
+        try:
+            # The link's text decides, because gVisor reports wrong link counts.
+            status = os.stat(path) if os.readlink(path).endswith(DELETED_SUFFIX) else None
+        except OSError:
+            status = None
+        if status is None or not stat.S_ISREG(status.st_mode):
+            yield None
+        else:
+            size = status.st_blocks * BLOCK_BYTES or status.st_size
+            yield FileEntry(key=(status.st_dev, status.st_ino), size=size, has_other_names=True)

@@ -8,14 +8,21 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Unpack
 
-from mcp_exec_client.agent.outcomes import AgentError, AgentStep, ApprovalQuestion, OnApproval, OnEvent, ask_application
+from mcp_exec_client.agent.outcomes import (
+    AgentError,
+    AgentStep,
+    ApprovalQuestion,
+    OnApproval,
+    OnEvent,
+    ToolOutcome,
+    ask_application,
+    cut,
+)
 from mcp_exec_client.agent.providers.model import Block
-from mcp_exec_client.agent.toolsets.results import ToolOutcome, cut
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import Forbidden, GatewayError, GatewayUnreachable, Unauthenticated, UnexpectedResponse
 from mcp_exec_client.mcp_bridge.endpoint import ClientMessage, McpEndpoint, Reception, is_response_to
-from mcp_exec_client.options import ExecutionOptions
-from mcp_exec_client.suggestions import suggesting
+from mcp_exec_client.options import ExecutionOptions, suggesting
 from mcp_exec_client.transport import Attempts, Query, Transport
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 

@@ -13,20 +13,23 @@ from mcp_exec_api.wire.tools import FoundTool
 from mcp_exec_client.agent.outcomes import (
     AgentError,
     AgentStep,
+    InvalidToolUse,
     OnApproval,
     OnEvent,
     RunEvent,
     StepKind,
+    ToolOutcome,
+    check_names,
+    cut,
     decide_approval,
+    describe_execution,
     ignore_event,
 )
 from mcp_exec_client.agent.providers.model import Block
-from mcp_exec_client.agent.toolsets.results import InvalidToolUse, ToolOutcome, check_names, cut, describe_execution
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, GatewayUnreachable, McpExecError, RequestInvalid, WaitExpired
 from mcp_exec_client.events import ApprovalEvent
-from mcp_exec_client.options import RunOptions
-from mcp_exec_client.suggestions import suggesting
+from mcp_exec_client.options import RunOptions, suggesting
 from mcp_exec_client.types import Execution
 from mcp_exec_tools.names import matches_any
 from mcp_exec_tools.prompt import describe_libraries, system_prompt

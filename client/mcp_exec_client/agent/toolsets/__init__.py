@@ -1,1 +1,0 @@
-"""Tools of a model: code in sandboxes, and direct calls."""

@@ -1,1 +1,0 @@
-"""Blocking client of a gateway."""
