@@ -12,7 +12,6 @@ from starlette.requests import Request
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.broker.direct_calls import DirectCallClient
-from mcp_exec_common.broker.files_client import FilesClient
 from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
@@ -29,7 +28,8 @@ from mcp_exec_gateway.executions.lists import ExecutionLists
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
 from mcp_exec_gateway.files.artifacts import ArtifactService, LinkSigner
-from mcp_exec_gateway.files.workspaces import WorkspaceService
+from mcp_exec_gateway.files.forwarding import FilesForwarder
+from mcp_exec_gateway.files.workspaces import WorkspaceQuotas
 from mcp_exec_gateway.http.access_log import ShutdownSignals
 from mcp_exec_gateway.http.limits import MemoryBudget, RequestSlots
 from mcp_exec_gateway.metrics import Metrics
@@ -90,7 +90,6 @@ class Dependencies:
         self.broker: BrokerClient | None = None
         self.direct_calls: DirectCallClient | None = None
         self.records: RecordsClient | None = None
-        files: FilesClient | None = None
         if settings.broker_service:
             self.broker, self.reflectors["addresses of the broker"] = follow_broker(
                 kube=kube,
@@ -101,7 +100,7 @@ class Dependencies:
                 sender="gateway",
             )
             self.direct_calls = DirectCallClient(broker=self.broker)
-            self.records, files = RecordsClient(self.broker), FilesClient(self.broker)
+            self.records = RecordsClient(self.broker)
         self.stream_slots = _build_slots(settings, "event streams")
         """Event streams, by caller."""
         self.listener_slots = _build_slots(settings, "streams of changes")
@@ -129,9 +128,8 @@ class Dependencies:
             metrics=self.metrics,
             reflectors=self.reflectors,
         )
-        self.workspaces = WorkspaceService.create(
-            files, max_upload_bytes=settings.max_upload_bytes, max_archive_bytes=settings.max_archive_bytes
-        )
+        self.files = FilesForwarder(self.broker)
+        self.workspaces = WorkspaceQuotas(files=self.files)
         self.sessions = SessionService(
             kube=kube,
             cache=session_cache,
@@ -155,7 +153,9 @@ class Dependencies:
                 retry_seconds=1,
             ),
         )
-        self.artifacts = ArtifactService(client=files, attestor=self.attestor, links=LinkSigner(key=supervisors.key))
+        self.artifacts = ArtifactService(
+            files=self.files, attestor=self.attestor, links=LinkSigner(key=supervisors.key)
+        )
         self.deleter = ExecutionDeleter(kube=kube, executions=self.executions, artifacts=self.artifacts)
         self.abandoned = AbandonedRuns(kube=kube, attestor=self.attestor, cache=self.index.calls)
         self.skills = SkillService(

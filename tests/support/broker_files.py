@@ -9,7 +9,9 @@ from typing import Any
 
 from aiohttp import web
 
-from mcp_exec_common.broker.files import FILES_STATUS, ChangeHead, FilesReason, build_tag, explain_refusal
+from mcp_exec_broker.api.files_requests import refuse_service
+from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_common.broker.files import ChangeHead, FilesReason, build_tag
 
 Object = dict[str, Any]
 TIME = "2026-11-21T20:00:00.000000Z"
@@ -71,11 +73,12 @@ class FakeFiles:
             self.check(request)
             try:
                 if self.refusal is not None:
-                    raise Refused(self.refusal)
+                    raise _refuse(self.refusal)
                 answer: web.StreamResponse = await handler(request)
-            except Refused as refused:
-                body = explain_refusal(refused.reason, f"it is {refused.reason}", **refused.more)
-                return web.json_response(body, status=FILES_STATUS[refused.reason])
+            except FilesRefused as refused:
+                answered = refuse_service(refused)
+                headers = {name: value for name, value in answered.headers.items() if name != "content-length"}
+                return web.Response(body=bytes(answered.body), status=answered.status_code, headers=headers)
             return answer
 
         return handle
@@ -83,7 +86,7 @@ class FakeFiles:
     def _find(self, request: web.Request) -> FakeWorkspace:
         found = self.workspaces.get((request.query["owner"], request.match_info["name"]))
         if found is None:
-            raise Refused(FilesReason.NO_WORKSPACE)
+            raise _refuse(FilesReason.NO_WORKSPACE)
         return found
 
     def _make(self, request: web.Request) -> FakeWorkspace:
@@ -96,7 +99,7 @@ class FakeFiles:
         version = len(found.versions) if found else 0
         tags, new = request.headers.get("If-Match"), request.headers.get("If-None-Match")
         if tags not in (None, f'"{build_tag("w1", version)}"') or (new == "*" and version):
-            raise Refused(FilesReason.OUTDATED, version=version)
+            raise _refuse(FilesReason.OUTDATED, version=version)
 
     def _describe(self, name: str, workspace: FakeWorkspace) -> Object:
         given = {"description": "", "maxBytes": 1000, "maxFiles": 100, "ttlSeconds": 3600} | workspace.settings
@@ -124,29 +127,30 @@ class FakeFiles:
         return web.json_response({"items": items, **totals})
 
     async def _get(self, request: web.Request) -> web.Response:
-        return web.json_response(self._describe(request.match_info["name"], self._find(request)))
+        found = self._describe(request.match_info["name"], self._find(request))
+        return web.json_response(found, headers={"ETag": f'"{found["etag"]}"'})
 
     async def _put(self, request: web.Request) -> web.Response:
         workspace = self._make(request)
         workspace.settings = await request.json()
-        return await self._get(request)
+        return web.json_response(self._describe(request.match_info["name"], workspace))
 
     async def _delete(self, request: web.Request) -> web.Response:
         self._find(request)
         del self.workspaces[request.query["owner"], request.match_info["name"]]
-        return web.json_response({})
+        return web.Response(status=204)
 
     def _read_version(self, request: web.Request) -> dict[str, bytes]:
         workspace = self._find(request)
         version = int(request.query.get("version", len(workspace.versions)))
         if version > len(workspace.versions):
-            raise Refused(FilesReason.NO_VERSION)
+            raise _refuse(FilesReason.NO_VERSION)
         return workspace.versions[version - 1] if version else {}
 
     async def _list_files(self, request: web.Request) -> web.Response:
         files = self._read_version(request)
         prefix, after = request.query.get("prefix", ""), request.query.get("after", "")
-        limit = int(request.query["limit"])
+        limit = int(request.query.get("limit", 1000))
         paths = sorted(path for path in files if path.startswith(prefix) and path > after)
         items = [
             {"path": path, "size": len(files[path]), "sha256": hashlib.sha256(files[path]).hexdigest(), "mode": 420}
@@ -154,12 +158,13 @@ class FakeFiles:
         ]
         version = int(request.query.get("version", len(self._find(request).versions)))
         page: Object = {"version": version, "etag": build_tag("w1", version), "items": items}
-        return web.json_response(page | ({"next": paths[limit - 1]} if len(paths) > limit else {}))
+        page |= {"next": paths[limit - 1]} if len(paths) > limit else {}
+        return web.json_response(page, headers={"ETag": f'"{page["etag"]}"'})
 
     async def _get_file(self, request: web.Request) -> web.StreamResponse:
         files = self._read_version(request)
         if request.match_info["path"] not in files:
-            raise Refused(FilesReason.NO_FILE)
+            raise _refuse(FilesReason.NO_FILE)
         return await self._send(request, files[request.match_info["path"]])
 
     async def _put_file(self, request: web.Request) -> web.Response:
@@ -168,8 +173,8 @@ class FakeFiles:
         async for part in request.content.iter_any():
             content += part
             if len(content) > self.max_file_bytes:
-                raise Refused(FilesReason.TOO_LARGE)
-        return self._commit(self._make(request), {request.match_info["path"]: bytes(content)})
+                raise _refuse(FilesReason.TOO_LARGE)
+        return self._commit(self._make(request), {request.match_info["path"]: bytes(content)}, tags=False)
 
     async def _delete_file(self, request: web.Request) -> web.Response:
         self._check_condition(request)
@@ -178,7 +183,7 @@ class FakeFiles:
             name: each for name, each in workspace.files.items() if name != path and not name.startswith(path + "/")
         }
         if len(kept) == len(workspace.files):
-            raise Refused(FilesReason.NO_FILE)
+            raise _refuse(FilesReason.NO_FILE)
         return self._commit(workspace, kept, replace=True)
 
     async def _get_tar(self, request: web.Request) -> web.StreamResponse:
@@ -220,10 +225,12 @@ class FakeFiles:
     async def _restore(self, request: web.Request) -> web.Response:
         workspace, version = self._find(request), (await request.json())["version"]
         if version > len(workspace.versions):
-            raise Refused(FilesReason.NO_VERSION)
+            raise _refuse(FilesReason.NO_VERSION)
         return self._commit(workspace, workspace.versions[version - 1], replace=True)
 
-    def _commit(self, workspace: FakeWorkspace, files: dict[str, bytes], *, replace: bool = False) -> web.Response:
+    def _commit(
+        self, workspace: FakeWorkspace, files: dict[str, bytes], *, replace: bool = False, tags: bool = True
+    ) -> web.Response:
         base, new = workspace.files, files if replace else workspace.files | files
         changed = sum(1 for path in base.keys() | new.keys() if base.get(path) != new.get(path))
         before = len(workspace.versions)
@@ -231,13 +238,15 @@ class FakeFiles:
             workspace.versions.append(dict(new))
         sizes = {"files": len(new), "bytes": sum(map(len, new.values()))}
         version = len(workspace.versions)
-        numbers = {"version": version, "etag": build_tag("w1", version), "base": before, "changedFiles": changed}
-        return web.json_response({**numbers, **sizes})
+        tag = build_tag("w1", version)
+        headers = {"ETag": f'"{tag}"'} if tags else {}
+        numbers = {"version": version, "etag": tag, "base": before, "changedFiles": changed}
+        return web.json_response({**numbers, **sizes}, headers=headers)
 
     async def _get_artifact(self, request: web.Request) -> web.StreamResponse:
         key = (request.query["owner"], request.match_info["uid"], request.match_info["id"])
         if key not in self.artifacts:
-            raise Refused(FilesReason.NO_ARTIFACT)
+            raise _refuse(FilesReason.NO_ARTIFACT)
         return await self._send(request, self.artifacts[key])
 
     async def _delete_artifacts(self, request: web.Request) -> web.StreamResponse:
@@ -261,10 +270,5 @@ def _read_tar(archive: bytes) -> dict[str, bytes]:
         return {entry.name: tar.extractfile(entry).read() for entry in tar if entry.isfile()}  # type: ignore[union-attr]
 
 
-class Refused(Exception):
-    """A request that is refused."""
-
-    def __init__(self, reason: FilesReason, **more: object) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.more = more
+def _refuse(reason: FilesReason, *, version: int | None = None) -> FilesRefused:
+    return FilesRefused(reason, f"it is {reason}", version=version)

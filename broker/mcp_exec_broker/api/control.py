@@ -19,7 +19,7 @@ from mcp_exec_broker.api.calls import CallsApi
 from mcp_exec_broker.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.api.health import BrokerHealth
 from mcp_exec_broker.api.records import RecordsApi
-from mcp_exec_broker.api.workspaces import WorkspacesApi
+from mcp_exec_broker.api.workspaces import WorkspacesApi, build_disabled_routes
 from mcp_exec_broker.calls.denials import DenialCounter
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.records.audit_log import AuditLog
@@ -75,7 +75,7 @@ class ControlApi:
                 Route("/v1/namespaces/{namespace}/approvals", self._authenticate(self._get_approvals)),
                 Route("/v1/audit", self._authenticate(self._get_audit)),
                 *self.records.build_routes(self._authenticate),
-                *(self.workspaces.build_routes(self._authenticate) if self.workspaces else []),
+                *(self.workspaces.build_routes if self.workspaces else build_disabled_routes)(self._authenticate),
             ]
         )
 

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from mcp_exec_api.meta import Model, field_errors
+from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE
 from mcp_exec_broker.errors import ToolCallError
 from mcp_exec_broker.files.requests import FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.workspace.versions import Hold
@@ -122,16 +123,21 @@ class FilesRequest:
         await self.hold(_READ_BYTES)
 
 
+Refuse = Callable[[FilesRefused], Response]
+"""Returns the answer to a refused request, as its sender reads it."""
 FilesHandler = Callable[[FilesRequest], Awaitable[Response]]
 
 
 async def answer_request(
-    request: Request, holder: Holder, flight: BytesInFlight, handler: FilesHandler, *, seconds: float = REQUEST_SECONDS
+    request: Request,
+    holder: Holder,
+    flight: BytesInFlight,
+    handler: FilesHandler,
+    *,
+    refuse: Refuse,
+    seconds: float = REQUEST_SECONDS,
 ) -> Response:
-    """Return the answer to a request, which is a JSON object with reason and message if it is refused.
-
-    `seconds` is the longest time until the answer begins.
-    """
+    """Return the answer to a request. `seconds` is the longest time until it begins."""
     try:
         async with AsyncExitStack() as holding:
             if flight.count_requests(holder) >= flight.limits.requests:
@@ -155,10 +161,25 @@ async def answer_request(
         return refuse(FilesRefused(FilesReason.UNAVAILABLE, "the broker failed"))
 
 
-def refuse(error: FilesRefused) -> Response:
-    """Return the answer to a refused request. The connection ends if its body was not read."""
-    headers = {"Connection": "close"} if error.status in (401, 412, 413, 429) else {}
-    return JSONResponse(error.to_json(), error.status, headers=headers)
+def refuse_sandbox(error: FilesRefused) -> Response:
+    """Return the answer to a sandbox's refused request: a JSON object with reason and message."""
+    return JSONResponse(error.to_json(), error.status, headers=_build_refusal_headers(error))
+
+
+def refuse_service(error: FilesRefused) -> Response:
+    """Return the answer to a refused request of gateway or operator: problem details, and the reason."""
+    problem, headers = error.to_problem(), _build_refusal_headers(error)
+    if error.version is not None:
+        headers["X-Workspace-Version"] = str(error.version)
+    if error.reason is FilesReason.BUSY:
+        headers["Retry-After"] = "2"
+    content = {**problem.model_dump(exclude_none=True), "reason": error.reason}
+    return JSONResponse(content, problem.status, headers=headers, media_type=PROBLEM_MEDIA_TYPE)
+
+
+def _build_refusal_headers(error: FilesRefused) -> dict[str, str]:
+    """Return what ends the connection if the request's body was not read."""
+    return {"Connection": "close"} if error.status in (401, 412, 413, 429) else {}
 
 
 def answer_model(content: Model, *, etag: str = "") -> Response:

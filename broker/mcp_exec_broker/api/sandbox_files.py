@@ -14,7 +14,7 @@ from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_broker.api.call_body import Receive
 from mcp_exec_broker.api.calls import CallsApi, Send
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
-from mcp_exec_broker.api.files_requests import FilesRequest, answer_model, answer_request, refuse
+from mcp_exec_broker.api.files_requests import FilesRequest, answer_model, answer_request, refuse_sandbox
 from mcp_exec_broker.files.artifacts import parse_artifact_head
 from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_broker.files.requests import ByteSource, FilesRefused, build_invalid, build_too_large
@@ -87,8 +87,10 @@ class SandboxFilesApi:
             try:
                 grant = self.authenticator.authenticate(request.headers.get("authorization", ""), peer=peer)
             except FilesRefused as error:
-                return refuse(error)
-            return await answer_request(request, grant, self.flight, lambda files: handler(grant, files))
+                return refuse_sandbox(error)
+            return await answer_request(
+                request, grant, self.flight, lambda files: handler(grant, files), refuse=refuse_sandbox
+            )
 
         return answer
 

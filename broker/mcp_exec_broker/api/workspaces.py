@@ -21,7 +21,13 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
-from mcp_exec_broker.api.files_requests import REQUEST_SECONDS, FilesRequest, answer_model, answer_request, refuse
+from mcp_exec_broker.api.files_requests import (
+    REQUEST_SECONDS,
+    FilesRequest,
+    answer_model,
+    answer_request,
+    refuse_service,
+)
 from mcp_exec_broker.files.keys import OwnerSpace
 from mcp_exec_broker.files.requests import ByteSource, FilesRefused, build_invalid, build_too_large
 from mcp_exec_broker.files.store import FilesStore
@@ -102,10 +108,15 @@ class WorkspacesApi:
                 if space.namespace not in self.namespaces:
                     raise build_invalid(f"namespace: this broker does not serve {space.namespace!r}")
             except FilesRefused as error:
-                return refuse(error)
+                return refuse_service(error)
             seconds = MAX_UPLOAD_SECONDS + REQUEST_SECONDS if handler in uploads else REQUEST_SECONDS
             return await answer_request(
-                request, space, self.flight, lambda files: handler(space, files), seconds=seconds
+                request,
+                space,
+                self.flight,
+                lambda files: handler(space, files),
+                refuse=refuse_service,
+                seconds=seconds,
             )
 
         return answer
@@ -218,7 +229,7 @@ class WorkspacesApi:
             caller_limit=_read_caller_limit(request),
             hold=request.hold,
         )
-        return answer_model(result, etag=sha256)
+        return answer_model(result)
 
     async def _delete_files(self, space: OwnerSpace, request: FilesRequest) -> Response:
         state, path = await self._find(space, request), str(request.http.path_params["path"]).rstrip("/")
@@ -336,6 +347,18 @@ class WorkspacesApi:
         await request.hold(self._writer_memory + MIB)
         writer = await self.store.workspaces.open_writer(space, state, known=known)
         return state, self.store.workspaces.get_limits(state), writer
+
+
+async def _refuse_all(request: Request) -> Response:
+    message = "this installation stores no files: broker.files.enabled of the chart's values is false"
+    return refuse_service(FilesRefused(FilesReason.DISABLED, message))
+
+
+def build_disabled_routes(authenticate: _Authenticate) -> list[Route]:
+    """Return the routes of an installation that stores no files, which refuse all requests on them."""
+    methods = ["GET", "PUT", "POST", "DELETE"]
+    paths = ("/v1/workspaces", "/v1/workspaces/{rest:path}", "/v1/workspace-count", "/v1/artifacts/{rest:path}")
+    return [Route(path, authenticate(_refuse_all), methods=methods) for path in paths]
 
 
 async def _read_content(reader: PackReader, entry: VersionFile, location: Location | None) -> Any:

@@ -3,9 +3,28 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from mcp_exec_common.broker.files import FILES_STATUS, FilesReason, explain_refusal
+from mcp_exec_api.wire.problems import ProblemDetails
+from mcp_exec_common.broker.files import FilesReason
 
 _PART_BYTES: Final = 256 * 1024
+_MAX_DETAIL: Final = 2000
+_PROBLEMS: Final = {
+    FilesReason.INVALID: ("invalid", 422),
+    FilesReason.NOT_AUTHENTICATED: ("unauthenticated", 401),
+    FilesReason.NOT_ALLOWED: ("forbidden", 403),
+    FilesReason.DISABLED: ("not-found", 404),
+    FilesReason.NO_WORKSPACE: ("not-found", 404),
+    FilesReason.NO_VERSION: ("not-found", 404),
+    FilesReason.NO_FILE: ("not-found", 404),
+    FilesReason.NO_ARTIFACT: ("not-found", 404),
+    FilesReason.OUTDATED: ("outdated", 412),
+    FilesReason.CONFLICT: ("changed", 409),
+    FilesReason.MISSING: ("changed", 409),
+    FilesReason.TOO_LARGE: ("quota", 413),
+    FilesReason.BUSY: ("too-many", 429),
+    FilesReason.UNAVAILABLE: ("unavailable", 503),
+}
+"""Kind and status of the problem that the gateway passes on to its caller."""
 
 
 class FilesRefused(Exception):
@@ -23,15 +42,20 @@ class FilesRefused(Exception):
 
     @property
     def status(self) -> int:
-        """HTTP status of the answer."""
-        return FILES_STATUS[self.reason]
+        """HTTP status of the answer to a sandbox."""
+        return 400 if self.reason is FilesReason.INVALID else _PROBLEMS[self.reason][1]
+
+    def to_problem(self) -> ProblemDetails:
+        """Return the problem that the gateway passes on to its caller."""
+        kind, status = _PROBLEMS[self.reason]
+        return ProblemDetails.build(kind, status, str(self)[:_MAX_DETAIL])
 
     def to_json(self) -> dict[str, Any]:
-        """Return the body of the answer."""
+        """Return the body of the answer to a sandbox."""
         more: dict[str, Any] = {"missing": list(self.missing)} if self.missing else {}
         if self.version is not None:
             more["version"] = self.version
-        return explain_refusal(self.reason, str(self), **more)
+        return {"reason": self.reason.value, "message": str(self), **more}
 
 
 def build_invalid(message: object) -> FilesRefused:

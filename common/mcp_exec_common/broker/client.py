@@ -7,8 +7,9 @@ execution is therefore the sum over all replicas. Catalogs and wrappers are the 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from io import BytesIO
@@ -27,7 +28,7 @@ from mcp_exec_common.broker.replicas import list_replicas, reflect_replicas
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, parse_answer, read_answer
+from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, check_head, parse_answer, read_answer
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""
@@ -39,6 +40,8 @@ NOT_IMPLEMENTED: Final = 501
 """HTTP status of a broker without the feature that was requested (RFC 9110)."""
 _OF_ONE_REPLICA: Final = (401, 404)
 _MAX_WAITS: Final = 64
+_PART_BYTES: Final = 256 * 1024
+"""Most bytes of a part of a body that is passed on."""
 _CONNECT_SECONDS: Final = 1.0
 _Answer = TypeVar("_Answer")
 _Content = TypeVar("_Content", bound=Model)
@@ -114,6 +117,63 @@ class PendingApprovals(Model):
 
     items: Annotated[list[PendingApproval], Field(max_length=MAX_PENDING_APPROVALS)] = []
     """Approvals, newest first."""
+
+
+@dataclass(frozen=True)
+class BrokerResponse:
+    """An open response of a replica, whatever its status.
+
+    Its head and its time are bounded by the request. Each way to read the body raises BrokerError if the body breaks
+    off, is compressed or takes too long.
+    """
+
+    address: str
+    """HOST:PORT of the replica."""
+    _response: aiohttp.ClientResponse
+
+    @property
+    def status(self) -> int:
+        """HTTP status."""
+        return self._response.status
+
+    @property
+    def size(self) -> int | None:
+        """Size of the body in bytes, if the head has it."""
+        return self._response.content_length
+
+    @property
+    def media_type(self) -> str:
+        """Media type without parameters."""
+        return self._response.content_type
+
+    def pick_headers(self, allowed: Mapping[str, re.Pattern[str]]) -> dict[str, str]:
+        """Return the allowed headers whose whole value matches."""
+        given = {name: self._response.headers.get(name, "") for name in allowed}
+        return {name: value for name, value in given.items() if allowed[name].fullmatch(value)}
+
+    async def read(self, *, limit: int) -> bytes:
+        """Return the body, at most `limit` bytes."""
+        with self._translating_failures():
+            return await read_answer(self._response, limit=limit)
+
+    async def parse(self, *, limit: int) -> Object:
+        """Return the JSON object that the body is, at most `limit` bytes."""
+        with self._translating_failures():
+            return parse_answer(await read_answer(self._response, limit=limit))
+
+    async def iterate(self) -> AsyncIterator[bytes]:
+        """Yield the body in parts."""
+        with self._translating_failures():
+            check_head(self._response)
+            async for part in self._response.content.iter_chunked(_PART_BYTES):
+                yield part
+
+    @contextmanager
+    def _translating_failures(self) -> Iterator[None]:
+        try:
+            yield
+        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
+            raise BrokerError(f"the broker at {self.address}: {type(error).__name__} {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,14 +262,11 @@ class BrokerClient:
                     method, path, at=[address], params=params, body=body, timeout_seconds=timeout_seconds
                 )
                 async with sending as response:
-                    content = await read_answer(response, limit=limit)
-                    if response.status != 200:
-                        text = content[:500].decode(errors="replace").strip()
-                        message = f"the broker at {address} answered {response.status}: {text}"
-                        raise BrokerError(message, status=response.status, text=text)
-                    return parse_answer(content)
-            except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
-                last = BrokerError(f"the broker at {address}: {type(error).__name__} {error}")
+                    if response.status == 200:
+                        return await response.parse(limit=limit)
+                    text = (await response.read(limit=limit))[:500].decode(errors="replace").strip()
+                    message = f"the broker at {address} answered {response.status}: {text}"
+                    raise BrokerError(message, status=response.status, text=text)
             except BrokerError as error:
                 last = error
             is_clients_fault = 400 <= last.status < 500 and last.status not in _OF_ONE_REPLICA
@@ -232,12 +289,12 @@ class BrokerClient:
         headers: Mapping[str, str] | None = None,
         timeout_seconds: float,
         stall_seconds: float | None = None,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[BrokerResponse]:
         """Open the response of the first of the replicas `at` that can be reached, whatever its status.
 
         Requests `near` the same text reach the same replica, as long as it is ready. `path` is encoded already. `token`
-        is sent in place of the sender's own. The response's body is not bounded yet: see `read_answer`. Raises
-        BrokerError, and what aiohttp raises while the body is read.
+        is sent in place of the sender's own. `timeout_seconds` bounds the whole request, `stall_seconds` the time
+        without a byte of the response. At the end of the block, what was not read is abandoned. Raises BrokerError.
         """
         addresses = list(self.addresses() if at is None else at)
         if near:
@@ -264,7 +321,7 @@ class BrokerClient:
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise BrokerError(f"the broker at {address}: {type(error).__name__} {error}") from error
             async with response:
-                yield response
+                yield BrokerResponse(address, response)
             return
         raise last
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Any, Final
 
-import aiohttp
 from cachetools import TTLCache
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import DirectGrant
-from mcp_exec_common.peers import InvalidAnswer, read_answer
 
 PATH: Final = "/v1/direct/calls"
 _TOKEN_SECONDS: Final = 90
@@ -52,14 +50,12 @@ class DirectCallClient:
         )
         try:
             async with sending as response:
-                reserve(min(response.content_length or 0, limit))
-                line = await read_answer(response, limit=limit)
+                reserve(min(response.size or 0, limit))
+                line = await response.read(limit=limit)
         except BrokerError as error:
             if error.is_sent:
                 raise CallUncertain(str(error)) from error
             raise
-        except (aiohttp.ClientError, TimeoutError, InvalidAnswer) as error:
-            raise CallUncertain(f"the broker's answer: {type(error).__name__} {error}") from error
         if response.status == 200:
             return line
         message = f"the broker answered {response.status}: {line.decode(errors='replace').strip()[:300]}"

@@ -23,7 +23,7 @@ from mcp_exec_gateway.executions.limits import ReadLimiter, fit_spec
 from mcp_exec_gateway.executions.lists import ExecutionFilter, decode_position, encode_position
 from mcp_exec_gateway.executions.submission import Submission, Submitter, check_code, is_object_name
 from mcp_exec_gateway.executions.views import build_summary
-from mcp_exec_gateway.files.workspaces import WorkspaceService
+from mcp_exec_gateway.files.workspaces import WorkspaceQuotas
 from mcp_exec_gateway.http.access_log import get_trace
 from mcp_exec_gateway.http.limits import RequestSlots, Reservation
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found, unavailable
@@ -99,7 +99,7 @@ class ExecutionService:
     index: ExecutionIndex
     pools: PoolCache
     sessions: SessionService
-    workspaces: WorkspaceService
+    workspaces: WorkspaceQuotas
     submitter: Submitter
     metrics: Metrics
     max_wait_seconds: float

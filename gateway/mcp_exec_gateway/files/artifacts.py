@@ -4,8 +4,8 @@ import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -14,11 +14,10 @@ from urllib.parse import quote, urlencode
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
-from mcp_exec_common.broker.files import FilesReason
-from mcp_exec_common.broker.files_client import FilesClient, FilesError, FileStream
+from mcp_exec_common.broker.client import BrokerResponse
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.files.response import translating_refusals
-from mcp_exec_gateway.http.problems import HttpProblem, unavailable
+from mcp_exec_gateway.files.forwarding import FilesForwarder
+from mcp_exec_gateway.http.problems import HttpProblem
 
 DEFAULT_LINK_SECONDS: Final = 900
 MAX_LINK_SECONDS: Final = 24 * 3600
@@ -69,8 +68,7 @@ class LinkSigner:
 class ArtifactService:
     """Artifacts as status and broker have them."""
 
-    client: FilesClient | None
-    """None if no broker is configured."""
+    files: FilesForwarder
     attestor: Attestor
     links: LinkSigner
 
@@ -98,32 +96,28 @@ class ArtifactService:
         detail = f"execution {name} has no artifact {artifact[:64]}; GET /v1/executions/{name}/artifacts lists them"
         raise HttpProblem("not-found", 404, detail, execution=name)
 
-    @asynccontextmanager
-    async def open(self, execution: Object, artifact: str) -> AsyncIterator[FileStream]:
+    def open(self, execution: Object, artifact: str) -> AbstractAsyncContextManager[BrokerResponse]:
         """Open the bytes of an artifact. Raises HttpProblem: 404, 429, 503."""
-        if self.client is None:
-            raise unavailable("no tool broker is configured, so that no files are stored")
         owner = _find_owner(execution, self.attestor)
-        with translating_refusals():
-            async with self.client.open_artifact(owner, execution["metadata"]["uid"], artifact) as stream:
-                yield stream
+        return self.files.open_content("artifacts", execution["metadata"]["uid"], artifact, owner=owner)
 
     async def delete_all(self, execution: Object) -> None:
         """Delete the bytes of all artifacts of an execution. Raises HttpProblem: 429, 503."""
-        if self.client is None:
+        if self.files.client is None:
             return
-        with translating_refusals():
-            try:
-                await self.client.delete_artifacts(_find_owner(execution, self.attestor), execution["metadata"]["uid"])
-            except FilesError as error:
-                if error.reason is not FilesReason.DISABLED:  # an installation that stores no files has none
-                    raise
+        owner = _find_owner(execution, self.attestor)
+        try:
+            async with self.files.open("DELETE", "artifacts", execution["metadata"]["uid"], owner=owner):
+                pass
+        except HttpProblem as problem:
+            if problem.status != 404:  # an installation that stores no files has none
+                raise
 
     async def read(self, execution: Object, artifact: str, *, limit: int) -> bytes | None:
         """Return the bytes of an artifact, or None if there are more than `limit`. Raises HttpProblem."""
         content = bytearray()
         async with self.open(execution, artifact) as stream:
-            async for part in stream.chunks:
+            async for part in stream.iterate():
                 content += part
                 if len(content) > limit:
                     return None

@@ -1,59 +1,19 @@
 """Responses with bytes of any size, in bounded memory."""
 
 import asyncio
-import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Final
 from urllib.parse import quote
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from mcp_exec_common.broker.files import FilesReason
-from mcp_exec_common.broker.files_client import FilesError, FileStream
+from mcp_exec_common.broker.client import BrokerResponse
+from mcp_exec_gateway.files.forwarding import TAG
 from mcp_exec_gateway.http.limits import MemoryBudget
-from mcp_exec_gateway.http.problems import HttpProblem, too_many, unavailable
-
-log = logging.getLogger(__name__)
-
-VERSION_HEADER: Final = "X-Workspace-Version"
-_KINDS: Final = {
-    FilesReason.INVALID: ("invalid", 422),
-    FilesReason.DISABLED: ("not-found", 404),
-    FilesReason.NO_WORKSPACE: ("not-found", 404),
-    FilesReason.NO_VERSION: ("not-found", 404),
-    FilesReason.NO_FILE: ("not-found", 404),
-    FilesReason.NO_ARTIFACT: ("not-found", 404),
-    FilesReason.OUTDATED: ("outdated", 412),
-    FilesReason.CONFLICT: ("changed", 409),
-    FilesReason.MISSING: ("changed", 409),
-    FilesReason.TOO_LARGE: ("quota", 413),
-}
-"""Kind and status of the problem; of other reasons it is that of an unavailable broker."""
-
-
-@contextmanager
-def translating_refusals() -> Iterator[None]:
-    """Raise FilesError as HttpProblem."""
-    try:
-        yield
-    except FilesError as error:
-        raise translate_files_error(error) from error
-
-
-def translate_files_error(error: FilesError) -> HttpProblem:
-    """Return the problem of a refused request on files."""
-    if error.reason in _KINDS:
-        kind, status = _KINDS[error.reason]
-        headers = {} if error.version is None else {VERSION_HEADER: str(error.version)}
-        return HttpProblem(kind, status, str(error), headers=headers)
-    if error.reason is FilesReason.BUSY:
-        return too_many(str(error), retry_after=2)
-    log.warning("the broker did not serve a request on files: %s %s", error.reason, error)
-    return unavailable("the broker, which stores files, does not answer")
-
+from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.http.request_body import wait_for_disconnect
 
 _SEND_SECONDS: Final = 60.0
 """Time in which a client must accept one part."""
@@ -66,17 +26,17 @@ class ContentResponse(Response):
 
     def __init__(
         self,
-        opening: AbstractAsyncContextManager[FileStream],
+        opening: AbstractAsyncContextManager[BrokerResponse],
         *,
         headers: dict[str, str],
-        slots: Sequence[AbstractContextManager[None]],
+        slot: AbstractContextManager[None],
         memory: MemoryBudget,
         namespace: str,
         if_none_match: str = "",
     ) -> None:
         super().__init__(headers=headers)
         self._opening = opening
-        self._slots = slots
+        self._slot = slot
         self._memory = memory
         self._namespace = namespace
         self._if_none_match = if_none_match
@@ -85,43 +45,41 @@ class ContentResponse(Response):
         """Send the content. Raises TimeoutError, which closes the connection, if the client is too slow."""
         is_started = False
         try:
-            with ExitStack() as stack:
-                for slot in self._slots:
-                    stack.enter_context(slot)
-                stack.enter_context(self._memory.reserving(self._namespace)).require(TRANSFER_BYTES)
-                async with self._opening as stream:
-                    if stream.etag and f'"{stream.etag}"' in self._if_none_match:
-                        await _send_unchanged(stream, send)
+            with self._slot, self._memory.reserving(self._namespace) as reservation:
+                reservation.require(TRANSFER_BYTES)
+                async with self._opening as content:
+                    tag = content.pick_headers(TAG)
+                    if tag and tag["ETag"] in self._if_none_match:
+                        await _send_unchanged(tag["ETag"], send)
                         return
-                    self._describe(stream)
+                    del self.headers["Content-Length"]
+                    self.headers.update(tag if content.size is None else {"Content-Length": str(content.size), **tag})
                     is_started = True
-                    await self._relay(stream, scope, send)
+                    await self._relay(content, scope, receive, send)
         except HttpProblem as problem:
             if is_started:
                 # the client sees that the response is incomplete
                 raise ConnectionAbortedError(f"the content broke off: {problem.detail}") from problem
             await problem.response()(scope, receive, send)
 
-    def _describe(self, stream: FileStream) -> None:
-        del self.headers["Content-Length"]
-        if stream.size is not None:
-            self.headers["Content-Length"] = str(stream.size)
-        if stream.etag:
-            self.headers["ETag"] = f'"{stream.etag}"'
-        if stream.version is not None:
-            self.headers[VERSION_HEADER] = str(stream.version)
-
-    async def _relay(self, stream: FileStream, scope: Scope, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        if scope["method"] != "HEAD":
-            async for part in stream.chunks:
-                async with asyncio.timeout(_SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+    async def _relay(self, content: BrokerResponse, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the content until its end, or until the client disconnects."""
+        leaving = asyncio.create_task(wait_for_disconnect(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            if scope["method"] != "HEAD":
+                async for part in content.iterate():
+                    if leaving.done():
+                        return
+                    async with asyncio.timeout(_SEND_SECONDS):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            leaving.cancel()
 
 
-async def _send_unchanged(stream: FileStream, send: Send) -> None:
-    headers = [(b"etag", f'"{stream.etag}"'.encode()), (b"cache-control", b"private, no-cache")]
+async def _send_unchanged(tag: str, send: Send) -> None:
+    headers = [(b"etag", tag.encode()), (b"cache-control", b"private, no-cache")]
     await send({"type": "http.response.start", "status": 304, "headers": headers})
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 

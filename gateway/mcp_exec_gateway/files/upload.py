@@ -1,15 +1,12 @@
 """Bodies of any size, passed on to the broker as they arrive."""
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Final, Self
 
 from starlette.requests import ClientDisconnect, Request
 
 from mcp_exec_common.broker.files import MAX_UPLOAD_SECONDS
-from mcp_exec_common.broker.files_client import FilesError
-from mcp_exec_gateway.files.response import translate_files_error
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import ClientDisconnected
 
@@ -47,6 +44,11 @@ class UploadBody:
 
         return cls(read_content(), limit=len(content))
 
+    def find_failure(self, problem: HttpProblem) -> Exception:
+        """Return why the body broke off, or else the problem of the broker that was receiving it."""
+        problem.headers |= _CLOSE
+        return self.failure or problem
+
     async def read(self) -> AsyncIterator[bytes]:
         """Yield the parts. Raises HttpProblem beyond a limit, a 413 or 408, and ClientDisconnected.
 
@@ -71,19 +73,6 @@ class UploadBody:
         except HttpProblem as problem:
             self.failure = problem
             raise
-
-
-@contextmanager
-def translating_uploads(body: UploadBody) -> Iterator[None]:
-    """Raise FilesError as HttpProblem, or as what broke off the body that the broker was receiving."""
-    try:
-        yield
-    except FilesError as error:
-        if body.failure is not None:
-            raise body.failure from error
-        problem = translate_files_error(error)
-        problem.headers |= _CLOSE
-        raise problem from error
 
 
 def _too_large(limit: int) -> HttpProblem:

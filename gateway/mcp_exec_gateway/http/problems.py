@@ -2,54 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from pydantic import BaseModel
 from starlette.responses import Response
 
 from mcp_exec_api.meta import MAX_FIELD_ERRORS, FieldError, describe, format_path
+from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
 from mcp_exec_common.kube.errors import ApiError
-
-MEDIA_TYPE: Final = "application/problem+json"
-
-TITLES: Final = {
-    "bad-json": "The body is not valid JSON",
-    "unauthenticated": "Authentication is required",
-    "forbidden": "Not allowed",
-    "misdirected": "The host is not served here",
-    "not-found": "Not found",
-    "method-not-allowed": "The method is not allowed for this path",
-    "request-timeout": "The body arrived too slowly",
-    "conflict": "Another object has this name",
-    "decided": "The approval is already decided",
-    "unfinished": "The execution has not ended",
-    "deleted": "The execution was deleted",
-    "expired": "The link has expired",
-    "changed": "Somebody else changed the same files",
-    "outdated": "The file or workspace is not as the request expects",
-    "quota": "A quota is used up",
-    "body-too-large": "The body is too large",
-    "media-type": "The body's media type is not supported",
-    "not-acceptable": "No accepted media type is available",
-    "invalid": "The request is invalid",
-    "code-refused": "The pool rejects this code",
-    "refused": "The cluster rejected the execution",
-    "key-reused": "The Idempotency-Key was used with another body",
-    "too-many": "Too many at once",
-    "rate-limited": "Too many requests in a minute",
-    "queue-full": "The pool's queue is full",
-    "stored": "Too many executions are stored",
-    "unavailable": "Temporarily unavailable",
-    "internal": "Internal error",
-}
-"""Title of each kind of problem. The kind is the last part of `type`."""
 
 
 class HttpProblem(Exception):
     """Ends a request with problem details.
 
-    `kind` is a key of TITLES, `errors` names the invalid fields, `execution` is the name of an execution that exists
-    or may exist, and `headers` are added to the response.
+    `kind` is a key of PROBLEM_TITLES, `errors` names the invalid fields, `execution` is the name of an execution that
+    exists or may exist, and `headers` are added to the response.
     """
 
     def __init__(
@@ -72,17 +39,11 @@ class HttpProblem(Exception):
 
     def response(self) -> Response:
         """Build the response."""
-        body: dict[str, object] = {
-            "type": f"urn:mcp-exec:problem:{self.kind}",
-            "title": TITLES[self.kind],
-            "status": self.status,
-            "detail": self.detail,
-            "errors": [error.model_dump() for error in self.errors],
-        }
-        if self.execution is not None:
-            body["execution"] = self.execution
-        content = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
-        return Response(content, self.status, headers=self.headers, media_type=MEDIA_TYPE)
+        problem = ProblemDetails.build(
+            self.kind, self.status, self.detail, errors=self.errors, execution=self.execution
+        )
+        content = json.dumps(problem.model_dump(exclude_none=True), ensure_ascii=False).encode("utf-8", "replace")
+        return Response(content, self.status, headers=self.headers, media_type=PROBLEM_MEDIA_TYPE)
 
 
 def invalid(*errors: FieldError, execution: str | None = None) -> HttpProblem:

@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
-from mcp_exec_api.wire.problems import ProblemDetails
-from mcp_exec_gateway.http.problems import MEDIA_TYPE, TITLES
+from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, PROBLEM_PREFIX, PROBLEM_TITLES, ProblemDetails
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
 from mcp_exec_gateway.openapi.examples import EVENTS, EXAMPLES, PROBLEMS
 
@@ -155,15 +154,15 @@ def describe_problem(status: int, description: str | None = None) -> dict[str, A
     """Return the response of a problem, with the title of its kind as the default description."""
     kind, detail, errors = PROBLEMS[status]
     example = {
-        "type": f"urn:mcp-exec:problem:{kind}",
-        "title": TITLES[kind],
+        "type": PROBLEM_PREFIX + kind,
+        "title": PROBLEM_TITLES[kind],
         "status": status,
         "detail": detail,
         "errors": errors,
     }
-    content = {MEDIA_TYPE: {"schema": {"$ref": REF + "ProblemDetails"}, "example": example}}
+    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": REF + "ProblemDetails"}, "example": example}}
     headers = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
-    response = {"description": description or TITLES[kind], "content": content}
+    response = {"description": description or PROBLEM_TITLES[kind], "content": content}
     return response | {"headers": headers} if status in (429, 503) else response
 
 

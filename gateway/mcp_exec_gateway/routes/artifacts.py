@@ -67,7 +67,7 @@ async def get_artifact(
     return ContentResponse(
         dependencies.artifacts.open(execution, id),
         headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
-        slots=[dependencies.transfer_slots.hold(caller.name)],
+        slot=dependencies.transfer_slots.hold(caller.name),
         memory=dependencies.memory,
         namespace=caller.namespace,
         if_none_match=request.headers.get("if-none-match", ""),
@@ -106,7 +106,7 @@ async def follow_link(
     return ContentResponse(
         dependencies.artifacts.open(execution, id),
         headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
-        slots=[dependencies.transfer_slots.hold(f"link {peer}")],
+        slot=dependencies.transfer_slots.hold(f"link {peer}"),
         memory=dependencies.memory,
         namespace=namespace,
         if_none_match=request.headers.get("if-none-match", ""),

@@ -8,7 +8,6 @@ from fastapi import Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.workspaces import (
     CommitResult,
     RestoreRequest,
@@ -18,12 +17,12 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
-from mcp_exec_common.broker.files_client import WriteCondition
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller
+from mcp_exec_gateway.files.forwarding import build_params
 from mcp_exec_gateway.files.response import OCTETS, TRANSFER_BYTES, ContentResponse, build_content_headers
 from mcp_exec_gateway.files.upload import UploadBody
-from mcp_exec_gateway.http.json import json_response
+from mcp_exec_gateway.files.workspaces import split_path
 from mcp_exec_gateway.http.query_params import (
     IfMatch,
     IfNoneMatch,
@@ -54,12 +53,13 @@ FilePath = Annotated[str, Path(description="Path of the file, relative to the wo
 _MAX_BODY_BYTES: Final = 16 * 1024
 
 
-async def read_condition(if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> WriteCondition:
-    """Return the condition of a write."""
-    return WriteCondition(if_match=if_match, if_none_match=if_none_match)
+async def read_condition(if_match: IfMatch = None, if_none_match: IfNoneMatch = None) -> dict[str, str]:
+    """Return the headers of a write that say what must hold for it to take place."""
+    given = {"If-Match": if_match, "If-None-Match": if_none_match}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-Condition = Annotated[WriteCondition, Depends(read_condition)]
+Condition = Annotated[dict[str, str], Depends(read_condition)]
 
 
 @router.get("", response_model=WorkspaceList, response_description="The workspaces")
@@ -71,8 +71,7 @@ async def list_workspaces(
 
     Returns the caller's own workspaces, of one user or of executions without a user.
     """
-    found = await dependencies.workspaces.list_own(find_owner(caller, query.user))
-    return json_response(found.to_api())
+    return await _pass_on(dependencies, caller, query, "GET")
 
 
 @router.get("/{name}", response_model=Workspace, response_description="The workspace")
@@ -84,8 +83,7 @@ async def get_workspace(
 
     Returns size, limits and times of a workspace.
     """
-    found = await dependencies.workspaces.get(find_owner(caller, query.user), name)
-    return _answer(found, etag=found.etag)
+    return await _pass_on(dependencies, caller, query, "GET", name)
 
 
 @router.put("/{name}", response_model=Workspace, response_description="The workspace")
@@ -98,9 +96,9 @@ async def put_workspace(
     Settings that are not given get the installation's defaults. An execution or a file that names a workspace which
     does not exist creates it with the defaults.
     """
-    settings = parse_model(WorkspaceSettings, await read_body(request, limit=_MAX_BODY_BYTES))
-    owner = find_owner(caller, query.user)
-    return json_response((await dependencies.workspaces.put(owner, name, settings, caller=caller)).to_api())
+    body = await read_body(request, limit=_MAX_BODY_BYTES)
+    parse_model(WorkspaceSettings, body)
+    return await _pass_on(dependencies, caller, query, "PUT", name, body=body, creates=True)
 
 
 @router.delete("/{name}", status_code=204, response_description="The workspace is deleted")
@@ -112,8 +110,9 @@ async def delete_workspace(
 
     Deletes the workspace with all its versions.
     """
-    await dependencies.workspaces.delete(find_owner(caller, query.user), name)
-    return Response(status_code=204)
+    answer = await _pass_on(dependencies, caller, query, "DELETE", name)
+    dependencies.workspaces.forget(find_owner(caller, query.user), name)
+    return answer
 
 
 @router.get("/{name}/versions", response_model=WorkspaceVersionList, response_description="The versions")
@@ -125,7 +124,7 @@ async def list_versions(
 
     Returns the last ten versions, newest first.
     """
-    return json_response((await dependencies.workspaces.list_versions(find_owner(caller, query.user), name)).to_api())
+    return await _pass_on(dependencies, caller, query, "GET", name, "versions")
 
 
 @router.post("/{name}/restore", response_model=CommitResult, response_description="The new version")
@@ -143,10 +142,9 @@ async def restore_workspace(
 
     Commits the files of an earlier version as a new one, so that nothing is lost.
     """
-    wanted = parse_model(RestoreRequest, await read_body(request, limit=_MAX_BODY_BYTES))
-    owner = find_owner(caller, query.user)
-    saved = await dependencies.workspaces.restore(owner, name, wanted.version, condition=condition)
-    return _answer(saved, etag=saved.etag)
+    body = await read_body(request, limit=_MAX_BODY_BYTES)
+    parse_model(RestoreRequest, body)
+    return await _pass_on(dependencies, caller, query, "POST", name, "restore", body=body, condition=condition)
 
 
 @router.get("/{name}/files", response_model=WorkspaceFileList, response_description="A page")
@@ -158,15 +156,7 @@ async def list_files(
 
     Returns a page of the files of a version, by path, with their digests.
     """
-    page = await dependencies.workspaces.list_files(
-        find_owner(caller, query.user),
-        name,
-        version=query.version,
-        prefix=query.prefix,
-        after=query.after,
-        limit=query.limit,
-    )
-    return json_response(page.to_api(), headers=_tag(page.etag), memory=dependencies.memory, namespace=caller.namespace)
+    return await _pass_on(dependencies, caller, query, "GET", name, "files")
 
 
 @router.get(
@@ -188,15 +178,8 @@ async def get_file(
 
     Returns the bytes of a file, always as a download. Its ETag is the digest of the bytes.
     """
-    opening = dependencies.workspaces.open_file(find_owner(caller, query.user), name, path, version=query.version)
-    return ContentResponse(
-        opening,
-        headers=build_content_headers(name=path, media_type="", shows=False),
-        slots=[dependencies.transfer_slots.hold(caller.name)],
-        memory=dependencies.memory,
-        namespace=caller.namespace,
-        if_none_match=request.headers.get("if-none-match", ""),
-    )
+    headers = build_content_headers(name=path, media_type="", shows=False)
+    return _send_content(request, dependencies, caller, query, name, "files", *split_path(path), headers=headers)
 
 
 @router.put("/{name}/files/{path:path}", response_model=CommitResult, response_description="The new version")
@@ -215,14 +198,10 @@ async def put_file(
 
     Writes one file and commits a version; creates the workspace if it does not exist. The body is the file's bytes.
     """
-    service = dependencies.workspaces
-    owner = find_owner(caller, query.user)
-    with _receiving(dependencies, caller):
-        body = UploadBody.of_request(request, limit=service.max_upload_bytes)
-        saved = await service.put_file(
-            owner, name, path, body, caller=caller, executable=query.executable, condition=condition
-        )
-    return _answer(saved)
+    limit = dependencies.settings.max_upload_bytes
+    with _receiving(request, dependencies, caller, limit=limit) as body:
+        target = name, "files", *split_path(path)
+        return await _pass_on(dependencies, caller, query, "PUT", *target, body=body, condition=condition, creates=True)
 
 
 @router.delete("/{name}/files/{path:path}", response_model=CommitResult, response_description="The new version")
@@ -239,9 +218,8 @@ async def delete_file(
 
     Deletes a file, or all files below a path, and commits a version.
     """
-    owner = find_owner(caller, query.user)
-    saved = await dependencies.workspaces.delete_files(owner, name, path, condition=condition)
-    return _answer(saved, etag=saved.etag)
+    target = name, "files", *split_path(path)
+    return await _pass_on(dependencies, caller, query, "DELETE", *target, condition=condition)
 
 
 @router.get(
@@ -262,16 +240,8 @@ async def get_archive(
 
     Returns the files of a version as an uncompressed tar archive. Its ETag is that of the version.
     """
-    owner = find_owner(caller, query.user)
-    headers = build_content_headers(name=f"{name}.tar", media_type="", shows=False)
-    return ContentResponse(
-        dependencies.workspaces.open_archive(owner, name, version=query.version, prefix=query.prefix),
-        headers={**headers, "Content-Type": TAR},
-        slots=[dependencies.transfer_slots.hold(caller.name)],
-        memory=dependencies.memory,
-        namespace=caller.namespace,
-        if_none_match=request.headers.get("if-none-match", ""),
-    )
+    headers = build_content_headers(name=f"{name}.tar", media_type="", shows=False) | {"Content-Type": TAR}
+    return _send_content(request, dependencies, caller, query, name, "tar", headers=headers)
 
 
 @router.put("/{name}/archive", response_model=CommitResult, response_description="The new version")
@@ -291,12 +261,11 @@ async def put_archive(
     that the archive does not have stay, unless `replace` is true. Links, devices and paths that leave the workspace are
     refused.
     """
-    service = dependencies.workspaces
-    owner = find_owner(caller, query.user)
-    with _receiving(dependencies, caller):
-        body = UploadBody.of_request(request, limit=service.max_archive_bytes)
-        saved = await service.put_archive(owner, name, body, caller=caller, replace=query.replace, condition=condition)
-    return _answer(saved, etag=saved.etag)
+    limit = dependencies.settings.max_archive_bytes
+    with _receiving(request, dependencies, caller, limit=limit) as body:
+        return await _pass_on(
+            dependencies, caller, query, "PUT", name, "tar", body=body, condition=condition, creates=True
+        )
 
 
 @router.post("/{name}/changes", response_model=CommitResult, response_description="The new version")
@@ -315,25 +284,60 @@ async def change_files(
     The body is a line of JSON with `delete`, a list of paths of files or folders, then an uncompressed tar archive of
     the files to write. All of it is one version, or nothing is changed. Paths to delete that do not exist are ignored.
     """
-    service = dependencies.workspaces
-    owner = find_owner(caller, query.user)
-    with _receiving(dependencies, caller):
-        body = UploadBody.of_request(request, limit=service.max_archive_bytes)
-        saved = await service.change(owner, name, body, caller=caller, condition=condition)
-    return _answer(saved, etag=saved.etag)
+    limit = dependencies.settings.max_archive_bytes
+    with _receiving(request, dependencies, caller, limit=limit) as body:
+        return await _pass_on(
+            dependencies, caller, query, "POST", name, "changes", body=body, condition=condition, creates=True
+        )
 
 
-def _answer(found: Model, *, etag: str = "") -> Response:
-    return json_response(found.to_api(), headers=_tag(etag))
+async def _pass_on(
+    dependencies: Dependencies,
+    caller: Caller,
+    query: OwnerQuery,
+    method: str,
+    *path: str,
+    body: bytes | UploadBody | None = None,
+    condition: dict[str, str] | None = None,
+    creates: bool = False,
+) -> Response:
+    """Return the broker's answer to a request on the caller's workspaces. One that `creates` must be within its quota.
+
+    `path` is what follows `/v1/workspaces`.
+    """
+    owner, params = find_owner(caller, query.user), build_params(query)
+    if creates:
+        params |= await dependencies.workspaces.admit(owner, path[0], caller=caller)
+    return await dependencies.files.pass_on(
+        method,
+        "workspaces",
+        *path,
+        owner=owner,
+        memory=dependencies.memory,
+        params=params,
+        body=body,
+        headers=condition,
+    )
 
 
-def _tag(etag: str) -> dict[str, str]:
-    return {"ETag": f'"{etag}"'} if etag else {}
+def _send_content(
+    request: Request, dependencies: Dependencies, caller: Caller, query: OwnerQuery, *path: str, headers: dict[str, str]
+) -> Response:
+    """Return the bytes that the broker has at a path below `/v1/workspaces`."""
+    owner, params = find_owner(caller, query.user), build_params(query)
+    return ContentResponse(
+        dependencies.files.open_content("workspaces", *path, owner=owner, params=params),
+        headers=headers,
+        slot=dependencies.transfer_slots.hold(caller.name),
+        memory=dependencies.memory,
+        namespace=caller.namespace,
+        if_none_match=request.headers.get("if-none-match", ""),
+    )
 
 
 @contextmanager
-def _receiving(dependencies: Dependencies, caller: Caller) -> Iterator[None]:
-    """Hold a slot and the memory of a transfer. Raises HttpProblem: 429, 503."""
+def _receiving(request: Request, dependencies: Dependencies, caller: Caller, *, limit: int) -> Iterator[UploadBody]:
+    """Yield the body, and hold a slot and the memory of a transfer. Raises HttpProblem: 413, 415, 429, 503."""
     with dependencies.transfer_slots.hold(caller.name), dependencies.memory.reserving(caller.namespace) as memory:
         memory.require(TRANSFER_BYTES)
-        yield
+        yield UploadBody.of_request(request, limit=limit)

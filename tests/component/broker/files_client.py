@@ -8,6 +8,7 @@ from time import time
 from typing import Any
 
 from tests.component.broker.conftest import SIGNER, World
+from tests.support.files_client import FilesClient
 
 from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_common.broker.client import BrokerClient
@@ -21,7 +22,6 @@ from mcp_exec_common.broker.files import (
     FilesGrant,
     WorkspaceAccess,
 )
-from mcp_exec_common.broker.files_client import FilesClient
 from mcp_exec_tools.workspace_files import build_frame_head, parse_frame_head
 
 Object = dict[str, Any]

@@ -21,6 +21,7 @@ from tests.component.broker.files_client import (
     frames,
 )
 from tests.support.api_server import FakeApiServer
+from tests.support.files_client import FilesClient, FilesError, WriteCondition
 from tests.support.s3_server import S3Server, running_s3
 
 from mcp_exec_api.files import Owner
@@ -34,7 +35,6 @@ from mcp_exec_common.broker.files import (
     MISSING_PATH,
     FilesReason,
 )
-from mcp_exec_common.broker.files_client import FilesClient, FilesError, WriteCondition
 
 ME = Owner(namespace="agents", caller="me")
 YOU = Owner(namespace="agents", caller="you")

@@ -11,8 +11,7 @@ from tests.component.gateway.conftest import CEX, DEADLINE, KEY, SECRETS, Answer
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
-from mcp_exec_api.wire.problems import ProblemDetails
-from mcp_exec_gateway.http.problems import TITLES
+from mcp_exec_api.wire.problems import PROBLEM_TITLES, ProblemDetails
 
 JSON = {"Content-Type": "application/json"}
 
@@ -22,7 +21,7 @@ def assert_problem(answer: Answer, status: int, *fields: str) -> ProblemDetails:
     assert answer.headers["Content-Type"] == "application/problem+json"
     problem = ProblemDetails.model_validate_json(answer.text)
     assert problem.status == status
-    assert TITLES[problem.type.removeprefix("urn:mcp-exec:problem:")] == problem.title
+    assert PROBLEM_TITLES[problem.type.removeprefix("urn:mcp-exec:problem:")] == problem.title
     assert [error.field for error in problem.errors] == list(fields)
     assert all(error.message for error in problem.errors)
     return problem

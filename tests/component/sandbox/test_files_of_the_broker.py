@@ -9,10 +9,10 @@ from typing import Any
 from tests.component.broker.conftest import World, running
 from tests.component.broker.files_client import OWNER, files_client, files_grant
 from tests.support.api_server import FakeApiServer
+from tests.support.files_client import FilesClient
 from tests.support.until import until
 
 from mcp_exec_api.files import Owner
-from mcp_exec_common.broker.files_client import FilesClient
 
 
 class Me(Owner):

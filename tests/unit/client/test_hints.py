@@ -6,8 +6,8 @@ import pytest
 
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_api.wire.problems import PROBLEM_TITLES
 from mcp_exec_client.cli.backends.checks import PROBLEMS, CheckReport, hint_for_reason, hint_for_server_reason
-from mcp_exec_gateway.http.problems import TITLES
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "kubectl" / "troubleshooting.md").read_text()
@@ -32,7 +32,7 @@ def test_an_unknown_reason_leads_to_its_page() -> None:
 
 
 def test_problems_with_hints_are_problems_of_the_gateway() -> None:
-    assert set(PROBLEMS) <= set(TITLES)
+    assert set(PROBLEMS) <= set(PROBLEM_TITLES)
 
 
 def test_a_line_is_one_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:

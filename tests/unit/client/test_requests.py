@@ -7,10 +7,10 @@ import httpx
 import pytest
 from tests.support.scripted_gateway import URL, Chunks, execution, problem, scripted
 
+from mcp_exec_api.wire.problems import PROBLEM_TITLES
 from mcp_exec_client import errors
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.transport import MAX_RESPONSE_BYTES, NO_RETRIES, RetryPolicy
-from mcp_exec_gateway.http.problems import TITLES
 
 LOST = httpx.ReadError("connection reset")
 
@@ -192,7 +192,7 @@ def test_every_kind_of_problem_of_the_gateway_has_an_error() -> None:
         "unavailable": (503, errors.Unavailable),
         "internal": (500, errors.Unavailable),
     }
-    assert kinds.keys() == TITLES.keys()
+    assert kinds.keys() == PROBLEM_TITLES.keys()
     assert {kind: errors.find_error_class(kind, status) for kind, (status, _) in kinds.items()} == {
         kind: error for kind, (_, error) in kinds.items()
     }

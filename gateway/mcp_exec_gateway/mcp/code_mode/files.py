@@ -8,8 +8,10 @@ from typing import Any, Final
 from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 
 from mcp_exec_api.files import Owner
-from mcp_exec_common.broker.files_client import FileStream
+from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFileList
+from mcp_exec_common.broker.client import BrokerResponse
 from mcp_exec_gateway.files.upload import UploadBody
+from mcp_exec_gateway.files.workspaces import split_path
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
@@ -36,12 +38,13 @@ async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRes
         raise InvalidArguments("offset must be a number of characters, 0 or more")
     caller = await sender.authorize("get")
     owner = find_owner(caller, sender.options.user)
-    service = sender.dependencies.workspaces
+    files = sender.dependencies.files
     if not path.strip("/"):
         return await _list_files(sender, owner, workspace, "")
     try:
         with sender.dependencies.transfer_slots.hold(caller.name), _reserving(sender):
-            async with service.open_file(owner, workspace, path) as stream:
+            parts = "workspaces", workspace, "files", *split_path(path)
+            async with files.open_content(*parts, owner=owner) as stream:
                 content = await _read_content(stream, path)
     except HttpProblem as problem:
         if problem.status == 404:
@@ -58,9 +61,10 @@ async def write_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRe
     caller = await sender.authorize("create")
     owner = find_owner(caller, sender.options.user)
     try:
-        result = await sender.dependencies.workspaces.put_file(
-            owner, workspace, path, UploadBody.of(content), caller=caller
-        )
+        parts = "workspaces", workspace, "files", *split_path(path)
+        params = await sender.dependencies.workspaces.admit(owner, workspace, caller=caller)
+        body = UploadBody.of(content)
+        result = await sender.dependencies.files.ask(CommitResult, "PUT", *parts, owner=owner, params=params, body=body)
     except HttpProblem as problem:
         raise _explain(problem) from None
     text = f"{path} has {len(content)} bytes in version {result.version} of workspace {workspace}"
@@ -75,13 +79,13 @@ def _reserving(sender: Sender) -> Iterator[None]:
         yield
 
 
-async def _read_content(stream: FileStream, path: str) -> bytes:
+async def _read_content(stream: BrokerResponse, path: str) -> bytes:
     if stream.size is not None and stream.size > _MAX_READ:
         raise InvalidArguments(
             f"{path} has {stream.size} bytes, at most {_MAX_READ} can be read so; read a part of it in run_code"
         )
     content = bytearray()
-    async for part in stream.chunks:
+    async for part in stream.iterate():
         content += part
         if len(content) > _MAX_READ:
             raise InvalidArguments(f"{path} has more than {_MAX_READ} bytes; read a part of it in run_code")
@@ -106,8 +110,9 @@ def _show(path: str, content: bytes, offset: int, *, budget: TokenBudget) -> Cal
 
 async def _list_files(sender: Sender, owner: Owner, workspace: str, prefix: str) -> CallToolResult:
     try:
-        page = await sender.dependencies.workspaces.list_files(
-            owner, workspace, version=None, prefix=prefix, after="", limit=_MAX_LISTED
+        params = {"prefix": prefix, "limit": str(_MAX_LISTED)}
+        page = await sender.dependencies.files.ask(
+            WorkspaceFileList, "GET", "workspaces", workspace, "files", owner=owner, params=params
         )
     except HttpProblem as problem:
         raise _explain(problem) from None

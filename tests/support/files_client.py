@@ -1,20 +1,16 @@
-"""Client of the broker's routes for workspaces and artifacts, for operator and gateway.
-
-All replicas have the same store. The requests of one owner reach the same replica, as long as it is ready.
-"""
+"""A client of the broker's routes for workspaces and artifacts, as gateway and operator use them."""
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, unquote
 
-import aiohttp
-from pydantic import ValidationError
-
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import Model
+from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
 from mcp_exec_api.wire.workspaces import (
     MAX_PAGE,
     CommitResult,
@@ -24,27 +20,27 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
-from mcp_exec_common.broker.client import BrokerClient, BrokerError
-from mcp_exec_common.broker.files import CALLER_LIMIT, MAX_UPLOAD_SECONDS, FilesReason, WorkspaceCount
-from mcp_exec_common.peers import InvalidAnswer, parse_answer, read_answer
+from mcp_exec_common.broker.client import BrokerClient, BrokerResponse
+from mcp_exec_common.broker.files import CALLER_LIMIT, FilesReason, WorkspaceCount
 from mcp_exec_tools.workspace_files import is_digest
 
-_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_MAX_BYTES: Final = 16 * 1024 * 1024
 _SECONDS: Final = 30.0
-_TRANSFER_SECONDS: Final = 900.0
-_UPLOAD_SECONDS: Final = MAX_UPLOAD_SECONDS + 60.0
-_STALL_SECONDS: Final = 60.0
-_CHUNK_BYTES: Final = 256 * 1024
+_HEADERS: Final = {
+    name: re.compile(r"[\x20-\x7e]+") for name in ("ETag", "X-Workspace-Version", "X-Artifact-Name", "Retry-After")
+}
 _Content = TypeVar("_Content", bound=Model)
 Body = bytes | AsyncIterator[bytes]
 """A body, or its parts."""
 
 
-class FilesError(BrokerError):
-    """A refused request on files, or a broker that cannot be reached: then the reason is UNAVAILABLE."""
+class FilesError(Exception):
+    """A refused request on files, as problem details say it."""
 
-    def __init__(self, message: str, *, reason: FilesReason, status: int = 0, version: int | None = None) -> None:
-        super().__init__(message, status=status)
+    def __init__(self, problem: ProblemDetails, *, reason: FilesReason, version: int | None) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+        self.status = problem.status
         self.reason = reason
         self.version = version
         """Newest version of the workspace, if the reason is OUTDATED."""
@@ -55,19 +51,18 @@ class FileStream:
     """The content of a file, an artifact or a tar archive."""
 
     chunks: AsyncIterator[bytes]
-    """Parts of the content. Raises FilesError if it breaks off."""
     size: int | None
-    """Size in bytes; None for an archive."""
-    sha256: str = ""
-    """Digest of the content; empty for an archive."""
-    media_type: str = "application/octet-stream"
-    """Media type of an artifact."""
-    name: str = ""
+    media_type: str
+    name: str
     """Name of an artifact."""
-    version: int | None = None
-    """Version of the workspace."""
-    etag: str = ""
+    version: int | None
+    etag: str
     """Tag of the content, without quotation marks: the digest, or for an archive the tag of the version."""
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the content; empty for an archive."""
+        return self.etag if is_digest(self.etag) else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,30 +231,24 @@ class FilesClient:
         body: Body | None = None,
         condition: WriteCondition = NO_CONDITION,
     ) -> _Content:
-        sending = self._send(method, owner, path, params=params, content=content, body=body, condition=condition)
-        async with sending as response:
-            try:
-                return answer.model_validate(parse_answer(await read_answer(response, limit=_MAX_ANSWER_BYTES)))
-            except (InvalidAnswer, ValidationError) as error:
-                raise _unavailable(f"the broker's answer is not valid: {type(error).__name__}") from error
-            except (aiohttp.ClientError, TimeoutError) as error:
-                raise _unavailable(f"the broker's answer broke off: {type(error).__name__} {error}") from error
+        body = body if content is None else json.dumps(content).encode()
+        async with self._send(method, owner, path, params=params, body=body, condition=condition) as response:
+            return answer.model_validate(await response.parse(limit=_MAX_BYTES))
 
     @asynccontextmanager
     async def _open(
         self, owner: Owner, path: str, *, params: Mapping[str, str] | None = None
     ) -> AsyncIterator[FileStream]:
-        async with self._send("GET", owner, path, params=params, seconds=_TRANSFER_SECONDS) as response:
-            version = response.headers.get("X-Workspace-Version", "")
-            etag = response.headers.get("ETag", "").strip('"')
+        async with self._send("GET", owner, path, params=params) as response:
+            headers = response.pick_headers(_HEADERS)
+            version = headers.get("X-Workspace-Version")
             yield FileStream(
-                chunks=_read_chunks(response),
-                size=response.content_length,
-                sha256=etag if is_digest(etag) else "",
-                etag=etag,
-                media_type=response.content_type,
-                name=unquote(response.headers.get("X-Artifact-Name", "")),
-                version=int(version) if version.isdecimal() else None,
+                chunks=response.iterate(),
+                size=response.size,
+                etag=headers["ETag"].strip('"'),
+                media_type=response.media_type,
+                name=unquote(headers.get("X-Artifact-Name", "")),
+                version=None if version is None else int(version),
             )
 
     @asynccontextmanager
@@ -270,63 +259,24 @@ class FilesClient:
         path: str,
         *,
         params: Mapping[str, str] | None = None,
-        content: Mapping[str, Any] | None = None,
         body: Body | None = None,
         condition: WriteCondition = NO_CONDITION,
-        seconds: float = _SECONDS,
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[BrokerResponse]:
         query = {**(params or {}), "namespace": owner.namespace, "owner": owner.digest, "caller": owner.caller_digest}
         headers = condition.to_headers()
-        if content is not None:
-            body, headers["Content-Type"] = json.dumps(content).encode(), "application/json"
-        is_upload = body is not None and content is None
-        sending = self.broker.send(
-            method,
-            path,
-            near=owner.digest,
-            params=query,
-            body=body,
-            headers=headers,
-            timeout_seconds=_UPLOAD_SECONDS if is_upload else seconds,
-            stall_seconds=None if is_upload else _STALL_SECONDS,
-        )
-        async with AsyncExitStack() as stack:
-            try:
-                response = await stack.enter_async_context(sending)
-            except BrokerError as error:
-                raise _unavailable(str(error)) from error
-            await _check(response)
+        sending = self.broker.send(method, path, params=query, body=body, headers=headers, timeout_seconds=_SECONDS)
+        async with sending as response:
+            if response.status >= 300:
+                raise await _read_problem(response)
             yield response
 
 
-async def _read_chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
-            yield chunk
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise _unavailable(f"the content broke off: {type(error).__name__} {error}") from error
-
-
-async def _check(response: aiohttp.ClientResponse) -> None:
-    """Raise FilesError unless the broker answers the request."""
-    if response.status < 300:
-        return
-    try:
-        body = await read_answer(response, limit=_MAX_ANSWER_BYTES)
-        content = parse_answer(body)
-        reason, message = FilesReason(content["reason"]), str(content["message"])[:2000]
-        found = content.get("version")
-        version = found if type(found) is int else None
-    except (InvalidAnswer, KeyError, ValueError, aiohttp.ClientError, TimeoutError):
-        reason = FilesReason.DISABLED if response.status == 404 else FilesReason.UNAVAILABLE
-        message, version = f"the broker answered {response.status} without a reason", None
-        if reason is FilesReason.DISABLED:
-            message = "this installation stores no files: broker.files.enabled of the chart's values is false"
-    raise FilesError(message, reason=reason, status=response.status, version=version)
-
-
-def _unavailable(message: str) -> FilesError:
-    return FilesError(message, reason=FilesReason.UNAVAILABLE)
+async def _read_problem(response: BrokerResponse) -> FilesError:
+    content = await response.parse(limit=_MAX_BYTES)
+    problem, headers = ProblemDetails.model_validate(content), response.pick_headers(_HEADERS)
+    assert (response.media_type, response.status) == (PROBLEM_MEDIA_TYPE, problem.status)
+    version = headers.get("X-Workspace-Version")
+    return FilesError(problem, reason=FilesReason(content["reason"]), version=None if version is None else int(version))
 
 
 def _path(name: str, *rest: str) -> str:
