@@ -13,6 +13,8 @@ from tests.support.world import CEX, KEY, NAMESPACE, World
 
 from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_operator.kube.api import OperatorApi
 
 Operating = Callable[..., Any]
 NOTES = {"name": "notes", "mode": "Write"}
@@ -110,6 +112,31 @@ async def test_a_writer_that_is_cancelled_while_it_waits_gives_its_place_up(worl
         assert (await world.finished("second"))["phase"] == "Cancelled"
         end(world, "first")
         assert (await world.finished("third"))["phase"] == "Succeeded"
+
+
+async def test_a_writer_whose_wait_fails_waits_again(
+    world: World, equipped: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused: list[str] = []
+    write = OperatorApi.replace_execution_status
+
+    async def refuse_first(*arguments: Any, what: str, **options: Any) -> Any:
+        if what == "pending" and not refused:
+            refused.append(what)
+            raise ApiError(code=422, reason="Invalid")
+        return await write(*arguments, what=what, **options)
+
+    monkeypatch.setattr(OperatorApi, "replace_execution_status", refuse_first)
+    world.pool(warm={"min": 2})
+    async with equipped():
+        await world.warm(2)
+        world.execution("first", OPEN, workspace=NOTES)
+        await world.until(lambda: len(world.ran) == 1)
+        world.execution("second", code(), workspace=NOTES)
+        await world.until(lambda: world.status("second").get("queue"))
+        assert (refused, len(world.ran)) == (["pending"], 1)
+        end(world, "first")
+        assert (await world.finished("second"))["phase"] == "Succeeded"
 
 
 async def test_the_next_operator_lets_no_other_writer_in(world: World, broker: FakeBroker, equipped: Operating) -> None:
