@@ -15,15 +15,14 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.checks import CodeChecks, Skills
 from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.features import Tokens
-from mcp_exec_operator.executions.files import Files
+from mcp_exec_operator.executions.features.checks import CodeChecks, Skills
+from mcp_exec_operator.executions.features.files import Files
+from mcp_exec_operator.executions.features.sessions import Sessions
+from mcp_exec_operator.executions.features.tools import Tools
 from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
-from mcp_exec_operator.executions.sessions import Sessions
 from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools import Tools
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.kube.writes import WritePriority
@@ -155,26 +154,27 @@ class Manager:
             tasks=self.tasks,
             write_priority=write_priority,
         )
+        features = (
+            Sessions(claims=self.sessions.claims, writer=writer),
+            CodeChecks(pools=self.pools, metrics=metrics),
+            Tools(broker=broker, distributor=distributor, writer=writer, tasks=self.tasks),
+            Skills(component=self.skills, tasks=self.tasks),
+            Files(broker=broker, writer=writer, tasks=self.tasks),
+        )
         lifecycle = ExecutionLifecycle(
             api=api,
             pools=self.pools,
             binder=Binder(
                 pools=self.pools,
                 writer=writer,
+                features=features,
                 supervisors=supervisors,
                 bind_timeout_seconds=settings.bind_timeout_seconds,
             ),
             writer=writer,
             supervisors=supervisors,
             specs=specs,
-            features=(
-                Sessions(claims=self.sessions.claims, writer=writer),
-                CodeChecks(pools=self.pools, metrics=metrics),
-                Tools(broker=broker, distributor=distributor, writer=writer, tasks=self.tasks),
-                Skills(component=self.skills, tasks=self.tasks),
-                Files(broker=broker, writer=writer, tasks=self.tasks),
-                Tokens(),
-            ),
+            features=features,
             ttl=self.ttl,
             tasks=self.tasks,
             metrics=metrics,

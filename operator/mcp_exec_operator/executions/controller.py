@@ -2,14 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase, read_phase, spec_digest
-from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -19,7 +17,8 @@ from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
 from mcp_exec_operator.executions.outcome import ExecutionGone
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_changed_status, has_condition
+from mcp_exec_operator.executions.status import has_condition
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import ExecutionRow
 from mcp_exec_operator.kube.observations import CallerProofs, DeletedUids, is_older
 from mcp_exec_operator.metrics import Metrics
@@ -47,7 +46,6 @@ class ExecutionController:
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
-    clock: Callable[[], datetime] = now
     _records: dict[str, ExecutionRecord] = field(default_factory=dict)
     """Unfinished executions by uid."""
     _ignored: dict[str, ObjectKey] = field(default_factory=dict)
@@ -75,7 +73,7 @@ class ExecutionController:
         if record is not None:
             record.observe(body)
             if record.changed:
-                self._report_change(record, changed=lambda body: record.list_changes(body.get("spec") or {}))
+                self._report_change(record)
             return False
         is_known = uid in self._ignored or uid in self.ttl
         if (new := self.prepare(body)) is not None:
@@ -113,7 +111,7 @@ class ExecutionController:
             self.specs.discard(record)
             return True
         self._records[record.uid] = record
-        if record.phase is Phase.RUNNING and record.pod:
+        if record.phase is Phase.RUNNING and record.pod_name:
             self.lifecycle.adopt(record)
             if (pool := self.pools.get(record.pool)).body is None:
                 record.cancel(f"the pool {pool.name} was deleted")
@@ -149,13 +147,13 @@ class ExecutionController:
     def cancel_pool(self, pool: Pool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
         for record in self._records.values():
-            if record.pool == (pool.namespace, pool.name) and record.pod:
+            if record.pool == (pool.namespace, pool.name) and record.pod_name:
                 record.cancel(f"the pool {pool.name} was deleted")
 
     def cancel_session(self, key: ObjectKey, why: str) -> None:
         """Cancel the run in a session that was reset or deleted. Those that wait start in a new one."""
         for record in self._records.values():
-            if record.session is not None and record.session.key == key and record.pod:
+            if record.session is not None and record.session.key == key and record.pod_name:
                 record.cancel(why)
 
     def cancel_namespace(self, namespace: str) -> None:
@@ -166,7 +164,7 @@ class ExecutionController:
 
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""
-        pods = {(record.namespace, record.pod) for record in self._records.values() if record.pod}
+        pods = {(record.namespace, record.pod_name) for record in self._records.values() if record.pod_name}
         return pods | {key for key in self._ignored.values() if key[1]}
 
     async def close(self, *, grace_seconds: float) -> None:
@@ -186,9 +184,9 @@ class ExecutionController:
     def _ignore(self, body: Object) -> None:
         """Ignore an execution whose phase a newer version wrote, and keep its pod busy."""
         record = ExecutionRecord.from_object(body)
-        self._ignored[record.uid] = (record.namespace, record.pod or "")
-        if record.pod:
-            self.pools.get(record.pool).pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+        self._ignored[record.uid] = (record.namespace, record.pod_name)
+        if record.pod_name:
+            self.pools.get(record.pool).pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
         if (phase := str(record.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(
@@ -224,25 +222,17 @@ class ExecutionController:
         if touched and recorded and not self.lifecycle.stopping and recorded != spec_digest(body.get("spec") or {}):
             record = ExecutionRecord.from_object(body)
             record.discard_spec()
-            self._report_change(record, changed=lambda body: [])
+            self._report_change(record)
 
-    def _report_change(self, record: ExecutionRecord, *, changed: Callable[[Object], list[str]]) -> None:
-        """Write once to the status that the spec is not the one that ran. `changed` names the changed fields."""
-        if record.phase in (Phase.PENDING, None) or has_condition(record.status, "SpecUnchanged"):
-            return
+    def _report_change(self, record: ExecutionRecord) -> None:
+        """Write once to the status that the spec is not the one that ran."""
+        if record.phase not in (Phase.PENDING, None) and not has_condition(record.status, "SpecUnchanged"):
+            self.tasks.spawn(self._write_change(record), name=f"change of {record.name}")
 
-        def decide(body: Object) -> Object | None:
-            status = body.get("status") or {}
-            if has_condition(status, "SpecUnchanged"):
-                return None
-            return build_changed_status(status, fields=changed(body), moment=self.clock())
-
-        self.tasks.spawn(self._write_change(record, decide), name=f"change of {record.name}")
-
-    async def _write_change(self, record: ExecutionRecord, decide: Callable[[Object], Object | None]) -> None:
+    async def _write_change(self, record: ExecutionRecord) -> None:
         try:
             async with self._changes:
-                if await self.writer.write(record, decide, what="changed", whole=True):
+                if await self.writer.write_changed(record):
                     message = "the spec was changed after creation; what ran, or runs, is the original one"
                     self.writer.report(record, reason="SpecChanged", message=message)
         except ExecutionGone:

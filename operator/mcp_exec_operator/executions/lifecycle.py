@@ -2,40 +2,31 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
-from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished, read_phase
-from mcp_exec_api.meta import now
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.util.backoff import delay_after
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.features import Attempt, Feature
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
     ExecutionOutcome,
-    StatusTooLarge,
     Superseded,
     build_failure,
     find_saving,
+    with_tokens,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.run import ExecutionRun
 from mcp_exec_operator.executions.specs import SpecCache, SpecInUse
-from mcp_exec_operator.executions.status import (
-    SMALL_STATUS_BYTES,
-    ExecutionStatusWriter,
-    build_finished_status,
-    count_spare_bytes,
-)
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -65,7 +56,6 @@ class ExecutionLifecycle:
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
-    clock: Callable[[], datetime] = now
     stopping: bool = False
     """Whether this operator stops. Executions stay as their statuses say, for the next one."""
 
@@ -75,8 +65,8 @@ class ExecutionLifecycle:
 
     def adopt(self, record: ExecutionRecord) -> None:
         """Hold what an execution has that is bound, before any other execution may claim it."""
-        record.pod = str(record.status.get("podName") or "")
-        self.pools.get(record.pool).pods.adopt(record.pod, uid=record.pod_uid, now=monotonic())
+        record.pod_name = str(record.status.get("podName") or "")
+        self.pools.get(record.pool).pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
         for feature in self.features:
             feature.adopt(record)
 
@@ -110,7 +100,8 @@ class ExecutionLifecycle:
             try:
                 if outcome is None:
                     outcome = record.outcome = await self._execute(record)
-                await self._finish(record, outcome)
+                await self.writer.write_finished(record, outcome)
+                self._conclude(record, outcome)
                 return True
             except ExecutionGone:
                 raise
@@ -121,7 +112,7 @@ class ExecutionLifecycle:
                 log.exception("the reconciliation of an execution failed", extra=record.log_fields)
                 if self.stopping:
                     return False
-                outcome = _reduce(outcome, record, error, failures)
+                outcome = _reduce(outcome, error, failures, phase=record.phase)
                 if failures == 1:
                     message = f"the operator can't reconcile the execution and tries again: {error}"
                     await self.writer.record_event(record, "Warning", "ReconcileFailed", message)
@@ -132,48 +123,23 @@ class ExecutionLifecycle:
 
     async def _execute(self, record: ExecutionRecord) -> ExecutionOutcome:
         """Bind the execution to a pod, unless it is bound, and run it there. Raises Superseded and ExecutionGone."""
-        async with self.specs.open(record) as held:
+        is_bound = record.phase is not Phase.PENDING
+        if is_bound:
+            self.adopt(record)
+        async with SpecInUse(cache=self.specs, record=record) as held:
             try:
-                if record.phase is Phase.PENDING:
-                    attempt = await self._bind(record, held)
-                else:
-                    attempt = await self._resume(record, held)
-                return await self._run(attempt)
+                with closing(Attempt(record=record, held=held, spec=strip_spec(await held.load()))) as attempt:
+                    if is_bound:
+                        await self.binder.resume(attempt)
+                    else:
+                        for feature in self.features:
+                            await feature.admit(attempt)
+                        await self.binder.bind(attempt)
+                        if self.stopping:
+                            raise asyncio.CancelledError
+                    return await self._run(attempt)
             except EndedBeforeRun as ended:
                 return ended.outcome
-
-    async def _bind(self, record: ExecutionRecord, held: SpecInUse) -> Attempt:
-        """Admit an execution, claim a pod, prepare the run in it, and record the binding."""
-        attempt = Attempt(record=record, held=held, spec=strip_spec(await held.load()))
-        for feature in self.features:
-            await feature.admit(attempt)
-        start = await self.binder.claim(attempt)
-        try:
-            for feature in self.features:
-                await feature.prepare(attempt)
-            await self.binder.bind(attempt, start=start)
-        except BaseException as error:
-            attempt.discard_job()
-            # after a cancellation it is unknown whether the binding was recorded, so the pod is not released
-            if isinstance(error, Exception):
-                record.pod = None
-                if record.session is None:
-                    attempt.pool.release(attempt.pod)
-            raise
-        if self.stopping:
-            attempt.discard_job()
-            raise asyncio.CancelledError
-        return attempt
-
-    async def _resume(self, record: ExecutionRecord, held: SpecInUse) -> Attempt:
-        """Go on with an execution that is bound: by an earlier operator, or by an attempt that failed afterwards."""
-        self.adopt(record)
-        attempt = Attempt(record=record, held=held, spec=strip_spec(await held.load()))
-        held.release()
-        self.binder.adopt(attempt)
-        for feature in self.features:
-            await feature.prepare(attempt)
-        return attempt
 
     async def _run(self, attempt: Attempt) -> ExecutionOutcome:
         """Dispatch the job and follow its run, then let features add to the outcome."""
@@ -186,75 +152,49 @@ class ExecutionLifecycle:
             nodes=self.pools.nodes,
         )
         async with AsyncExitStack() as stack:
-            stack.callback(attempt.discard_job)
             for feature in reversed(self.features):
                 stack.push_async_callback(feature.finish, attempt)
             attempt.outcome = await run.execute()
         assert attempt.outcome is not None  # noqa: S101 - set above
-        return attempt.outcome
+        return with_tokens(attempt.outcome, code_tokens=attempt.record.code_tokens)
 
-    async def _finish(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
-        """Write the final status, and measure the execution. Raises ExecutionGone."""
-        moment, created = self.clock(), record.created_at()
-        limit = count_spare_bytes(record.rest_bytes)
-
-        def decide(body: Object) -> Object | None:
-            phase = read_phase(body)
-            if phase is None:
-                raise Superseded
-            if phase.finished:
-                return None  # an earlier attempt succeeded
-            return build_finished_status(body.get("status") or {}, outcome, moment=moment, created=created, limit=limit)
-
-        try:
-            await self.writer.write(record, decide, what="finish")
-        except StatusTooLarge as error:
-            log.warning("a status is too large and is cut: %s", error, extra=record.log_fields)
-            limit = SMALL_STATUS_BYTES
-            await self.writer.write(record, decide, what="finish")
-        record.left_clean = outcome.left_clean
+    def _conclude(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+        """Follow up the end that was written: its TTL, metrics, and an Event if it is a failure of others."""
         self.ttl.observe(record.body, caller=record.caller)
         self._measure(record, outcome)
+        fields = {**record.log_fields, "reason": outcome.reason, "durations": record.status.get("durations")}
+        log.info("execution %s", outcome.phase, extra=fields)
         if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and outcome.reason not in _CODES_OWN:
             # without the outcome's message, which may quote what the code wrote
             message = f"{outcome.phase}: {outcome.reason.meaning}"
             self.writer.report(record, reason=outcome.reason.value, message=message)
 
     def _measure(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
-        status = record.status
-        known = self.pools.get(record.pool)
+        status, namespace, known = record.status, record.namespace, self.pools.get(record.pool)
+        known.health.record_run(outcome.reason, now=monotonic())
         # names of pools that do not exist are unbounded
         pool = known.name if known.body is not None else ""
-        known.health.record_run(outcome.reason, now=monotonic())
         start = status.get("start") or ""
-        labels = (outcome.phase, outcome.reason, start, record.namespace, pool)
-        self.metrics.executions.labels(*labels).inc()
-        if outcome.usage is not None:
-            self.metrics.observe_usage(outcome.usage, namespace=record.namespace, pool=pool)
-            self._measure_tokens(record, outcome)
+        self.metrics.executions.labels(outcome.phase, outcome.reason, start, namespace, pool).inc()
         for stage, milliseconds in (status.get("durations") or {}).items():
             self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-        fields = {**record.log_fields, "reason": outcome.reason, "durations": status.get("durations")}
-        log.info("execution %s", outcome.phase, extra=fields)
-
-    def _measure_tokens(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
-        tokens = outcome.usage.tokens if outcome.usage else None
-        if tokens is None:
+        if outcome.usage is None:
             return
-        saving = find_saving(tokens, calls=(outcome.tool_calls or {}).get("total") or 0)
-        self.metrics.observe_tokens(
-            namespace=record.namespace, use_case=record.use_case, kept=tokens.kept or 0, saving=saving
-        )
+        self.metrics.observe_usage(outcome.usage, namespace=namespace, pool=pool)
+        if (tokens := outcome.usage.tokens) is not None:
+            saving = find_saving(tokens, calls=(outcome.tool_calls or {}).get("total") or 0)
+            self.metrics.observe_tokens(
+                namespace=namespace, use_case=record.use_case, kept=tokens.kept or 0, saving=saving
+            )
 
     def _release_pod(self, record: ExecutionRecord) -> None:
         """Delete the pod, which has served its one execution, or clean it for the next execution of its owner."""
-        pool, bound = self.pools.get(record.pool), record.bound
-        if bound is not None and bound.owner is not None and record.left_clean and not record.deleted:
-            self.pools.give_back(pool, bound.pod, uid=record.uid)
-        elif bound is not None:
-            self.pools.retire(pool, bound.pod)
-        elif record.pod and (pod := pool.pods.get(record.pod)) is not None:
-            self.pools.retire(pool, pod)
+        pool, bound, outcome = self.pools.get(record.pool), record.bound_pod, record.outcome
+        pod = bound.pod if bound is not None else pool.pods.get(record.pod_name)
+        if pod is not None:
+            has_owner = bound is not None and bound.owner is not None
+            is_clean = outcome is not None and outcome.left_clean and not record.deleted
+            self.pools.release(pool, pod, reuse_after=record.uid if has_owner and is_clean else "")
         self.pools.discard(pool)
 
 
@@ -264,7 +204,7 @@ def strip_spec(spec: CodeExecutionSpec) -> CodeExecutionSpec:
 
 
 def _reduce(
-    outcome: ExecutionOutcome | None, record: ExecutionRecord, error: Exception, failures: int
+    outcome: ExecutionOutcome | None, error: Exception, failures: int, *, phase: Phase | None
 ) -> ExecutionOutcome | None:
     """Return what to write after so many failures in a row; None to execute again from the status."""
     if outcome is not None:
@@ -273,5 +213,5 @@ def _reduce(
         return outcome.drop_details(why) if failures > 1 and any(details) else outcome
     if failures < _MAX_FAILURES:
         return None
-    reason = Reason.REJECTED if record.phase is Phase.PENDING else Reason.SANDBOX_LOST
+    reason = Reason.REJECTED if phase is Phase.PENDING else Reason.SANDBOX_LOST
     return build_failure(reason, f"the operator can't reconcile the execution: {error}")

@@ -94,9 +94,13 @@ class _Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunTimes:
-    """When a run had its pod, as the operator knows it."""
+class RunFacts:
+    """Facts of a run that its events do not have."""
 
+    code_bytes: int
+    has_workspace: bool
+    pod: Object | None
+    """The newest object of its pod."""
     bound_at: datetime
     """When the binding was recorded, by the status."""
     bound: float | None
@@ -139,10 +143,10 @@ class OutputCollector:
     _notes: list[Note] = field(default_factory=list)
     _truncated: bool = False
 
-    def add(self, event: Event) -> bool:
-        """Take in an event, and return whether it is the run's last. A repeated event changes nothing."""
+    def add(self, event: Event) -> None:
+        """Take in an event. A repeated one changes nothing. After the run's last event, `end` is set."""
         if event.seq <= self.seq:
-            return False
+            return
         self.seq = event.seq
         if isinstance(event, TextEvent):
             self._add_text(event)
@@ -154,8 +158,6 @@ class OutputCollector:
             self.artifacts.add(event)
         elif isinstance(event, EndEvent):
             self.end, self.ended = event, monotonic()
-            return True
-        return False
 
     def build_output(self) -> Object:
         """Return the output for the status, also of a run that broke off."""
@@ -228,30 +230,29 @@ class OutputCollector:
         message: str,
         error: ExecutionError | None,
         *,
-        times: RunTimes,
-        pod: Object | None,
-        code_bytes: int,
-        has_workspace: bool,
+        facts: RunFacts,
     ) -> ExecutionOutcome:
         """Return an outcome with the output so far, when the code began, and the known durations."""
         run, collect = self.measure_run()
         dispatch = None
-        if self.started is not None and times.bound is not None and not self.replayed:
-            dispatch = (self.started - times.bound) * 1000
+        if self.started is not None and facts.bound is not None and not self.replayed:
+            dispatch = (self.started - facts.bound) * 1000
         else:
             collect = None
-        values = {"bind": times.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
+        values = {"bind": facts.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
         return ExecutionOutcome(
             phase=phase,
             reason=reason,
             message=message,
             error=error,
             output=self.build_output() if self.seq else None,
-            started_at=times.limit_start(self.started_at),
-            usage=build_usage(self.end, pod=pod, sandbox_seconds=times.measure_sandbox(), code_bytes=code_bytes),
+            started_at=facts.limit_start(self.started_at),
+            usage=build_usage(
+                self.end, pod=facts.pod, sandbox_seconds=facts.measure_sandbox(), code_bytes=facts.code_bytes
+            ),
             artifacts=self.artifacts.build(),
             notes=self.build_notes(),
-            workspace=build_workspace(self.end.workspace if self.end and has_workspace else None),
+            workspace=build_workspace(self.end.workspace if self.end and facts.has_workspace else None),
             durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
         )
 

@@ -5,7 +5,6 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from pydantic import ValidationError
@@ -14,10 +13,17 @@ from mcp_exec_api.code_execution import IMMUTABLE, Phase, UseCase, is_finished, 
 from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.files import Owner, WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
-from mcp_exec_operator.executions.outcome import ExecutionOutcome, estimate_part
+from mcp_exec_operator.executions.outcome import (
+    EndedBeforeRun,
+    ExecutionOutcome,
+    build_cancellation,
+    build_failure,
+    estimate_part,
+)
 from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
@@ -66,29 +72,25 @@ class ExecutionRecord:
     """The use case that its label names; empty for all other labels, which are unbounded."""
     pool: ObjectKey
     """Namespace and name of the requested pool."""
-    caller: str = ""
-    """The caller who created it through the gateway; empty for all other executions of the namespace."""
+    owner: Owner
+    """Whose pods it may use again. Its caller is empty unless it was created through the gateway."""
     claimed_caller: str = ""
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
-    user: str = ""
-    """The user on whose behalf the code runs."""
     session: SessionRequest | None = None
     """The session in which it runs, if any."""
     turn: SessionTurn | None = None
     """Its turn in the session, from joining the queue to its end."""
-    written_workspace: str = ""
-    """Name of the workspace that it writes; empty if there is none."""
-    pod: str | None = None
-    """Name of the pod that it has or is bound to."""
+    workspace: WorkspaceKey | None = None
+    """The workspace that it writes, if any."""
+    pod_name: str = ""
+    """Name of the pod that it has or is bound to; empty if it has none."""
     weight: int = 0
     """Bytes of memory of the spec."""
-    bound: BoundPod | None = None
+    bound_pod: BoundPod | None = None
     """Its pod, once it is bound to it."""
     outcome: ExecutionOutcome | None = None
     """How it ended, once that is known."""
     task: asyncio.Task[None] | None = None
-    left_clean: bool = False
-    """Whether its end was recorded and its sandbox can be used again, once it is cleaned."""
     deleted: bool = False
     """Whether the object was deleted."""
     cancelled: str = ""
@@ -110,8 +112,7 @@ class ExecutionRecord:
         meta, spec = body["metadata"], body.get("spec") or {}
         pool = (spec.get("poolRef") or {}).get("name") or "default"
         claimed = caller if caller.startswith(CLAIMED) else ""
-        caller = "" if claimed else caller
-        owner = Owner(namespace=meta["namespace"], caller=caller, user=str(spec.get("user") or ""))
+        owner = Owner(namespace=meta["namespace"], caller="" if claimed else caller, user=str(spec.get("user") or ""))
         session = str(spec.get("session") or "")
         return cls(
             body=reduce_body(body),
@@ -126,12 +127,11 @@ class ExecutionRecord:
             first_seen=now(),
             use_case=_read_use_case(meta.get("labels") or {}),
             pool=(meta["namespace"], str(pool)),
-            caller=caller,
+            owner=owner,
             claimed_caller=claimed,
-            user=str(spec.get("user") or ""),
             session=SessionRequest(uid=meta["uid"], name=session, owner=owner, pool=str(pool)) if session else None,
-            written_workspace=_read_written_workspace(spec),
-            pod=(body.get("status") or {}).get("podName"),
+            workspace=_read_written_workspace(spec, owner),
+            pod_name=str((body.get("status") or {}).get("podName") or ""),
         )
 
     @property
@@ -144,16 +144,15 @@ class ExecutionRecord:
         """The execution's name."""
         return self.key[1]
 
-    @cached_property
-    def owner(self) -> Owner:
-        """Whose pods it may use again. All without a proven caller share an owner by user."""
-        return Owner(namespace=self.namespace, caller=self.caller, user=self.user)
+    @property
+    def caller(self) -> str:
+        """The caller who created it through the gateway; empty for all other executions of the namespace."""
+        return self.owner.caller
 
     @property
-    def workspace(self) -> WorkspaceKey | None:
-        """The workspace that it writes, with its owner; None if there is none."""
-        name = self.written_workspace
-        return WorkspaceKey(owner=self.owner.digest, name=name) if name else None
+    def named_caller(self) -> str:
+        """The caller that it names, with or without a proof; empty if it names none."""
+        return self.owner.caller or self.claimed_caller
 
     @property
     def status(self) -> Object:
@@ -185,6 +184,14 @@ class ExecutionRecord:
         """Whether it is to be cancelled, on request or by the operator."""
         return self.cancel_requested or bool(self.cancelled)
 
+    def check_wanted(self) -> None:
+        """Raise EndedBeforeRun if it is to be cancelled, or if its spec is not the one that was created."""
+        if self.is_unwanted:
+            raise EndedBeforeRun(build_cancellation(self.cancelled))
+        if self.changed:
+            names = " and ".join(f"spec.{name}" for name in self.changed)
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, f"{names} was changed after creation"))
+
     def cancel(self, why: str) -> None:
         """Cancel it, because it cannot go on."""
         if not self.cancelled:
@@ -192,14 +199,9 @@ class ExecutionRecord:
             self.wakeup.set()
 
     @property
-    def skills_caller(self) -> str:
-        """The caller whose drafts it may use: nobody's if it names a caller without a proof."""
-        return self.caller or self.claimed_caller
-
-    @property
     def log_fields(self) -> dict[str, Any]:
         """Fields of each log line about the execution."""
-        return {"execution": self.name, "namespace": self.namespace, "pool": self.pool[1], "pod": self.pod}
+        return {"execution": self.name, "namespace": self.namespace, "pool": self.pool[1], "pod": self.pod_name or None}
 
     def observe(self, body: Object) -> None:
         """Take in a newer object. An older one, which a watch may deliver late, changes nothing."""
@@ -268,13 +270,13 @@ def measure_stored_bytes(value: Any) -> int:
     return len(text) + 5 * sum(text.count(mark) for mark in "<>&")
 
 
-def _read_written_workspace(spec: Object) -> str:
-    """Return the name of the workspace that a spec writes; empty if there is none. The spec may be invalid."""
+def _read_written_workspace(spec: Object, owner: Owner) -> WorkspaceKey | None:
+    """Return the workspace that a spec writes, if any. The spec may be invalid."""
     try:
         workspace = WorkspaceRef.model_validate(spec.get("workspace"))
     except ValidationError:
-        return ""
-    return workspace.name if workspace.mode is WorkspaceMode.WRITE else ""
+        return None
+    return WorkspaceKey(owner=owner.digest, name=workspace.name) if workspace.mode is WorkspaceMode.WRITE else None
 
 
 def _digest(value: Any) -> bytes:

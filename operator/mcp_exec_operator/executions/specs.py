@@ -16,7 +16,7 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.weight import weigh
-from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionGone, build_cancellation, build_failure
+from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionGone, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 
@@ -28,16 +28,6 @@ LARGE_BYTES: Final = 256 * 1024
 """Smallest memory of a large spec: 50 times that of an ordinary one. Only large specs ever wait for each other."""
 _COPIES: Final = 4
 """Memory of a job while it is sent, by that of its spec: as read, as validated, as JSON, and in the socket's buffer."""
-
-
-@dataclass(kw_only=True, eq=False)
-class SpecHold:
-    """A whole spec, in memory until it is released."""
-
-    spec: Object | None
-    """None once it is released."""
-    weight: int
-    """Bytes that count against the memory of specs in use; 0 if the spec is not large."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -89,30 +79,28 @@ class SpecCache:
         if record.weight > LARGE_BYTES and record.uid in self._kept:
             self._discard(record.uid)
 
-    async def acquire(self, record: ExecutionRecord) -> SpecHold:
-        """Return the whole spec of a record. A large one waits until other large ones are released.
+    async def reserve(self, weight: int) -> int:
+        """Reserve memory for a spec of this weight. Return the reserved bytes, which `release` takes; 0 if it is small.
 
-        Raises ExecutionGone and ApiError.
+        A large spec waits until other large ones are released.
         """
-        hold = SpecHold(spec=None, weight=0)
-        if record.weight > LARGE_BYTES:
-            hold.weight = min(record.weight * _COPIES, self.in_use_limit)
-            await self._reserve(hold.weight)
+        reserved = min(weight * _COPIES, self.in_use_limit) if weight > LARGE_BYTES else 0
+        if not reserved or (not self._waiting and self._in_use + reserved <= self.in_use_limit):
+            self._in_use += reserved
+            return reserved
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((reserved, future))
         try:
-            hold.spec = record.spec if record.spec is not None else await self._read(record)
-        except BaseException:
-            self.release(hold)
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.release(reserved)
             raise
-        return hold
+        return reserved
 
-    def open(self, record: ExecutionRecord) -> "SpecInUse":
-        """Return the spec of a record to use it in a context. Nothing is in memory yet."""
-        return SpecInUse(cache=self, record=record)
-
-    def release(self, hold: SpecHold) -> None:
-        """Release a spec. Repeated releases change nothing."""
-        self._in_use -= hold.weight
-        hold.spec, hold.weight = None, 0
+    def release(self, reserved: int) -> None:
+        """Release so many reserved bytes."""
+        self._in_use -= reserved
         while self._waiting and self._in_use + self._waiting[0][0] <= self.in_use_limit:
             weight, future = self._waiting.popleft()
             if not future.done():
@@ -123,29 +111,6 @@ class SpecCache:
         weight, record = self._kept.pop(uid)
         self._used -= weight
         record.discard_spec()
-
-    async def _reserve(self, weight: int) -> None:
-        if not self._waiting and self._in_use + weight <= self.in_use_limit:
-            self._in_use += weight
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((weight, future))
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled():
-                self.release(SpecHold(spec=None, weight=weight))
-            raise
-
-    async def _read(self, record: ExecutionRecord) -> Object:
-        body = await self.api.get_execution(record.namespace, record.name)
-        if body is None or body["metadata"]["uid"] != record.uid:
-            raise ExecutionGone
-        record.observe(body)
-        spec: Object = body.get("spec") or {}
-        if spec_digest(spec) != record.digest:
-            record.changed = record.list_changes(spec)
-        return spec
 
 
 @dataclass(kw_only=True, eq=False)
@@ -158,7 +123,9 @@ class SpecInUse:
 
     cache: SpecCache
     record: ExecutionRecord
-    _hold: SpecHold | None = None
+    _reserved: int = 0
+    """Bytes of the spec that count against the memory of specs in use."""
+    _spec: Object | None = None
     _parsed: CodeExecutionSpec | None = None
 
     async def __aenter__(self) -> Self:
@@ -168,44 +135,55 @@ class SpecInUse:
         self.release()
 
     async def load(self) -> CodeExecutionSpec:
-        """Return the spec. Read it if it was dropped or released.
+        """Return the spec, parsed.
 
-        Raises EndedBeforeRun if it is invalid or the execution must not be bound, and what SpecCache raises.
+        Raises EndedBeforeRun if it is invalid or the execution must not be bound, and what `read` raises.
         """
-        if self._hold is None:
-            self._hold = await self.cache.acquire(self.record)
-        if self.record.phase is Phase.PENDING:
-            check_still_wanted(self.record)
+        spec, is_pending = await self.read(), self.record.phase is Phase.PENDING
+        if is_pending:
+            self.record.check_wanted()
         if self._parsed is None:
-            self._parsed = _parse(self.record, self._hold.spec)
+            self._parsed = _parse(spec, is_pending=is_pending)
         return self._parsed
 
+    async def read(self) -> Object:
+        """Return the spec as JSON data. Read it if it was dropped. Raises ExecutionGone and ApiError."""
+        if self._spec is None:
+            self._reserved = await self.cache.reserve(self.record.weight)
+            try:
+                self._spec = self.record.spec if self.record.spec is not None else await self._read_again()
+            except BaseException:
+                self.release()
+                raise
+        return self._spec
+
     def release(self) -> None:
-        """Release the memory. `load` may be called again."""
-        if self._hold is not None:
-            self.cache.release(self._hold)
-        self._hold = self._parsed = None
+        """Release the memory. `load` may be called again. Repeated calls change nothing."""
+        reserved, self._reserved = self._reserved, 0
+        self._spec = self._parsed = None
+        self.cache.release(reserved)
 
     def discard(self) -> None:
         """Release the memory for good: the sandbox has the job. `load` reads a large spec again all the same."""
         self.release()
         self.cache.discard_if_large(self.record)
 
+    async def _read_again(self) -> Object:
+        body = await self.cache.api.get_execution(self.record.namespace, self.record.name)
+        if body is None or body["metadata"]["uid"] != self.record.uid:
+            raise ExecutionGone
+        self.record.observe(body)
+        spec: Object = body.get("spec") or {}
+        if spec_digest(spec) != self.record.digest:
+            self.record.changed = self.record.list_changes(spec)
+        return spec
 
-def check_still_wanted(record: ExecutionRecord) -> None:
-    """Raise EndedBeforeRun if a cancellation is requested, or if the spec is not the one that was created."""
-    if record.is_unwanted:
-        raise EndedBeforeRun(build_cancellation(record.cancelled))
-    if record.changed:
-        names = " and ".join(f"spec.{name}" for name in record.changed)
-        raise EndedBeforeRun(build_failure(Reason.REJECTED, f"{names} was changed after creation"))
 
-
-def _parse(record: ExecutionRecord, spec: Object | None) -> CodeExecutionSpec:
+def _parse(spec: Object, *, is_pending: bool) -> CodeExecutionSpec:
     try:
         return CodeExecutionSpec.model_validate(spec)
     except ValidationError as error:
-        if record.phase is Phase.PENDING:
+        if is_pending:
             found = field_errors(error, CodeExecutionSpec)
             text = "; ".join(f"spec.{invalid.field}: {invalid.message}" for invalid in found)
         else:

@@ -1,30 +1,19 @@
-"""The status of an execution: pure builders from JSON data to JSON data, and its writer, which also creates Events."""
+"""The status of an execution: pure builders from JSON data to JSON data."""
 
-import asyncio
 import json
-import logging
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mcp_exec_api.approvals import ApprovalState
 from mcp_exec_api.code_execution import Durations, Phase, QueuePlace, Start, format_duration
 from mcp_exec_api.code_findings import Note, NoteKind, add_note
-from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
+from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
-from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.util.backoff import delay_after
-from mcp_exec_operator.executions.outcome import ExecutionGone, ExecutionOutcome, StatusTooLarge
-from mcp_exec_operator.executions.record import ExecutionRecord, measure_stored_bytes
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.writes import EventBudget, WritePriority, build_event
+from mcp_exec_operator.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.executions.record import measure_stored_bytes
 from mcp_exec_tools.text import shorten
-
-log = logging.getLogger(__name__)
 
 MAX_STATUS_BYTES: Final = 900 * 1024
 """The largest status, in bytes as the API server stores it."""
@@ -38,13 +27,6 @@ _CUT_TO_FIT: Final = Note(
     kind=NoteKind.OUTPUT_CUT,
     message="The output was cut further, because an object of the API server has at most 1.5 MiB.",
 )
-_FIRST_DELAY: Final = 0.05
-_LAST_DELAY: Final = 5.0
-_ATTEMPTS_BEFORE_EVENT: Final = 8
-"""Failed attempts of one write, about 11 s, after which an Event reports them."""
-_EVENT_SECONDS: Final = 2.0
-"""How long an Event may take: what it reports goes on."""
-_TOO_LARGE: Final = ("too large", "larger than max")
 
 
 def build_pending_status(
@@ -223,119 +205,3 @@ def _merge(status: Object, **fields: Any) -> Object:
 
 def _to_milliseconds(span: timedelta) -> float:
     return round(max(0.0, span.total_seconds() * 1000), 3)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionStatusWriter:
-    """Writes status so that no write is lost, repeated, or made over another writer's.
-
-    Every write names the resource version that it was decided for. After a conflict it is decided again.
-    """
-
-    api: OperatorApi
-    priority: WritePriority = field(default_factory=WritePriority)
-    tasks: TaskRegistry = field(default_factory=TaskRegistry)
-    """Tasks that create Events."""
-    budget: EventBudget = field(default_factory=EventBudget)
-    """Rate of the Events of `report`."""
-
-    async def write(
-        self, record: ExecutionRecord, decide: Callable[[Object], Object | None], *, what: str, whole: bool = False
-    ) -> bool:
-        """Write the status that `decide` returns for the newest object, with the bytes that the object then has.
-
-        Return False if it returns None.
-
-        With `whole`, `decide` gets the object as the API server has it, else as the record keeps it.
-
-        After a conflict or a lost response the object is read and `decide` is called again, since the write may have
-        been made. An exception of `decide` ends the attempts. Raises ExecutionGone, StatusTooLarge, and ApiError if
-        the API server rejects the status for another reason.
-        """
-        failures = 0
-        record.writing += 1
-        try:
-            read = await self._read(record) if whole else None
-            while True:
-                body = record.body if read is None else read
-                status = decide(body)
-                if status is None:
-                    return False
-                status["storedBytes"] = record.rest_bytes + measure_stored_bytes(status)
-                try:
-                    with self.priority.writing():
-                        version = str(body["metadata"]["resourceVersion"])
-                        written = await self.api.replace_execution_status(
-                            record.namespace, record.name, version=version, status=status, what=what
-                        )
-                    record.observe(written)
-                except ApiError as error:
-                    failures += 1
-                    _raise_if_final(record, error)
-                    if failures == _ATTEMPTS_BEFORE_EVENT:
-                        await self.record_event(record, "Warning", "StatusWriteDelayed", f"status writes fail: {error}")
-                else:
-                    return True
-                newest = await self._read(record)
-                record.observe(newest)
-                read = newest if whole else None
-                del newest
-                await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
-        finally:
-            record.writing -= 1
-
-    def report(self, record: ExecutionRecord, *, reason: str, message: str) -> None:
-        """Create a Warning Event in the background, unless the namespace had too many. Nothing waits for it.
-
-        `message` must have nothing that code wrote: whoever reads Events need not be allowed to read executions.
-        """
-        if not self.budget.take(record.namespace):
-            self.api.metrics.events_dropped.labels(reason).inc()
-            return
-        coroutine = self.record_event(record, "Warning", reason, message)
-        self.tasks.spawn(coroutine, name=f"Event of {record.name}")
-
-    async def record_event(self, record: ExecutionRecord, kind: str, reason: str, message: str) -> None:
-        """Create an Event of the execution. If that fails or takes long, it is logged."""
-        event = build_event(
-            "CodeExecution",
-            key=record.key,
-            uid=record.uid,
-            kind=kind,
-            reason=reason,
-            message=message,
-            moment=now(),
-        )
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_EVENT_SECONDS):
-                    await self.api.create_event(event)
-        except ApiError as error:
-            log.warning("no Event was created for an execution: %s", error, extra=record.log_fields)
-
-    async def _read(self, record: ExecutionRecord) -> Object:
-        failures = 0
-        while True:
-            try:
-                body = await self.api.get_execution(record.namespace, record.name)
-            except ApiError as error:
-                failures += 1
-                log.warning("an execution can't be read: %s", error, extra=record.log_fields)
-                await asyncio.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
-                continue
-            if body is None or body["metadata"]["uid"] != record.uid:
-                raise ExecutionGone
-            return body
-
-
-def _raise_if_final(record: ExecutionRecord, error: ApiError) -> None:
-    """Raise if another attempt can't succeed."""
-    if error.code == 404:
-        raise ExecutionGone from error
-    if error.code == 413 or any(words in error.message for words in _TOO_LARGE):
-        raise StatusTooLarge(error.message) from error
-    # 0 is a lost response; after a server error the write may have been made
-    if error.code not in (0, 409, 429) and error.code < 500:
-        raise error
-    if error.code != 409:
-        log.warning("a status write may have failed and is repeated: %s", error, extra=record.log_fields)

@@ -150,8 +150,11 @@ class Pod:
     @property
     def lost(self) -> bool:
         """Whether its container has ended, or it was deleted."""
-        if self.gone:
-            return True
+        return self.gone or self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its newest object shows that its container has ended, or that it is being deleted."""
         return self.newest is not None and (is_over(self.newest) or is_terminating(self.newest))
 
 

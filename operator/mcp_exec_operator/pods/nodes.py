@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.status import PodProblem, loss_of
 
 _LOST_TAINTS: Final = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
 _CORDON: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -44,6 +45,10 @@ class NodeCache:
         """Return why pods on the node cannot be relied on, or an empty string."""
         node = self._nodes.get(name or "")
         return node.lost if node is not None else ""
+
+    def explain_loss(self, pod: Object | None, *, name: str, node: str | None) -> PodProblem:
+        """Return why an execution's pod of that name does not answer. `pod` is None if it does not exist any more."""
+        return loss_of(pod, name=name, node_loss=self.loss_reason(node), drained=self.is_cordoned(node))
 
     def is_trusted(self, name: str | None) -> bool:
         """Return whether pods on the node may be taken."""

@@ -202,7 +202,7 @@ class PoolRegistry:
         for pool in self:
             if pool.namespace == namespace:
                 for pod in pool.pods.all(*IDLE):
-                    self.retire(pool, pod)
+                    self.release(pool, pod)
                 pool.remove()
 
     def open(self) -> None:
@@ -211,15 +211,16 @@ class PoolRegistry:
         for pool in self:
             self._start(pool)
 
-    def retire(self, pool: Pool, pod: Pod) -> None:
-        """Delete a pod. A pool that was dropped has none."""
-        if (controller := self._controllers.get(pool)) is not None:
-            controller.retire(pod)
+    def release(self, pool: Pool, pod: Pod, *, reuse_after: str = "") -> None:
+        """Delete a pod, or clean it after the execution with the uid `reuse_after` for the next one of its owner.
 
-    def give_back(self, pool: Pool, pod: Pod, *, uid: str) -> None:
-        """Clean a pod after its execution with this uid and return it to its owner, or delete it."""
-        if (controller := self._controllers.get(pool)) is not None:
-            controller.give_back(pod, uid=uid)
+        A pool that was dropped has no pods.
+        """
+        controller = self._controllers.get(pool)
+        if controller is not None and reuse_after:
+            controller.give_back(pod, uid=reuse_after)
+        elif controller is not None:
+            controller.retire(pod)
 
     async def claim(self, pool: Pool, pod: Pod, *, owner: str) -> bool:
         """Record that a pod serves this owner only, before its first execution. Return False if that is uncertain."""

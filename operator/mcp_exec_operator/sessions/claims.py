@@ -1,9 +1,7 @@
 """Claims of sessions by executions: turns, creation, the pod that is kept, and what a run leaves."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from time import monotonic
 from typing import Final
 
@@ -26,6 +24,7 @@ from mcp_exec_operator.pods.cache import Pod
 from mcp_exec_operator.pods.manifest import session_patch
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.queueing.turns import Turn
+from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.sessions.record import MANAGED, SessionRecord, find_excess, find_expiry
 from mcp_exec_operator.sessions.registry import SessionRegistry, SessionSettler
 from mcp_exec_operator.sessions.status import SessionGone, SessionStatusWriter, build_session_status
@@ -34,6 +33,8 @@ SessionTurn = Turn[ObjectKey]
 
 _PROBE_SECONDS: Final = 5.0
 """Delay after a run before the sandbox is asked for its memory, so that runs in quick succession share a request."""
+_CLEAN: Final = (Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE)
+"""Reasons of ends after which the interpreter lives for certain."""
 _ATTEMPTS: Final = 3
 """How often a session that was deleted meanwhile is looked for again."""
 
@@ -73,10 +74,12 @@ class SessionClaims:
     tasks: TaskRegistry
     max_per_owner: int
     max_per_namespace: int
-    clock: Callable[[], datetime] = now
 
     def join(self, request: SessionRequest, *, wakeup: asyncio.Event) -> SessionTurn:
-        """Queue up for a session. Raises QueueFull, and SessionUnusable if it is or could be another owner's."""
+        """Queue up for a session.
+
+        Raises SessionUnusable if its queue is full, or if it is or could be another owner's.
+        """
         if not request.owner.may_name(request.name):
             message = f"{request.name} ends like the names of sessions of callers and users; choose another"
             raise SessionUnusable(Reason.REJECTED, f"spec.session: {message}")
@@ -84,7 +87,10 @@ class SessionClaims:
         if record is not None:
             _check(record, request)
         limit = DEFAULT_SESSION_QUEUED if record is None else record.spec.max_queued
-        turn = self.sessions.turns.join(request.key, limit=limit, wakeup=wakeup)
+        try:
+            turn = self.sessions.turns.join(request.key, limit=limit, wakeup=wakeup)
+        except QueueFull as error:
+            raise SessionUnusable(Reason.SESSION_BUSY, f"the session {request.name} is busy: {error}") from error
         self.sessions.touch(request.key)
         return turn
 
@@ -123,11 +129,11 @@ class SessionClaims:
         ApiError, and the pod is deleted. After a cancellation it is unknown what was written, so the session has the
         pod nevertheless.
         """
-        record.start(pod, moment=self.clock())
+        record.start(pod, moment=now())
         try:
             await self._make_durable(record)
         except SessionGone:
-            record.clear()
+            record.discard_pod()
             self.sessions.discard(record)
             raise
         except Exception:
@@ -137,13 +143,11 @@ class SessionClaims:
             record.starting = False
             pool.wakeup.set()  # for its status
 
-    def release(
-        self, turn: SessionTurn, *, uid: str, pod: Pod | None, ran: bool, clean: bool, reported_lost: bool = False
-    ) -> bool:
-        """End the turn of an execution. Return whether its pod, if it has one, belongs to the session.
+    def release(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
+        """End the turn of an execution. Return whether its pod, if it was bound to one, belongs to the session.
 
-        After a run that was not `clean` the sandbox is asked what is left before the next turn begins. `reported_lost`
-        says whether the sandbox refused the execution because the interpreter was lost.
+        `reason` is that of its end, None if it is unknown. If the interpreter may be lost, the sandbox is asked what is
+        left before the next turn begins. After SessionLost the next execution starts afresh.
         """
         record = self.sessions.get(turn.key)
         if record is not None:
@@ -152,15 +156,14 @@ class SessionClaims:
             self.sessions.turns.leave(turn)
             self.sessions.touch(turn.key)
             return False
-        if ran:
-            record.executions += 1
-            record.last_used_at = self.clock()
-            record.probe_at = min(record.probe_at, monotonic() + _PROBE_SECONDS)
+        record.executions += 1
+        record.last_used_at = now()
+        record.probe_at = min(record.probe_at, monotonic() + _PROBE_SECONDS)
         self.sessions.watch_pod(record)
-        if reported_lost:
+        if reason is Reason.SESSION_LOST:
             self.sessions.renew(record)
             record.lost_reported_to = uid
-        elif not clean:
+        elif reason not in _CLEAN:
             self.tasks.spawn(self.settler.finish(record, turn), name=f"settle session {record.name}")
             return True
         self.sessions.turns.leave(turn)
@@ -209,7 +212,7 @@ class SessionClaims:
             self.sessions.lose_pod(record)
             return
         expiry = find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at)
-        if expiry is not None and expiry[0] <= self.clock():
+        if expiry is not None and expiry[0] <= now():
             self.sessions.expire(record, expiry[1])
 
     async def _report_loss(self, record: SessionRecord, uid: str) -> None:
@@ -240,7 +243,7 @@ class SessionClaims:
 
     def _build(self, record: SessionRecord) -> Object:
         queued = self.sessions.turns.count_waiting(record.key)
-        return build_session_status(record, held=True, queued=queued, moment=self.clock())
+        return build_session_status(record, held=True, queued=queued, moment=now())
 
     async def _create(self, request: SessionRequest) -> SessionRecord:
         """Create a session, or return the one that was created meanwhile."""
@@ -254,7 +257,7 @@ class SessionClaims:
                 "name": name,
                 "namespace": namespace,
                 "labels": labels,
-                "annotations": {ANNOTATION_CREATED: micro_time(self.clock())},
+                "annotations": {ANNOTATION_CREATED: micro_time(now())},
             },
             "spec": spec | ({"user": request.owner.user} if request.owner.user else {}),
         }

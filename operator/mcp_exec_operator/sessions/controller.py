@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -62,7 +61,6 @@ class SessionController:
     max_unused: int
     """Sessions without a pod that are kept for one owner."""
     write_priority: WritePriority = field(default_factory=WritePriority)
-    clock: Callable[[], datetime] = now
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -76,7 +74,7 @@ class SessionController:
 
     def reconcile(self) -> float | None:
         """Reconcile once. Return the seconds until something changes without an event, or None."""
-        at, moment = monotonic(), self.clock()
+        at, moment = monotonic(), now()
         for record in self.sessions:
             if record.dirty or record.due <= at or (record.pod is not None and record.pod.lost):
                 record.dirty = False
@@ -184,7 +182,7 @@ class SessionController:
     async def _write(self, record: SessionRecord) -> None:
         try:
             await self.write_priority.wait_until_idle()
-            await self.writer.write(record, lambda: self._build(record, self.clock()), what="session-status")
+            await self.writer.write(record, lambda: self._build(record, now()), what="session-status")
         except SessionGone:
             self.sessions.discard(record)
         except ApiError as error:

@@ -150,8 +150,8 @@ class SessionRecord:
         self.resets = max(self.resets, self.spec.resets)
         self.unsettled = False
 
-    def clear(self) -> Pod | None:
-        """Forget the pod. Return it."""
+    def discard_pod(self) -> Pod | None:
+        """Discard the pod and what is known of its interpreter. Return the pod."""
         pod, self.pod = self.pod, None
         self.started_at = self.memory_bytes = None
         self.end, self.reason, self.message, self.ended_at = None, SessionReason.NONE, "", None

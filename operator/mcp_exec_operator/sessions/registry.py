@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -20,7 +20,6 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_operator.kube.observations import DeletedUids
-from mcp_exec_operator.pods.status import is_over, is_terminating, loss_of
 from mcp_exec_operator.pools.health import SessionPods
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
@@ -70,14 +69,13 @@ class SessionRegistry:
     index: SessionIndex
     pools: PoolRegistry
     attestor: Attestor
-    clock: Callable[[], datetime] = now
     interrupted: Signal[[ObjectKey, str]] = field(default_factory=Signal)
     """Sent when what runs in a session must be cancelled, with the key of the session and the cause."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     _deleted: DeletedUids = field(default_factory=DeletedUids)
 
     def __post_init__(self) -> None:
-        self.pools.removed.connect(self.release_pool)
+        self.pools.removed.connect(self._lose_pool)
 
     def __iter__(self) -> Iterator[SessionRecord]:
         return iter(self.index)
@@ -108,11 +106,11 @@ class SessionRegistry:
         if known is not None and known.uid != uid:
             if deleted:
                 return known
-            self._remove(known)
+            self.discard(known)
             known = None
         if deleted:
             if known is not None:
-                self._remove(known)
+                self.discard(known)
             return None
         if known is None:
             known = self.index.records[key] = SessionRecord.from_object(body, caller=self.attestor.read_caller(body))
@@ -133,13 +131,21 @@ class SessionRegistry:
         uids = {body["metadata"]["uid"] for body in bodies}
         for record in self:
             if record.key[0] == namespace and record.uid not in uids and record.first_seen < listed_at:
-                self._remove(record)
+                self.discard(record)
         return missed
 
     def discard(self, record: SessionRecord) -> None:
         """Discard a session that does not exist any more."""
-        if self.index.records.get(record.key) is record:
-            self._remove(record)
+        if self.index.records.get(record.key) is not record:
+            return
+        record.gone = True
+        self._deleted.add(record.uid)
+        del self.index.records[record.key]
+        if self.turns.is_held(record.key):
+            self.interrupted.emit(record.key, _DELETED)
+            record.discard_pod()  # the execution that runs in the pod deletes it at its end
+        else:
+            self._release_pod(record)
 
     def lose(self, record: SessionRecord, reason: SessionReason, message: str) -> None:
         """Record that interpreter and files of a session are gone, and delete its pod."""
@@ -150,12 +156,7 @@ class SessionRegistry:
         pod = record.pod
         if pod is None:
             return
-        loss = loss_of(
-            pod.newest if pod.newest is not None and (is_over(pod.newest) or is_terminating(pod.newest)) else None,
-            name=pod.name,
-            node_loss=self.pools.nodes.loss_reason(pod.node),
-            drained=self.pools.nodes.is_cordoned(pod.node),
-        )
+        loss = self.pools.nodes.explain_loss(pod.newest if pod.has_ended else None, name=pod.name, node=pod.node)
         self.lose(record, SessionReason.POD_LOST, f"{loss.reason}: {loss.message}")
 
     def expire(self, record: SessionRecord, reason: SessionReason) -> None:
@@ -167,7 +168,7 @@ class SessionRegistry:
         self._release_pod(record)
         self.touch(record.key)
 
-    def release_pool(self, pool: Pool) -> None:
+    def _lose_pool(self, pool: Pool) -> None:
         """End the sessions of a pool that was deleted."""
         for record in self:
             if record.pod is not None and record.pool == (pool.namespace, pool.name):
@@ -200,23 +201,13 @@ class SessionRegistry:
     def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
         log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)
         self._release_pod(record)
-        record.end, record.reason, record.message, record.ended_at = phase, reason, message, self.clock()
+        record.end, record.reason, record.message, record.ended_at = phase, reason, message, now()
         self.touch(record.key)
 
-    def _remove(self, record: SessionRecord) -> None:
-        record.gone = True
-        self._deleted.add(record.uid)
-        del self.index.records[record.key]
-        if self.turns.is_held(record.key):
-            self.interrupted.emit(record.key, _DELETED)
-            record.clear()  # the execution that runs in the pod deletes it at its end
-        else:
-            self._release_pod(record)
-
     def _release_pod(self, record: SessionRecord) -> None:
-        record.unused_since = self.clock()
-        if (pod := record.clear()) is not None:
-            self.pools.retire(self.pools.get(record.pool), pod)
+        record.unused_since = now()
+        if (pod := record.discard_pod()) is not None:
+            self.pools.release(self.pools.get(record.pool), pod)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import pytest
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionGone
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.specs import LARGE_BYTES, SpecCache
+from mcp_exec_operator.executions.specs import LARGE_BYTES, SpecCache, SpecInUse
 from mcp_exec_operator.kube.api import OperatorApi
 
 
@@ -41,6 +41,10 @@ def build(api: Api, **limits: Any) -> SpecCache:
     return SpecCache(api=cast("OperatorApi", api), **limits)
 
 
+async def read(cache: SpecCache, record: ExecutionRecord) -> Object:
+    return await SpecInUse(cache=cache, record=record).read()
+
+
 async def test_the_largest_specs_are_dropped_first_and_read_again(api: Api) -> None:
     cache = build(api, limit=1_000_000)
     small = [api.add(f"small-{number}") for number in range(50)]
@@ -51,10 +55,9 @@ async def test_the_largest_specs_are_dropped_first_and_read_again(api: Api) -> N
     assert all(record.spec is not None for record in small)
     assert [record.spec is None for record in large].count(True) == 3
     dropped = next(record for record in large if record.spec is None)
-    hold = await cache.acquire(dropped)
-    assert hold.spec == api.items[dropped.name]["spec"]
+    assert await read(cache, dropped) == api.items[dropped.name]["spec"]
     assert api.read == [dropped.name]
-    assert (await cache.acquire(small[0])).spec == small[0].spec
+    assert await read(cache, small[0]) == small[0].spec
     assert api.read == [dropped.name]
 
 
@@ -72,13 +75,14 @@ async def test_large_specs_wait_for_each_other_and_small_ones_never_wait(api: Ap
     first, second, small = api.add("first", LARGE_BYTES), api.add("second", LARGE_BYTES), api.add("small")
     for record in (first, second, small):
         cache.keep(record)
-    hold = await cache.acquire(first)
-    waiting = asyncio.create_task(cache.acquire(second))
-    assert (await cache.acquire(small)).spec is not None
+    held = SpecInUse(cache=cache, record=first)
+    await held.read()
+    waiting = asyncio.create_task(read(cache, second))
+    assert await read(cache, small) == small.spec
     assert not waiting.done()
-    cache.release(hold)
-    cache.release(hold)
-    assert (await waiting).spec is not None
+    held.release()
+    held.release()
+    assert await waiting == second.spec
 
 
 async def test_a_cancelled_wait_leaves_its_memory_to_the_next(api: Api) -> None:
@@ -86,14 +90,15 @@ async def test_a_cancelled_wait_leaves_its_memory_to_the_next(api: Api) -> None:
     records = [api.add(f"e{number}", LARGE_BYTES) for number in range(3)]
     for record in records:
         cache.keep(record)
-    hold = await cache.acquire(records[0])
-    cancelled = asyncio.create_task(cache.acquire(records[1]))
-    next_one = asyncio.create_task(cache.acquire(records[2]))
+    held = SpecInUse(cache=cache, record=records[0])
+    await held.read()
+    cancelled = asyncio.create_task(read(cache, records[1]))
+    next_one = asyncio.create_task(read(cache, records[2]))
     await asyncio.wait({cancelled, next_one}, timeout=0)
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
-    cache.release(hold)
-    assert (await next_one).spec is not None
+    held.release()
+    assert await next_one == records[2].spec
 
 
 async def test_a_spec_that_changed_while_it_was_dropped_is_noticed(api: Api) -> None:
@@ -102,7 +107,7 @@ async def test_a_spec_that_changed_while_it_was_dropped_is_noticed(api: Api) -> 
     assert record.spec is None
     changed = api.items["changed"]
     changed["spec"] = {**changed["spec"], "user": "another"}
-    await cache.acquire(record)
+    await read(cache, record)
     assert record.changed == ["user"]
 
 
@@ -111,7 +116,7 @@ async def test_a_deleted_execution_has_no_spec(api: Api) -> None:
     cache.keep(record := api.add("deleted", 5000))
     del api.items["deleted"]
     with pytest.raises(ExecutionGone):
-        await cache.acquire(record)
+        await read(cache, record)
 
 
 def test_a_record_keeps_neither_code_nor_output_nor_foreign_metadata(api: Api) -> None:
@@ -122,7 +127,7 @@ def test_a_record_keeps_neither_code_nor_output_nor_foreign_metadata(api: Api) -
     record = ExecutionRecord.from_object(body)
     record.discard_spec()
     assert len(str(vars(record))) < 3000
-    assert (record.phase, record.pod) == ("Running", "p")
+    assert (record.phase, record.pod_name) == ("Running", "p")
 
 
 def use(api: Api, code: str = "print(1)", **limits: Any) -> tuple[SpecCache, ExecutionRecord]:
@@ -136,7 +141,7 @@ def use(api: Api, code: str = "print(1)", **limits: Any) -> tuple[SpecCache, Exe
 
 async def test_a_spec_in_use_is_parsed_once_until_it_is_released(api: Api) -> None:
     cache, record = use(api)
-    async with cache.open(record) as held:
+    async with SpecInUse(cache=cache, record=record) as held:
         first = await held.load()
         assert await held.load() is first
         held.release()
@@ -147,8 +152,8 @@ async def test_a_spec_in_use_is_parsed_once_until_it_is_released(api: Api) -> No
 
 async def test_a_large_spec_in_use_is_released_at_the_end_of_its_context_and_for_waits(api: Api) -> None:
     cache, record = use(api, "#" * LARGE_BYTES, in_use_limit=1)
-    waiting = cache.open(record)
-    async with cache.open(record) as held:
+    waiting = SpecInUse(cache=cache, record=record)
+    async with SpecInUse(cache=cache, record=record) as held:
         await held.load()
         loading = asyncio.create_task(waiting.load())
         await asyncio.wait({loading}, timeout=0)
@@ -163,8 +168,8 @@ async def test_a_large_spec_in_use_is_released_at_the_end_of_its_context_and_for
 async def test_an_invalid_or_cancelled_execution_ends_before_it_is_bound(api: Api) -> None:
     cache, record = use(api, "")
     with pytest.raises(EndedBeforeRun, match=r"spec\."):
-        await cache.open(record).load()
+        await SpecInUse(cache=cache, record=record).load()
     cache, record = use(api)
     record.cancel("the pool default was deleted")
     with pytest.raises(EndedBeforeRun, match="the pool default was deleted"):
-        await cache.open(record).load()
+        await SpecInUse(cache=cache, record=record).load()

@@ -13,13 +13,12 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.protocol import Event, parse_event
 from mcp_exec_operator.executions.outcome import ExecutionOutcome, build_failure
 from mcp_exec_operator.executions.output import OutputCollector
-from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.record import ExecutionRecord, measure_stored_bytes
 from mcp_exec_operator.executions.status import (
     build_bound_status,
     build_finished_status,
     build_pending_status,
     fit_output,
-    measure_stored_bytes,
 )
 
 NOW = datetime(2026, 11, 21, 20, 0, 1, 500_000, tzinfo=UTC)
@@ -94,8 +93,11 @@ def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:
         event(7, "tool_result", id="c", tool="a.b", ok=True, bytes=1, ms=0.5),
         event(8, "result", value={"n": None}),
     ]
-    assert [collector.add(each) for each in events] == [False] * len(events)
-    assert collector.add(event(9, "end", phase="Succeeded", stdoutBytes=2, stderrBytes=1))
+    for each in events:
+        collector.add(each)
+    assert collector.end is None
+    collector.add(event(9, "end", phase="Succeeded", stdoutBytes=2, stderrBytes=1))
+    assert collector.end is not None
     output = collector.build_output()
     assert (output["stdout"], output["stderr"], output["result"]) == ("ab", "e", {"n": None})
     assert output["stdoutBytes"] == 2

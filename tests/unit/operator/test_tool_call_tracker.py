@@ -9,9 +9,9 @@ from tests.support.until import until
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_common.broker.client import BrokerClient, ExecutionCalls
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_operator.executions.features.tools import ToolCallTracker
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
-from mcp_exec_operator.executions.tools import ToolCallTracker
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -24,7 +24,7 @@ class SlowWriter:
         self.most = 0
         self.allowed = asyncio.Event()
 
-    async def write(self, record: ExecutionRecord, decide: object, *, what: str) -> None:
+    async def write_approvals(self, record: ExecutionRecord, approvals: object, *, waited_seconds: float) -> None:
         self.open += 1
         self.most = max(self.most, self.open)
         await self.allowed.wait()

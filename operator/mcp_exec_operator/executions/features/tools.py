@@ -10,7 +10,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from mcp_exec_api.approvals import Approval, ApprovalState
-from mcp_exec_api.code_execution import Durations, Phase, ToolCalls, read_phase
+from mcp_exec_api.code_execution import Durations, ToolCalls
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.client import ApprovalWait, BrokerClient, BrokerError, ExecutionCalls
@@ -19,7 +19,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, JobTools, ToolResultEvent
-from mcp_exec_operator.executions.features import Attempt, Feature, RunDeadline, run_deadline_seconds
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -29,7 +29,9 @@ from mcp_exec_operator.executions.outcome import (
     build_failure,
 )
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.status import ExecutionStatusWriter, build_approvals_status, read_waited_seconds
+from mcp_exec_operator.executions.status import read_waited_seconds
+from mcp_exec_operator.executions.supervision import RunDeadline
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
@@ -203,13 +205,8 @@ class ToolCallTracker:
         return self._is_pending or not is_extended
 
     async def _write(self, approvals: list[Object]) -> bool:
-        def decide(body: Object) -> Object | None:
-            if read_phase(body) is not Phase.RUNNING:
-                raise Superseded
-            return build_approvals_status(body.get("status") or {}, approvals, waited_seconds=self.waits.seconds)
-
         try:
-            await self.writer.write(self.record, decide, what="approvals")
+            await self.writer.write_approvals(self.record, approvals, waited_seconds=self.waits.seconds)
         except (ApiError, StatusTooLarge, ExecutionGone, Superseded) as error:
             log.info("approvals were not written to the status: %s", error, extra=self.record.log_fields)
             return False
@@ -298,10 +295,10 @@ class Tools(Feature):
             name=record.name,
             namespace=record.namespace,
             pool_tools=pool.tools if pool is not None else _DENY_ALL,
-            caller=record.caller or record.claimed_caller or None,
+            caller=record.named_caller or None,
             pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + run_deadline_seconds(spec)) + _GRACE_SECONDS,
+            expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
         )
         return JobTools(
             url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers

@@ -1,26 +1,22 @@
 """Executions in sessions: one runs at a time, the others wait in a bounded queue, and the session keeps the pod."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_operator.executions.features import Attempt, Feature, wait_for_turn
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
-from mcp_exec_operator.queueing.wait_queue import QueueFull
-from mcp_exec_operator.sessions.claims import SessionClaims, SessionRequest, SessionTurn, SessionUnusable
-from mcp_exec_operator.sessions.record import SessionRecord
+from mcp_exec_operator.executions.waiting import wait_for_turn
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.sessions.claims import SessionClaims, SessionUnusable
 from mcp_exec_operator.sessions.status import SessionGone
 
 _LONGEST_WAIT_SECONDS: Final = MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0
 """How long an execution waits for its turn: as long as the longest run takes."""
-_CLEAN: Final = (Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE)
-"""Reasons of ends after which the interpreter lives for certain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +25,6 @@ class Sessions(Feature):
 
     claims: SessionClaims
     writer: ExecutionStatusWriter
-    clock: Callable[[], datetime] = now
 
     def adopt(self, record: ExecutionRecord) -> None:
         """Hold the turn of an execution that an earlier operator bound."""
@@ -42,21 +37,20 @@ class Sessions(Feature):
         if request is None:
             return
         if record.turn is None:
-            record.turn = self._join(record, request)
-        if not record.turn.is_granted:
-            attempt.held.release()  # thousands may wait
-            await wait_for_turn(
-                record,
-                record.turn,
-                self.claims.sessions.turns,
-                writer=self.writer,
-                reason=Reason.SESSION_BUSY,
-                message=f"the session {request.name} runs another execution",
-                timeout_seconds=_LONGEST_WAIT_SECONDS,
-                timeout_message=f"the session {request.name} was busy",
-                clock=self.clock,
-            )
-        attempt.session = await self._claim(request)
+            with _ending_before_run():
+                record.turn = self.claims.join(request, wakeup=record.wakeup)
+        await wait_for_turn(
+            attempt,
+            record.turn,
+            self.claims.sessions.turns,
+            writer=self.writer,
+            reason=Reason.SESSION_BUSY,
+            message=f"the session {request.name} runs another execution",
+            timeout_seconds=_LONGEST_WAIT_SECONDS,
+            timeout_message=f"the session {request.name} was busy",
+        )
+        with _ending_before_run():
+            attempt.session = await self.claims.claim(request)
 
     async def prepare(self, attempt: Attempt) -> None:
         """Keep the pod for the session if it has none, or for a new one if that was deleted meanwhile."""
@@ -64,17 +58,18 @@ class Sessions(Feature):
         if session is None or session.pod is not None or record.session is None:
             return
         # until the session has the pod: that it is deleted does not end the execution
-        record.pod = None
+        record.pod_name = ""
         try:
             try:
                 await self.claims.keep(session, attempt.pool, attempt.pod)
             except SessionGone:
-                attempt.session = await self._claim(record.session)
+                with _ending_before_run():
+                    attempt.session = await self.claims.claim(record.session)
                 await self.claims.keep(attempt.session, attempt.pool, attempt.pod)
         except (SessionGone, EndedBeforeRun):
-            self.claims.sessions.pools.retire(attempt.pool, attempt.pod)
+            self.claims.sessions.pools.release(attempt.pool, attempt.pod)
             raise
-        record.pod = attempt.pod.name
+        record.pod_name = attempt.pod.name
 
     def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution. Return whether its pod belongs to the session."""
@@ -84,27 +79,19 @@ class Sessions(Feature):
         if not decided:
             self.claims.release_undecided(turn)
             return False
-        bound, outcome = record.bound, record.outcome
+        bound, outcome = record.bound_pod, record.outcome
         return self.claims.release(
             turn,
             uid=record.uid,
             pod=bound.pod if bound is not None else None,
-            ran=bound is not None,
-            clean=bound is None or (outcome is not None and outcome.reason in _CLEAN),
-            reported_lost=outcome is not None and outcome.reason is Reason.SESSION_LOST,
+            reason=outcome.reason if outcome is not None else None,
         )
 
-    def _join(self, record: ExecutionRecord, request: SessionRequest) -> SessionTurn:
-        try:
-            return self.claims.join(request, wakeup=record.wakeup)
-        except QueueFull as error:
-            message = f"the session {request.name} is busy: {error}"
-            raise EndedBeforeRun(build_failure(Reason.SESSION_BUSY, message)) from error
-        except SessionUnusable as error:
-            raise EndedBeforeRun(build_failure(error.reason, str(error))) from error
 
-    async def _claim(self, request: SessionRequest) -> SessionRecord:
-        try:
-            return await self.claims.claim(request)
-        except SessionUnusable as error:
-            raise EndedBeforeRun(build_failure(error.reason, str(error))) from error
+@contextmanager
+def _ending_before_run() -> Iterator[None]:
+    """End the execution with the reason why it can't run in its session."""
+    try:
+        yield
+    except SessionUnusable as error:
+        raise EndedBeforeRun(build_failure(error.reason, str(error))) from error

@@ -1,24 +1,22 @@
 """Files of executions: grants for workspaces and artifacts, and one writer at a time for each workspace."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import ceil
 from time import time
 from typing import Final
 
 from mcp_exec_api.files import MAX_ARTIFACTS
-from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import JobFiles
-from mcp_exec_operator.executions.features import Attempt, Feature, run_deadline_seconds, wait_for_turn
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
-from mcp_exec_operator.executions.status import ExecutionStatusWriter
+from mcp_exec_operator.executions.waiting import wait_for_turn
+from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.toolservers.component import BrokerDiscovery
@@ -31,7 +29,6 @@ MAX_WAITING: Final = 100
 """Executions that wait for one workspace."""
 WAIT_SECONDS: Final = 900.0
 """How long an execution waits at most."""
-_CHECK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +40,6 @@ class Files(Feature):
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
     wait_seconds: float = WAIT_SECONDS
-    clock: Callable[[], datetime] = now
     _queue: SerialQueue[WorkspaceKey] = field(default_factory=SerialQueue)
     _turns: dict[str, Turn[WorkspaceKey]] = field(default_factory=dict)
     """By uid of the execution."""
@@ -67,19 +63,16 @@ class Files(Feature):
             message = f"{error}: too many executions write to workspace {key.name}"
             raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
         self._turns[record.uid] = turn
-        if not turn.is_granted:
-            attempt.held.release()
-            await wait_for_turn(
-                record,
-                turn,
-                self._queue,
-                writer=self.writer,
-                reason=Reason.WORKSPACE_BUSY,
-                message=f"another execution writes to workspace {key.name}",
-                timeout_seconds=self.wait_seconds,
-                timeout_message=f"another execution has written to workspace {key.name}",
-                clock=self.clock,
-            )
+        await wait_for_turn(
+            attempt,
+            turn,
+            self._queue,
+            writer=self.writer,
+            reason=Reason.WORKSPACE_BUSY,
+            message=f"another execution writes to workspace {key.name}",
+            timeout_seconds=self.wait_seconds,
+            timeout_message=f"another execution has written to workspace {key.name}",
+        )
 
     async def prepare(self, attempt: Attempt) -> None:
         """Add the files to the job."""
@@ -92,11 +85,11 @@ class Files(Feature):
         if record.workspace is None or (attempt.spec.tools and self.broker is not None):
             return  # the broker ends the files of an execution with its calls
         if record.deleted:
-            self.tasks.spawn(self._revoke(record), name=f"revoke the files of {record.name}")
+            self.tasks.spawn(self._revoke(record.uid), name=f"revoke the files of {record.name}")
         elif attempt.outcome is not None and not attempt.ended:
-            await self._revoke(record)
+            await self._revoke(record.uid)
         elif attempt.outcome is not None:
-            self.tasks.spawn(self._discard(record), name=f"discard files of {record.name}")
+            self.tasks.spawn(self._discard(record.uid), name=f"discard files of {record.name}")
 
     def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution, or its wait."""
@@ -128,7 +121,7 @@ class Files(Feature):
             artifacts=_ALLOWANCE,
             pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + run_deadline_seconds(attempt.spec)) + _GRACE_SECONDS,
+            expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
         )
         return JobFiles(
             url=replica.url,
@@ -138,14 +131,14 @@ class Files(Feature):
             max_artifact_bytes=_ALLOWANCE.total_bytes,
         )
 
-    async def _discard(self, record: ExecutionRecord) -> None:
+    async def _discard(self, uid: str) -> None:
         """Let the broker discard what a run has uploaded and not committed."""
         if self.broker is not None:
             with suppress(BrokerError):
-                await self.broker.client.close_files(record.uid, timeout_seconds=_CLOSE_SECONDS)
+                await self.broker.client.close_files(uid, timeout_seconds=_CLOSE_SECONDS)
 
-    async def _revoke(self, record: ExecutionRecord) -> None:
+    async def _revoke(self, uid: str) -> None:
         """Revoke the grant of a sandbox that may still run, so that the next writer meets no late commit."""
         if self.broker is not None:
             with suppress(BrokerError):
-                await self.broker.client.close_calls(record.uid, timeout_seconds=_CLOSE_SECONDS)
+                await self.broker.client.close_calls(uid, timeout_seconds=_CLOSE_SECONDS)

@@ -13,7 +13,7 @@ from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import Event, JobSkills, SkillEvent
-from mcp_exec_operator.executions.features import Attempt, Feature
+from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.pool import Pool
@@ -114,7 +114,7 @@ class Skills(Feature):
     async def _resolve(self, attempt: Attempt) -> JobSkills | None:
         spec, record = await attempt.held.load(), attempt.record
         try:
-            return await self.component.resolver.resolve(spec, namespace=record.namespace, caller=record.skills_caller)
+            return await self.component.resolver.resolve(spec, namespace=record.namespace, caller=record.named_caller)
         except SkillsRefused as error:
             raise EndedBeforeRun(build_failure(Reason.REJECTED, str(error))) from error
 

@@ -1,0 +1,1 @@
+"""What executions use besides a pod: code checks, skills, tools, files and sessions."""
