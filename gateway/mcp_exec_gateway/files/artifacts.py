@@ -115,13 +115,8 @@ class ArtifactService:
 
     async def read(self, execution: Object, artifact: str, *, limit: int) -> bytes | None:
         """Return the bytes of an artifact, or None if there are more than `limit`. Raises HttpProblem."""
-        content = bytearray()
-        async with self.open(execution, artifact) as stream:
-            async for part in stream.iterate():
-                content += part
-                if len(content) > limit:
-                    return None
-        return bytes(content)
+        async with self.open(execution, artifact) as content:
+            return None if content.size is None or content.size > limit else await content.read(limit=limit)
 
 
 def list_artifacts(execution: Object) -> list[Object]:

@@ -7,7 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.wire.executions import ArtifactList
-from mcp_exec_gateway.dependencies import GetCaller, Injected
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_gateway.dependencies import Dependencies, GetCaller, Injected
 from mcp_exec_gateway.files.artifacts import ArtifactAddress
 from mcp_exec_gateway.files.response import OCTETS, ContentResponse, build_content_headers
 from mcp_exec_gateway.http.access_log import get_trace
@@ -57,16 +58,7 @@ async def get_artifact(
     Returns the bytes of an artifact until the execution is deleted.
     """
     execution = await dependencies.executions.find(name, caller=caller)
-    item = dependencies.artifacts.find(execution, id)
-    get_trace(request.scope).execution = name
-    return ContentResponse(
-        dependencies.artifacts.open(execution, id),
-        headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
-        slot=dependencies.transfer_slots.hold(caller.name),
-        memory=dependencies.memory,
-        namespace=caller.namespace,
-        if_none_match=request.headers.get("if-none-match", ""),
-    )
+    return _send_content(request, dependencies, execution, id, holder=caller.name)
 
 
 @router.get(
@@ -97,12 +89,17 @@ async def follow_link(
     execution = await dependencies.executions.read_any((namespace, name))
     if execution["metadata"]["uid"] != query.uid:
         raise not_found(namespace, name)
+    return _send_content(request, dependencies, execution, id, holder=f"link {peer}")
+
+
+def _send_content(request: Request, dependencies: Dependencies, execution: Object, id: str, *, holder: str) -> Response:
     item = dependencies.artifacts.find(execution, id)
+    get_trace(request.scope).execution = execution["metadata"]["name"]
     return ContentResponse(
         dependencies.artifacts.open(execution, id),
         headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
-        slot=dependencies.transfer_slots.hold(f"link {peer}"),
+        slot=dependencies.transfer_slots.hold(holder),
         memory=dependencies.memory,
-        namespace=namespace,
+        namespace=execution["metadata"]["namespace"],
         if_none_match=request.headers.get("if-none-match", ""),
     )

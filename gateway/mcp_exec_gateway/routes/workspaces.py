@@ -198,8 +198,7 @@ async def put_file(
 
     Writes one file and commits a version; creates the workspace if it does not exist. The body is the file's bytes.
     """
-    limit = dependencies.settings.max_upload_bytes
-    with _receiving(request, dependencies, caller, limit=limit) as body:
+    with _receiving(request, dependencies, caller, limit=dependencies.settings.max_upload_bytes) as body:
         target = name, "files", *split_path(path)
         return await _pass_on(dependencies, caller, query, "PUT", *target, body=body, condition=condition, creates=True)
 
@@ -261,8 +260,7 @@ async def put_archive(
     that the archive does not have stay, unless `replace` is true. Links, devices and paths that leave the workspace are
     refused.
     """
-    limit = dependencies.settings.max_archive_bytes
-    with _receiving(request, dependencies, caller, limit=limit) as body:
+    with _receiving(request, dependencies, caller, limit=dependencies.settings.max_archive_bytes) as body:
         return await _pass_on(
             dependencies, caller, query, "PUT", name, "tar", body=body, condition=condition, creates=True
         )
@@ -284,8 +282,7 @@ async def change_files(
     The body is a line of JSON with `delete`, a list of paths of files or folders, then an uncompressed tar archive of
     the files to write. All of it is one version, or nothing is changed. Paths to delete that do not exist are ignored.
     """
-    limit = dependencies.settings.max_archive_bytes
-    with _receiving(request, dependencies, caller, limit=limit) as body:
+    with _receiving(request, dependencies, caller, limit=dependencies.settings.max_archive_bytes) as body:
         return await _pass_on(
             dependencies, caller, query, "POST", name, "changes", body=body, condition=condition, creates=True
         )

@@ -84,12 +84,7 @@ async def _read_content(stream: BrokerResponse, path: str) -> bytes:
         raise InvalidArguments(
             f"{path} has {stream.size} bytes, at most {_MAX_READ} can be read so; read a part of it in run_code"
         )
-    content = bytearray()
-    async for part in stream.iterate():
-        content += part
-        if len(content) > _MAX_READ:
-            raise InvalidArguments(f"{path} has more than {_MAX_READ} bytes; read a part of it in run_code")
-    return bytes(content)
+    return await stream.read(limit=_MAX_READ)
 
 
 def _show(path: str, content: bytes, offset: int, *, budget: TokenBudget) -> CallToolResult:
