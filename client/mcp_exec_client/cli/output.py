@@ -63,7 +63,7 @@ def print_objects(
         print_data({"items": list(items)}, form=form)
     else:
         shown = [column for column in columns if form == "wide" or not column.wide]
-        print_table([column.title for column in shown], [[column.cell(item) for column in shown] for item in items])
+        print_table(shown, items)
 
 
 def print_object(
@@ -84,8 +84,9 @@ def print_data(data: Any, *, form: str) -> None:
     sys.stdout.write(text if text.endswith("\n") else text + "\n")
 
 
-def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(columns: Sequence[TableColumn], items: Sequence[Object]) -> None:
     """Print a table, as kubectl does. A table is for people, so its cells are always escaped."""
+    titles, rows = [each.title for each in columns], [[each.cell(item) for each in columns] for item in items]
     limit = _MAX_WIDE_CELL if len(titles) > 8 else _MAX_CELL
     limits = [limit] * (len(titles) - 1) + [_MAX_LAST_CELL]  # nothing stands after a link
     texts = [list(titles), *([_cell(*each) for each in zip(row, limits, strict=True)] for row in rows)]

@@ -54,13 +54,6 @@ class OpenFiles:
         self.problems: list[tuple[object, Exception]] = []
         """Files that could not be written, and why."""
 
-    @classmethod
-    def find(cls) -> "OpenFiles":
-        """Find all open files among the objects that exist."""
-        files = cls()
-        files.add_others()
-        return files
-
     def add_others(self) -> None:
         """Add the files that exist now, for example those that finalizers have opened."""
         self.is_complete = False
@@ -233,7 +226,8 @@ class InterpreterEnd:
         _flush_standard()
         if self._writes_files():
             with contextlib.suppress(MemoryError):
-                files = OpenFiles.find()
+                files = OpenFiles()
+                files.add_others()
                 files.flush()
                 self._take_problems(files, notes)
 

@@ -263,16 +263,11 @@ def _check_names(options: argparse.Namespace) -> None:
 
 def _check_url(url: str | None) -> str:
     """Return the URL of the application. Raises CommandError if it has none, or parts that are not allowed."""
-    from urllib.parse import urlsplit
+    from mcp_exec_client.cli.importing.desktop_config import split_web_address
 
     if url is None:
         raise CommandError("definitions in --from-file need --url: calls of the tools are sent there", ExitCode.USAGE)
-    try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_valid = False
-    if not is_valid or len(url) > 2048 or not url.isascii() or not url.isprintable() or " " in url:
+    if (parts := split_web_address(url)) is None:
         raise CommandError(f"--url {url[:80]}: it must be http://HOST[:PORT]/PATH, or https", ExitCode.USAGE)
     if parts.username or parts.password or parts.query or parts.fragment:
         raise CommandError("--url has a password, query or fragment: use --secret-env for credentials", ExitCode.USAGE)

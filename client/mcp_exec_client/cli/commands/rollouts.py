@@ -23,6 +23,7 @@ from mcp_exec_client.cli.output import (
     print_data,
     print_line,
     print_note,
+    print_object,
     print_objects,
     print_table,
 )
@@ -179,11 +180,8 @@ async def _list(options: argparse.Namespace) -> None:
 async def _show(options: argparse.Namespace) -> None:
     async with open_backend(options) as backend:
         rollout = await backend.get_rollout(options.name)
-    if options.output in ("json", "yaml"):
-        print_data(rollout, form=options.output)
-        return
-    print_objects([rollout], form=options.output, columns=ROLLOUTS)
-    if options.output != "name":
+    print_object(rollout, form=options.output, columns=ROLLOUTS)
+    if options.output in ("table", "wide"):
         _print_details(rollout)
 
 
@@ -196,7 +194,7 @@ def _print_details(rollout: Object) -> None:
     for items, columns in ((stages, ROLLOUT_STAGES), (arms, ROLLOUT_ARMS), (rollout.get("guards"), ROLLOUT_GUARDS)):
         if items:
             print_line("")
-            print_table([each.title for each in columns], [[each.cell(item) for each in columns] for item in items])
+            print_table(columns, items)
 
 
 async def _report(options: argparse.Namespace) -> None:
@@ -210,7 +208,7 @@ async def _report(options: argparse.Namespace) -> None:
     if not arms:
         print_note(f"{options.name} has no outcomes yet")
         return
-    print_table([each.title for each in ARM_REPORT], [[each.cell(arm) for each in ARM_REPORT] for arm in arms])
+    print_table(ARM_REPORT, arms)
 
 
 async def _steer(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ examples:
 import argparse
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -144,8 +144,8 @@ def _print_tables(report: Object) -> None:
 
 def _print_table(report: Object, table: UsageTable) -> None:
     currency = str(report.get("currency") or "")
-    titles = [each.title.replace("COST", f"COST {currency}") for each in table.columns]
-    print_table(titles, [[each.cell(row) for each in table.columns] for row in list_rows(report, table)])
+    columns = [replace(each, title=each.title.replace("COST", f"COST {currency}")) for each in table.columns]
+    print_table(columns, list_rows(report, table))
 
 
 def read_moment(option: str, text: str | None) -> datetime | None:

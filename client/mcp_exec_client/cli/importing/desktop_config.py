@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from mcp_exec_client.cli.options import CommandError, ExitCode
 
@@ -138,18 +138,24 @@ def _read_names(name: str, key: str, value: Any) -> list[str]:
 
 def _check_url(name: str, url: Any) -> str:
     text = url if isinstance(url, str) else ""
-    try:
-        parts = urlsplit(text)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_valid = False
-    if not is_valid or len(text) > 2048 or not text.isascii() or not text.isprintable() or " " in text:
+    if (parts := split_web_address(text)) is None:
         _refuse(name, "its url must be http://HOST[:PORT]/PATH, or https")
     if parts.username or parts.password or parts.query:
         _refuse(name, "its url has a password or a query, which may be a credential; a ToolServer sends it as a header")
     if _is_own_host(parts.hostname or ""):
         _refuse(name, f"its url is at {parts.hostname}, this computer; the broker needs an address in its network")
     return text
+
+
+def split_web_address(text: str) -> SplitResult | None:
+    """Return the parts of an address such as http://HOST[:PORT]/PATH, or None for any other text."""
+    try:
+        parts = urlsplit(text)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        return None
+    is_plain = len(text) <= 2048 and text.isascii() and text.isprintable() and " " not in text
+    return parts if is_valid and is_plain else None
 
 
 def _is_own_host(host: str) -> bool:

@@ -12,7 +12,9 @@ from pathlib import Path
 READ_BYTES = 64 * 1024
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _FIELDS = 22
-"""Fields of /proc/PID/stat after the name that are used: state, parent, ..., threads (17), ..., resident pages (21)."""
+"""Fields of /proc/PID/stat after the name that are used: state, parent, ..., CPU times (11-14), ..., threads (17), ...,
+resident pages (21)."""
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _ENDED = (b"Z", b"X")
 _STOPPED = (b"T", b"t")
 _FIRST_DELAY_SECONDS = 0.001
@@ -64,6 +66,8 @@ class Process:
     parent: int
     threads: int
     resident_bytes: int
+    cpu_seconds: float = 0.0
+    """CPU time of the process and of its ended children."""
     is_running: bool = True
     """Whether it may run code. A process without a main thread may: nothing shows whether its other threads do."""
     has_main_thread: bool = True
@@ -82,6 +86,7 @@ def _parse_process(pid: int, fields: list[bytes]) -> Process:
         parent=int(fields[1]),
         threads=int(fields[17]),
         resident_bytes=int(fields[21]) * PAGE_BYTES,
+        cpu_seconds=sum(map(int, fields[11:15])) / _TICKS_PER_SECOND,
         is_running=fields[0] not in _STOPPED,
         has_main_thread=fields[0] not in _ENDED,
     )

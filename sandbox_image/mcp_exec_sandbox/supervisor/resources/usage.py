@@ -216,7 +216,9 @@ class CpuMeter:
 
     def measure(self, *, all_processes: bool) -> float:
         """Return the seconds until now. Unless `all_processes`, processes other than the runner count if they ended."""
-        others = _read_living(os.getpid(), without=self._find_runner()) if all_processes else 0.0
+        runner = self._find_runner()
+        living = list_descendants(os.getpid()) if all_processes else []
+        others = sum(process.cpu_seconds for process in living if process.pid != runner)
         self.runner_seconds = self._read_runner()
         return max(0.0, self.runner_seconds + _read_reaped() + others - self._before)
 
@@ -241,15 +243,6 @@ def read_process_clock(pid: int) -> float:
 def _read_reaped() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _read_living(ancestor: int, *, without: int) -> float:
-    total = 0.0
-    for process in list_descendants(ancestor):
-        if process.pid != without:
-            with contextlib.suppress(OSError), open(f"/proc/{process.pid}/stat") as file:
-                total += sum(_parse_stat(file.read()))
-    return total
 
 
 def _parse_stat(text: str) -> list[float]:
