@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from mcp_exec_api.wire.problems import ProblemDetails
-from mcp_exec_common.broker.files import FILES_STATUS, FilesReason, explain_refusal
+from mcp_exec_common.broker.files import FilesReason
 
 _PART_BYTES: Final = 256 * 1024
 _MAX_DETAIL: Final = 2000
@@ -43,7 +43,7 @@ class FilesRefused(Exception):
     @property
     def status(self) -> int:
         """HTTP status of the answer to a sandbox."""
-        return FILES_STATUS[self.reason]
+        return 400 if self.reason is FilesReason.INVALID else _PROBLEMS[self.reason][1]
 
     def to_problem(self) -> ProblemDetails:
         """Return the problem that the gateway passes on to its caller."""
@@ -55,7 +55,7 @@ class FilesRefused(Exception):
         more: dict[str, Any] = {"missing": list(self.missing)} if self.missing else {}
         if self.version is not None:
             more["version"] = self.version
-        return explain_refusal(self.reason, str(self), **more)
+        return {"reason": self.reason.value, "message": str(self), **more}
 
 
 def build_invalid(message: object) -> FilesRefused:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Any, BinaryIO, Final
 
+from mcp_exec_api.wire.problems import PROBLEM_PREFIX
 from mcp_exec_client.errors import GatewayError, GatewayUnreachable, McpExecError
 from mcp_exec_client.mcp_bridge.endpoint import (
     CANCELLED,
@@ -228,5 +229,5 @@ def _describe(request_id: RequestId | None, error: McpExecError | ValueError) ->
     if not isinstance(error, GatewayError):
         return build_error(request_id, TRY_LATER, str(error))
     code = TRY_LATER if error.status in RETRIED_STATUSES else INVALID_REQUEST
-    data = {"type": f"urn:mcp-exec:problem:{error.kind}", "status": error.status}
+    data = {"type": PROBLEM_PREFIX + error.kind, "status": error.status}
     return build_error(request_id, code, error.detail, data)

@@ -5,7 +5,7 @@ A workspace is a list of versions; each is the complete list of its files. Conte
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -50,7 +50,10 @@ ExecutionUid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")]
 
 
 class FilesReason(StrEnum):
-    """Cause of a refused request on files. The body of the answer is `{"reason", "message"}`."""
+    """Cause of a refused request on files, with the HTTP status that sandboxes get.
+
+    The body of the answer is `{"reason", "message"}` for sandboxes, and problem details for gateway and operator.
+    """
 
     INVALID = "Invalid"
     """400. The request is malformed, or a path is not allowed."""
@@ -81,25 +84,6 @@ class FilesReason(StrEnum):
     """429. Too much is in progress. Repeat later."""
     UNAVAILABLE = "Unavailable"
     """503. The store cannot be read or written. Repeat later."""
-
-
-FILES_STATUS: Final = {
-    FilesReason.INVALID: 400,
-    FilesReason.NOT_AUTHENTICATED: 401,
-    FilesReason.NOT_ALLOWED: 403,
-    FilesReason.DISABLED: 404,
-    FilesReason.NO_WORKSPACE: 404,
-    FilesReason.NO_VERSION: 404,
-    FilesReason.NO_FILE: 404,
-    FilesReason.NO_ARTIFACT: 404,
-    FilesReason.OUTDATED: 412,
-    FilesReason.CONFLICT: 409,
-    FilesReason.MISSING: 409,
-    FilesReason.TOO_LARGE: 413,
-    FilesReason.BUSY: 429,
-    FilesReason.UNAVAILABLE: 503,
-}
-"""HTTP status of each reason."""
 
 
 class WorkspaceAccess(Model):
@@ -235,8 +219,3 @@ class WorkspaceCount(Model):
 def build_tag(id: str, version: int) -> str:
     """Return the ETag of a version of a workspace, without its quotation marks."""
     return f"{id}-{version}"
-
-
-def explain_refusal(reason: FilesReason, message: str, **more: Any) -> dict[str, Any]:
-    """Return the body of the answer to a refused request."""
-    return {"reason": reason.value, "message": message, **more}

@@ -21,7 +21,7 @@ from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, BrokerResponse
 from mcp_exec_common.broker.files import MAX_UPLOAD_SECONDS
 from mcp_exec_gateway.files.upload import UploadBody
-from mcp_exec_gateway.http.json import json_response
+from mcp_exec_gateway.http.json import encoded_response
 from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import OwnerQuery
@@ -41,7 +41,8 @@ _PASSED_PROBLEMS: Final = {
 }
 """The broker's problems that are the caller's. All others are the gateway's with the broker."""
 _MAX_PROBLEM_BYTES: Final = 64 * 1024
-_MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+_MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""More than the longest answer: a page of files whose paths have the most bytes."""
 _SECONDS: Final = 30.0
 _TRANSFER_SECONDS: Final = 900.0
 _UPLOAD_SECONDS: Final = MAX_UPLOAD_SECONDS + 60.0
@@ -130,13 +131,14 @@ class FilesForwarder:
         body: bytes | UploadBody | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Response:
-        """Return the broker's answer, which is a JSON object or empty."""
+        """Return the broker's answer, which is JSON or empty. It is passed on as it came, and never parsed."""
         async with self.open(method, *path, owner=owner, params=params, body=body, headers=headers) as response:
             if response.status == 204:
                 return Response(status_code=204)
-            content = await response.parse(limit=_MAX_ANSWER_BYTES)
-            tag = response.pick_headers(TAG)
-        return json_response(content, headers=tag, memory=memory, namespace=owner.namespace)
+            if response.media_type != "application/json":
+                raise BrokerError(f"the broker at {response.address} answered with {response.media_type}")
+            content, tag = await response.read(limit=_MAX_ANSWER_BYTES), response.pick_headers(TAG)
+        return encoded_response(content, headers=tag, memory=memory, namespace=owner.namespace)
 
 
 def build_path(*parts: str) -> str:

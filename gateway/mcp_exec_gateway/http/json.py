@@ -35,11 +35,22 @@ def json_response(
     memory: MemoryBudget | None = None,
     namespace: str = "",
 ) -> Response:
-    """Return a JSON response. Starlette's JSONResponse fails on lone surrogates, which user code can print.
+    """Return a JSON response, see `encoded_response`.
 
-    A large one counts in `memory`, for the namespace, until the client has accepted it.
+    Starlette's JSONResponse fails on lone surrogates, which user code can print.
     """
-    body = to_json(data)
+    return encoded_response(to_json(data), status=status, headers=headers, memory=memory, namespace=namespace)
+
+
+def encoded_response(
+    body: bytes,
+    *,
+    status: int = 200,
+    headers: dict[str, str] | None = None,
+    memory: MemoryBudget | None = None,
+    namespace: str = "",
+) -> Response:
+    """Return a response of encoded JSON. A large one counts in `memory`, for the namespace, until it is accepted."""
     if memory is None or len(body) <= _LARGE_BYTES:
         return Response(body, status, headers=headers, media_type="application/json")
     return LargeResponse(body, memory=memory, namespace=namespace, status=status, headers=headers)

@@ -31,6 +31,7 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
+from mcp_exec_api.wire.problems import PROBLEM_PREFIX
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
@@ -238,7 +239,7 @@ def translate_problem(problem: HttpProblem) -> MCPError:
     if problem.status in (429, 503):
         code = TRY_LATER
     data: dict[str, Any] = {
-        "type": f"urn:mcp-exec:problem:{problem.kind}",
+        "type": PROBLEM_PREFIX + problem.kind,
         "status": problem.status,
         "errors": [error.model_dump() for error in problem.errors],
     }

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
-from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TITLES, ProblemDetails
+from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, PROBLEM_PREFIX, PROBLEM_TITLES, ProblemDetails
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
 from mcp_exec_gateway.openapi.examples import EVENTS, EXAMPLES, PROBLEMS
 
@@ -154,7 +154,7 @@ def describe_problem(status: int, description: str | None = None) -> dict[str, A
     """Return the response of a problem, with the title of its kind as the default description."""
     kind, detail, errors = PROBLEMS[status]
     example = {
-        "type": f"urn:mcp-exec:problem:{kind}",
+        "type": PROBLEM_PREFIX + kind,
         "title": PROBLEM_TITLES[kind],
         "status": status,
         "detail": detail,

@@ -1,6 +1,5 @@
 """Routes of workspaces: settings, files, archives, versions. Callers see only their own."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Final
@@ -97,8 +96,8 @@ async def put_workspace(
     Settings that are not given get the installation's defaults. An execution or a file that names a workspace which
     does not exist creates it with the defaults.
     """
-    settings = parse_model(WorkspaceSettings, await read_body(request, limit=_MAX_BODY_BYTES))
-    body = json.dumps(settings.to_api()).encode()
+    body = await read_body(request, limit=_MAX_BODY_BYTES)
+    parse_model(WorkspaceSettings, body)
     return await _pass_on(dependencies, caller, query, "PUT", name, body=body, creates=True)
 
 
@@ -143,8 +142,8 @@ async def restore_workspace(
 
     Commits the files of an earlier version as a new one, so that nothing is lost.
     """
-    wanted = parse_model(RestoreRequest, await read_body(request, limit=_MAX_BODY_BYTES))
-    body = json.dumps(wanted.to_api()).encode()
+    body = await read_body(request, limit=_MAX_BODY_BYTES)
+    parse_model(RestoreRequest, body)
     return await _pass_on(dependencies, caller, query, "POST", name, "restore", body=body, condition=condition)
 
 
