@@ -15,6 +15,8 @@ class ReasonTrait(Flag):
     """It may be the fault of the pool: neither the code's own error, nor the node's."""
     FILES = auto()
     """A sandbox may report it as the reason why a workspace was not saved."""
+    CODE = auto()
+    """The code chose this end itself."""
 
 
 _NO_TRAITS = ReasonTrait(0)
@@ -36,6 +38,11 @@ class Reason(OpenEnum):
         member._value_, member.meaning, member.remedy, member.traits = value, meaning, remedy, traits
         return member
 
+    @property
+    def is_clean(self) -> bool:
+        """Whether the code ended by itself and within its limits, so that its interpreter lives."""
+        return self is Reason.NONE or ReasonTrait.CODE in self.traits
+
     NONE = ""
     NOT_OBSERVED = (
         "NotObserved",
@@ -53,13 +60,13 @@ class Reason(OpenEnum):
         "UserError",
         "the code raised an exception; `error` has its type, message, line and traceback",
         "correct the code; `error` has the line",
-        ReasonTrait.SANDBOX,
+        ReasonTrait.SANDBOX | ReasonTrait.CODE,
     )
     EXIT_CODE = (
         "ExitCode",
         "the code called `sys.exit` with a code other than 0",
         "let the code run to its end, or call sys.exit(0)",
-        ReasonTrait.SANDBOX,
+        ReasonTrait.SANDBOX | ReasonTrait.CODE,
     )
     RUNNER_DIED = (
         "RunnerDied",

@@ -131,8 +131,8 @@ class Feature:
     async def finish(self, attempt: Attempt) -> None:
         """End what the run has begun, and add to the outcome if there is one, before it is written."""
 
-    def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
-        """Release what the execution has. Return whether its pod stays in use.
+    def leave(self, record: ExecutionRecord, *, decided: bool) -> bool:
+        """Leave what the execution has a turn at. Return whether its pod stays in use.
 
         `decided` says whether this operator has written the end, or the execution was deleted; else another operator
         goes on with it.

@@ -48,7 +48,6 @@ class Binder:
             await self._record(attempt, start)
         except Exception:
             # not after a cancellation: then it is unknown whether the binding was recorded
-            attempt.close()
             attempt.record.pod_name = ""
             if attempt.session is None:
                 attempt.pool.release(attempt.pod)

@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
-_CODES_OWN: Final = (Reason.USER_ERROR, Reason.EXIT_CODE)
-"""Failures that the code itself chose: frequent, and no event for the cluster."""
 _MAX_FAILURES: Final = 5
 """Failures in a row, over about 15 s, after which an execution is ended as Failed."""
 
@@ -83,7 +81,7 @@ class ExecutionLifecycle:
                 raise
         finally:
             if decided or not self.stopping:
-                is_kept = [feature.release(record, decided=decided) for feature in self.features]
+                is_kept = [feature.leave(record, decided=decided) for feature in self.features]
                 if decided and not any(is_kept):
                     self._release_pod(record)
 
@@ -164,7 +162,8 @@ class ExecutionLifecycle:
         self._measure(record, outcome)
         fields = {**record.log_fields, "reason": outcome.reason, "durations": record.status.get("durations")}
         log.info("execution %s", outcome.phase, extra=fields)
-        if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and outcome.reason not in _CODES_OWN:
+        # failures that the code itself chose are frequent, and no event for the cluster
+        if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and not outcome.reason.is_clean:
             # without the outcome's message, which may quote what the code wrote
             message = f"{outcome.phase}: {outcome.reason.meaning}"
             self.writer.report(record, reason=outcome.reason.value, message=message)
@@ -210,7 +209,7 @@ def _reduce(
     if outcome is not None:
         why = f"the API server rejects its details: {error}"
         details = outcome.output, outcome.tool_calls, outcome.code_findings, outcome.approvals
-        return outcome.drop_details(why) if failures > 1 and any(details) else outcome
+        return outcome.without_details(why) if failures > 1 and any(details) else outcome
     if failures < _MAX_FAILURES:
         return None
     reason = Reason.REJECTED if phase is Phase.PENDING else Reason.SANDBOX_LOST

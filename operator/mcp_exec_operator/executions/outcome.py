@@ -60,7 +60,7 @@ class ExecutionOutcome:
             texts.append(json.dumps(result, ensure_ascii=False))
         return [text for text in texts if text]
 
-    def drop_details(self, why: str) -> "ExecutionOutcome":
+    def without_details(self, why: str) -> "ExecutionOutcome":
         """Return the outcome without output, error and lists, for an API server that rejects them."""
         message = f"{self.message}; {why}" if self.message else why
         error = ExecutionError(type=self.reason.value, message=message) if self.phase is Phase.FAILED else None

@@ -26,6 +26,7 @@ from mcp_exec_operator.executions.outcome import (
 )
 from mcp_exec_operator.kube.observations import is_older
 from mcp_exec_operator.pods.pod import Pod
+from mcp_exec_operator.queueing.turns import Turn
 from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
@@ -58,7 +59,7 @@ class ExecutionRecord:
     key: ObjectKey
     uid: str
     spec: Object | None
-    """The spec as it was first seen, which is the one that runs; None once it was dropped to save memory."""
+    """The spec as it was first seen, which is the one that runs; None once it was discarded to save memory."""
     digest: str
     """Digest of that spec."""
     code_bytes: int
@@ -78,10 +79,12 @@ class ExecutionRecord:
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
     session: SessionRequest | None = None
     """The session in which it runs, if any."""
-    turn: SessionTurn | None = None
+    session_turn: SessionTurn | None = None
     """Its turn in the session, from joining the queue to its end."""
     workspace: WorkspaceKey | None = None
     """The workspace that it writes, if any."""
+    workspace_turn: Turn[WorkspaceKey] | None = None
+    """Its turn at the workspace, from joining the queue to its end."""
     pod_name: str = ""
     """Name of the pod that it has or is bound to; empty if it has none."""
     weight: int = 0
@@ -104,7 +107,7 @@ class ExecutionRecord:
     changed: list[str] = field(default_factory=list)
     """Immutable fields of the spec that were changed, on a cluster that did not reject it."""
     _field_digests: dict[str, bytes] = field(default_factory=dict)
-    """Digests of the fields of a spec that was dropped."""
+    """Digests of the fields of a spec that was discarded."""
 
     @classmethod
     def from_object(cls, body: Object, *, caller: str = "") -> "ExecutionRecord":

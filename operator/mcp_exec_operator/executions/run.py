@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
-from typing import Final
 
 from mcp_exec_api.code_execution import ExecutionError, Phase
 from mcp_exec_api.reasons.execution import Reason
@@ -24,9 +23,6 @@ from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.status import PodProblem
 
 log = logging.getLogger(__name__)
-
-_CLEAN_REASONS: Final = frozenset({Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE})
-"""Ends after which a sandbox can be used again. After any other, such as a limit or a time-out, its pod is deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +69,7 @@ class ExecutionRun:
         failure, reason = output.build_error(), output.find_reason()
         message = failure.summary if failure else output.workspace_problem
         outcome = self._build_outcome(output, end.phase, reason, message, failure)
-        return replace(outcome, left_clean=reason in _CLEAN_REASONS and not record.is_unwanted)
+        return replace(outcome, left_clean=reason.is_clean and not record.is_unwanted)
 
     async def _find_pod(self) -> PodProblem | None:
         """Read a pod whose name only is known. Return the problem if the pod is lost. Raises ApiError."""

@@ -1,4 +1,4 @@
-"""Specs of unfinished executions: kept in bounded memory, read again if they were dropped, and parsed once.
+"""Specs of unfinished executions: kept in bounded memory, read again if they were discarded, and parsed once.
 
 A queue may hold thousands of executions of 512 KiB each, whose parsed context takes up to thirty times as much.
 """
@@ -32,7 +32,7 @@ _COPIES: Final = 4
 
 @dataclass(kw_only=True, eq=False)
 class SpecCache:
-    """Specs of the records of all unfinished executions. If they take too much memory, the largest are dropped first.
+    """Specs of the records of all unfinished executions. If they take too much memory, the largest are discarded first.
 
     So a caller's large executions never displace ordinary ones, which start without another request.
     """
@@ -55,7 +55,7 @@ class SpecCache:
         return self._used
 
     def keep(self, record: ExecutionRecord) -> None:
-        """Keep the spec of a new record, and drop the largest specs if they take too much memory together."""
+        """Keep the spec of a new record, and discard the largest specs if they take too much memory together."""
         self.discard(record)
         record.weight = weigh(record.spec, limit=self.limit)
         self._kept[record.uid] = (record.weight, record)
@@ -147,7 +147,7 @@ class SpecInUse:
         return self._parsed
 
     async def read(self) -> Object:
-        """Return the spec as JSON data. Read it if it was dropped. Raises ExecutionGone and ApiError."""
+        """Return the spec as JSON data. Read it if it was discarded. Raises ExecutionGone and ApiError."""
         if self._spec is None:
             self._reserved = await self.cache.reserve(self.record.weight)
             try:

@@ -50,8 +50,8 @@ class ExecutionStatusWriter:
     """
 
     api: OperatorApi
-    priority: WritePriority = field(default_factory=WritePriority)
-    tasks: TaskRegistry = field(default_factory=TaskRegistry)
+    priority: WritePriority
+    tasks: TaskRegistry
     """Tasks that create Events."""
     budget: EventBudget = field(default_factory=EventBudget)
     """Rate of the Events of `report`."""

@@ -33,8 +33,6 @@ SessionTurn = Turn[ObjectKey]
 
 _PROBE_SECONDS: Final = 5.0
 """Delay after a run before the sandbox is asked for its memory, so that runs in quick succession share a request."""
-_CLEAN: Final = (Reason.NONE, Reason.USER_ERROR, Reason.EXIT_CODE)
-"""Reasons of ends after which the interpreter lives for certain."""
 _ATTEMPTS: Final = 3
 """How often a session that was deleted meanwhile is looked for again."""
 
@@ -65,7 +63,7 @@ class SessionRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionClaims:
-    """Claims of sessions. An execution has the turn of its session from `claim` to `release`."""
+    """Claims of sessions. An execution has the turn of its session from `claim` to `leave`."""
 
     api: OperatorApi
     sessions: SessionRegistry
@@ -143,7 +141,7 @@ class SessionClaims:
             record.starting = False
             pool.wakeup.set()  # for its status
 
-    def release(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
+    def leave(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
         """End the turn of an execution. Return whether its pod, if it was bound to one, belongs to the session.
 
         `reason` is that of its end, None if it is unknown. If the interpreter may be lost, the sandbox is asked what is
@@ -163,14 +161,14 @@ class SessionClaims:
         if reason is Reason.SESSION_LOST:
             self.sessions.renew(record)
             record.lost_reported_to = uid
-        elif reason not in _CLEAN:
+        elif reason is None or not reason.is_clean:
             self.tasks.spawn(self.settler.finish(record, turn), name=f"settle session {record.name}")
             return True
         self.sessions.turns.leave(turn)
         self.sessions.touch(turn.key)
         return True
 
-    def release_undecided(self, turn: SessionTurn) -> None:
+    def leave_undecided(self, turn: SessionTurn) -> None:
         """End the turn of an execution that another operator decides about."""
         if (record := self.sessions.get(turn.key)) is not None:
             record.unsettled, record.starting = record.pod is not None, False

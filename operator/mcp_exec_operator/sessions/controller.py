@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from time import monotonic
@@ -60,7 +60,7 @@ class SessionController:
     metrics: Metrics
     max_unused: int
     """Sessions without a pod that are kept for one owner."""
-    write_priority: WritePriority = field(default_factory=WritePriority)
+    write_priority: WritePriority
 
     async def run(self) -> None:
         """Reconcile until cancelled."""

@@ -217,7 +217,6 @@ class SessionSettler:
     sessions: SessionRegistry
     supervisors: SupervisorClient
     tasks: TaskRegistry
-    seconds: float = _SECONDS
 
     def start(self, record: SessionRecord) -> None:
         """Settle an idle session in the background, with its turn."""
@@ -240,7 +239,7 @@ class SessionSettler:
             return
         lost: tuple[SessionReason, str] | None = SessionReason.POD_LOST, "its sandbox did not answer"
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.seconds):
+            async with asyncio.timeout(_SECONDS):
                 lost = await self._ask(record)
         if record.pod is not pod or pod.lost:
             return  # the controller finds the cause

@@ -9,7 +9,8 @@ from tests.support.broker import FakeBroker
 from tests.support.world import CEX, World
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions import features, tools
+from mcp_exec_operator.executions import attempt
+from mcp_exec_operator.executions.features import tools
 
 Operating = Callable[..., Any]
 __all__ = ["broker", "equipped"]
@@ -62,7 +63,7 @@ async def test_the_clock_stands_still_while_a_call_waits_and_the_wait_is_measure
 async def test_the_operators_own_deadline_moves_with_the_waits(
     world: World, broker: FakeBroker, equipped: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "_GRACE_SECONDS", -0.5)
+    monkeypatch.setattr(attempt, "_GRACE_SECONDS", -0.5)
     world.pool()
     async with equipped():
         uid = await start(world, broker, say("Pending", 0.0, 600), timeoutSeconds=1)

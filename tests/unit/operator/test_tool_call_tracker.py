@@ -9,8 +9,9 @@ from tests.support.until import until
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_common.broker.client import BrokerClient, ExecutionCalls
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.executions.features.tools import ToolCallTracker
+from mcp_exec_operator.executions.features.tools import ApprovalWaits, ToolCallTracker
 from mcp_exec_operator.executions.record import ExecutionRecord
+from mcp_exec_operator.executions.supervision import RunDeadline
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
@@ -62,6 +63,8 @@ async def test_approvals_of_many_executions_are_written_few_at_a_time() -> None:
             writer=cast(ExecutionStatusWriter, writer),
             tasks=tasks,
             approval_writes=slots,
+            waits=ApprovalWaits(limit_seconds=0),
+            deadline=RunDeadline(uid=f"u-{number}", seconds=60),
         )
         for number in range(1000)
     ]

@@ -8,7 +8,7 @@ from typing import Final
 
 from mcp_exec_api.files import MAX_ARTIFACTS
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.broker.client import BrokerError
+from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import JobFiles
@@ -17,7 +17,7 @@ from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
 from mcp_exec_operator.executions.record import ExecutionRecord, WorkspaceKey
 from mcp_exec_operator.executions.waiting import wait_for_turn
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
-from mcp_exec_operator.queueing.turns import SerialQueue, Turn
+from mcp_exec_operator.queueing.turns import SerialQueue
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
@@ -25,9 +25,9 @@ _GRACE_SECONDS: Final = 60
 """How long a grant outlives the longest run, for its binding."""
 _CLOSE_SECONDS: Final = 2.0
 _ALLOWANCE: Final = ArtifactAllowance(count=MAX_ARTIFACTS)
-MAX_WAITING: Final = 100
+_MAX_WAITING: Final = 100
 """Executions that wait for one workspace."""
-WAIT_SECONDS: Final = 900.0
+_WAIT_SECONDS: Final = 900.0
 """How long an execution waits at most."""
 
 
@@ -39,15 +39,12 @@ class Files(Feature):
     """The broker; None if none is configured: then nothing of a run is kept."""
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
-    wait_seconds: float = WAIT_SECONDS
     _queue: SerialQueue[WorkspaceKey] = field(default_factory=SerialQueue)
-    _turns: dict[str, Turn[WorkspaceKey]] = field(default_factory=dict)
-    """By uid of the execution."""
 
     def adopt(self, record: ExecutionRecord) -> None:
         """Hold the turn of an execution that another operator has bound."""
-        if record.workspace is not None and record.uid not in self._turns:
-            self._turns[record.uid] = self._queue.hold(record.workspace)
+        if record.workspace is not None and record.workspace_turn is None:
+            record.workspace_turn = self._queue.hold(record.workspace)
 
     async def admit(self, attempt: Attempt) -> None:
         """Reject a workspace if there can be none, and wait until no other execution writes to it."""
@@ -55,22 +52,22 @@ class Files(Feature):
             message = "spec.workspace: there are no workspaces, since this installation has no broker"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
         record, key = attempt.record, attempt.record.workspace
-        if key is None or record.uid in self._turns:
+        if key is None:
             return
-        try:
-            turn = self._queue.join(key, limit=MAX_WAITING, wakeup=record.wakeup)
-        except QueueFull as error:
-            message = f"{error}: too many executions write to workspace {key.name}"
-            raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
-        self._turns[record.uid] = turn
+        if record.workspace_turn is None:
+            try:
+                record.workspace_turn = self._queue.join(key, limit=_MAX_WAITING, wakeup=record.wakeup)
+            except QueueFull as error:
+                message = f"{error}: too many executions write to workspace {key.name}"
+                raise EndedBeforeRun(build_failure(Reason.WORKSPACE_BUSY, message)) from error
         await wait_for_turn(
             attempt,
-            turn,
+            record.workspace_turn,
             self._queue,
             writer=self.writer,
             reason=Reason.WORKSPACE_BUSY,
             message=f"another execution writes to workspace {key.name}",
-            timeout_seconds=self.wait_seconds,
+            timeout_seconds=_WAIT_SECONDS,
             timeout_message=f"another execution has written to workspace {key.name}",
         )
 
@@ -82,19 +79,20 @@ class Files(Feature):
     async def finish(self, attempt: Attempt) -> None:
         """Revoke the grant of a writer whose sandbox may still commit, and discard what others did not commit."""
         record = attempt.record
-        if record.workspace is None or (attempt.spec.tools and self.broker is not None):
+        if record.workspace is None or self.broker is None or attempt.spec.tools:
             return  # the broker ends the files of an execution with its calls
         if record.deleted:
-            self.tasks.spawn(self._revoke(record.uid), name=f"revoke the files of {record.name}")
+            self.tasks.spawn(_revoke(self.broker.client, record.uid), name=f"revoke the files of {record.name}")
         elif attempt.outcome is not None and not attempt.ended:
-            await self._revoke(record.uid)
+            await _revoke(self.broker.client, record.uid)
         elif attempt.outcome is not None:
-            self.tasks.spawn(self._discard(record.uid), name=f"discard files of {record.name}")
+            self.tasks.spawn(_discard(self.broker.client, record.uid), name=f"discard files of {record.name}")
 
-    def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
+    def leave(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution, or its wait."""
-        if (turn := self._turns.pop(record.uid, None)) is not None:
-            self._queue.leave(turn)
+        if record.workspace_turn is not None:
+            self._queue.leave(record.workspace_turn)
+            record.workspace_turn = None
         return False
 
     def _grant(self, attempt: Attempt) -> JobFiles | None:
@@ -131,14 +129,14 @@ class Files(Feature):
             max_artifact_bytes=_ALLOWANCE.total_bytes,
         )
 
-    async def _discard(self, uid: str) -> None:
-        """Let the broker discard what a run has uploaded and not committed."""
-        if self.broker is not None:
-            with suppress(BrokerError):
-                await self.broker.client.close_files(uid, timeout_seconds=_CLOSE_SECONDS)
 
-    async def _revoke(self, uid: str) -> None:
-        """Revoke the grant of a sandbox that may still run, so that the next writer meets no late commit."""
-        if self.broker is not None:
-            with suppress(BrokerError):
-                await self.broker.client.close_calls(uid, timeout_seconds=_CLOSE_SECONDS)
+async def _discard(broker: BrokerClient, uid: str) -> None:
+    """Let the broker discard what a run has uploaded and not committed."""
+    with suppress(BrokerError):
+        await broker.close_files(uid, timeout_seconds=_CLOSE_SECONDS)
+
+
+async def _revoke(broker: BrokerClient, uid: str) -> None:
+    """Revoke the grant of a sandbox that may still run, so that the next writer meets no late commit."""
+    with suppress(BrokerError):
+        await broker.close_calls(uid, timeout_seconds=_CLOSE_SECONDS)

@@ -28,20 +28,20 @@ class Sessions(Feature):
 
     def adopt(self, record: ExecutionRecord) -> None:
         """Hold the turn of an execution that an earlier operator bound."""
-        if record.session is not None and record.turn is None:
-            record.turn = self.claims.hold(record.session.key)
+        if record.session is not None and record.session_turn is None:
+            record.session_turn = self.claims.hold(record.session.key)
 
     async def admit(self, attempt: Attempt) -> None:
         """Wait for the turn, and claim the session."""
         record, request = attempt.record, attempt.record.session
         if request is None:
             return
-        if record.turn is None:
+        if record.session_turn is None:
             with _ending_before_run():
-                record.turn = self.claims.join(request, wakeup=record.wakeup)
+                record.session_turn = self.claims.join(request, wakeup=record.wakeup)
         await wait_for_turn(
             attempt,
-            record.turn,
+            record.session_turn,
             self.claims.sessions.turns,
             writer=self.writer,
             reason=Reason.SESSION_BUSY,
@@ -71,16 +71,16 @@ class Sessions(Feature):
             raise
         record.pod_name = attempt.pod.name
 
-    def release(self, record: ExecutionRecord, *, decided: bool) -> bool:
+    def leave(self, record: ExecutionRecord, *, decided: bool) -> bool:
         """End the turn of an execution. Return whether its pod belongs to the session."""
-        if record.turn is None:
+        if record.session_turn is None:
             return False
-        turn, record.turn = record.turn, None
+        turn, record.session_turn = record.session_turn, None
         if not decided:
-            self.claims.release_undecided(turn)
+            self.claims.leave_undecided(turn)
             return False
         bound, outcome = record.bound_pod, record.outcome
-        return self.claims.release(
+        return self.claims.leave(
             turn,
             uid=record.uid,
             pod=bound.pod if bound is not None else None,

@@ -32,7 +32,7 @@ from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.executions.status import read_waited_seconds
 from mcp_exec_operator.executions.supervision import RunDeadline
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
-from mcp_exec_operator.toolservers.component import BrokerDiscovery, BrokerReplica
+from mcp_exec_operator.toolservers.component import BrokerDiscovery
 from mcp_exec_operator.toolservers.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
 
@@ -105,10 +105,10 @@ class ToolCallTracker:
     tasks: TaskRegistry
     approval_writes: asyncio.Semaphore
     """Bounds the writes about approvals of all executions, so that those of bindings and ends never wait for them."""
-    waits: ApprovalWaits = field(default_factory=lambda: ApprovalWaits(limit_seconds=0))
+    waits: ApprovalWaits
     """How long calls waited for approvals."""
-    deadline: RunDeadline | None = None
-    """The run's time limit, which waits extend; None if nothing runs."""
+    deadline: RunDeadline
+    """The run's time limit, which waits extend."""
     _newest: ExecutionCalls = field(default_factory=ExecutionCalls)
     """The broker's last response."""
     _written: list[Object] = field(init=False)
@@ -190,7 +190,7 @@ class ToolCallTracker:
             log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
             return True
         self.waits.observe(self._newest)
-        is_extended = self.deadline is None or await self.deadline.extend(self.waits.extension_seconds)
+        is_extended = await self.deadline.extend(self.waits.extension_seconds)
         approvals = _merge_approvals(self._written, self._newest.approvals, has_all=self._newest.tool_calls.complete)
         if approvals != self._written:
             known = {each["id"] for each in self._written}
@@ -287,7 +287,11 @@ class Tools(Feature):
     async def _grant(self, attempt: Attempt) -> JobTools:
         """Return the tools of the job. Waits at most two seconds for wrappers. Raises EndedBeforeRun."""
         record, spec, pool = attempt.record, attempt.spec, attempt.pool.spec
-        broker, replica = self._choose_replica(record.uid)
+        replica = self.broker.choose_replica(record.uid) if self.broker is not None else None
+        if self.broker is None or replica is None:
+            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
+            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
+            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
         wrappers = await self.distributor.ensure(record.namespace, attempt.pod)
         grant = build_grant(
             spec,
@@ -301,16 +305,8 @@ class Tools(Feature):
             expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
         )
         return JobTools(
-            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
+            url=replica.url, token=self.broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
         )
-
-    def _choose_replica(self, uid: str) -> tuple[BrokerDiscovery, BrokerReplica]:
-        replica = self.broker.choose_replica(uid) if self.broker is not None else None
-        if self.broker is None or replica is None:
-            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
-            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
-            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
-        return self.broker, replica
 
 
 def _merge_approvals(written: list[Object], approvals: list[Approval], *, has_all: bool) -> list[Object]:
