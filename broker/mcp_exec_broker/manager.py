@@ -26,9 +26,8 @@ from mcp_exec_broker.calls.dispatch import Dispatcher
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_broker.calls.response import ResponseBuilder
 from mcp_exec_broker.catalog.entry import CatalogDiskCache, OutputInference
-from mcp_exec_broker.catalog.status import ToolServerStatusWriter
+from mcp_exec_broker.catalog.resources import ToolServerStatusWriter, ToolServerTracker
 from mcp_exec_broker.catalog.sync import CatalogSync, ChangedServers, ToolLister
-from mcp_exec_broker.catalog.tracker import ToolServerTracker
 from mcp_exec_broker.files.store import open_store
 from mcp_exec_broker.memory import BytesInFlight
 from mcp_exec_broker.metrics import Metrics

@@ -78,11 +78,42 @@ class FlightLease:
 
         Raises ToolCallError: InvalidArguments if one call can never have as much, RateLimited if other calls hold it.
         """
-        await self.flight.acquire(self, size)
+        limits, grant = self.flight.limits, self.grant
+        if self.held + size > limits.per_execution:
+            raise build_rejection(
+                ErrorReason.INVALID_ARGUMENTS,
+                f"the arguments would take {self.held + size} bytes of memory or more, allowed are "
+                f"{limits.per_execution}: send fewer values, or several calls",
+            )
+        if self.flight.by_execution[grant.account] + size > limits.per_execution:
+            raise build_denial(
+                ErrorReason.RATE_LIMITED,
+                f"calls of {grant.holder} in progress may take {limits.per_execution} bytes of memory in all, results "
+                "that were not read yet included; wait for them to end",
+            )
+        try:
+            await self.flight.take_soon(self, size)
+        except TimeoutError:
+            raise build_denial(
+                ErrorReason.RATE_LIMITED, "the calls of others take the memory that this broker has; try again"
+            ) from None
 
     async def acquire_answer(self, size: int) -> None:
         """Hold memory for a part of a server's answer, after a bounded wait. Raises ToolCallError (ResultTooLarge)."""
-        await self.flight.acquire_answer(self, size)
+        wanted, limit = self.held + size, self.flight.limits.per_execution
+        if wanted > limit:
+            raise build_rejection(
+                ErrorReason.RESULT_TOO_LARGE,
+                f"the result would take {wanted} bytes of memory or more, allowed are {limit}: ask for fewer values, "
+                "or page by page",
+            )
+        try:
+            await self.flight.take_soon(self, size)
+        except TimeoutError:
+            raise build_rejection(
+                ErrorReason.RESULT_TOO_LARGE,
+                "the tool was called, but other calls take the memory that this broker has for its result",
+            ) from None
 
     @contextmanager
     def waiting_for_approval(self) -> Iterator[None]:
@@ -90,12 +121,26 @@ class FlightLease:
 
         They get half of the memory, so that they do not hold up the others. Raises ToolCallError (RateLimited).
         """
-        with self.flight.park(self):
+        flight, namespace, size = self.flight, self.grant.namespace, self.held
+        for parked, limit, place in (
+            (flight.parked[namespace], flight.limits.per_namespace // 2, f"in namespace {namespace}"),
+            (flight.parked.total(), flight.limits.total // 2, "at this broker"),
+        ):
+            if size and parked + size > limit:
+                raise build_denial(
+                    ErrorReason.RATE_LIMITED,
+                    f"the arguments of calls that wait for an approval may take {limit} bytes of memory {place}, and "
+                    f"take {parked}",
+                )
+        flight.parked[namespace] += size
+        try:
             yield
+        finally:
+            _subtract(flight.parked, namespace, size)
 
     def set_result(self, size: int) -> None:
         """Give back the memory of the arguments, and count a result that the sandbox has not read yet."""
-        self.flight.release_arguments(self)
+        self.flight.give_back(self, self.held)
         self.result_bytes += size
         self.flight.by_execution[self.grant.account] += size
 
@@ -129,48 +174,9 @@ class BytesInFlight:
         finally:
             _subtract(self._requests, grant.account, 1)
             _subtract(self.by_execution, grant.account, lease.result_bytes)
-            self.release_arguments(lease)
+            self.give_back(lease, lease.held)
 
-    async def acquire(self, lease: FlightLease, size: int) -> None:
-        """See FlightLease.acquire."""
-        limits, grant = self.limits, lease.grant
-        if lease.held + size > limits.per_execution:
-            raise build_rejection(
-                ErrorReason.INVALID_ARGUMENTS,
-                f"the arguments would take {lease.held + size} bytes of memory or more, allowed are "
-                f"{limits.per_execution}: send fewer values, or several calls",
-            )
-        if self.by_execution[grant.account] + size > limits.per_execution:
-            raise build_denial(
-                ErrorReason.RATE_LIMITED,
-                f"calls of {grant.holder} in progress may take {limits.per_execution} bytes of memory in all, results "
-                "that were not read yet included; wait for them to end",
-            )
-        try:
-            await self._wait_for(lease, size)
-        except TimeoutError:
-            raise build_denial(
-                ErrorReason.RATE_LIMITED, "the calls of others take the memory that this broker has; try again"
-            ) from None
-
-    async def acquire_answer(self, lease: FlightLease, size: int) -> None:
-        """See FlightLease.acquire_answer."""
-        wanted, limit = lease.held + size, self.limits.per_execution
-        if wanted > limit:
-            raise build_rejection(
-                ErrorReason.RESULT_TOO_LARGE,
-                f"the result would take {wanted} bytes of memory or more, allowed are {limit}: ask for fewer values, "
-                "or page by page",
-            )
-        try:
-            await self._wait_for(lease, size)
-        except TimeoutError:
-            raise build_rejection(
-                ErrorReason.RESULT_TOO_LARGE,
-                "the tool was called, but other calls take the memory that this broker has for its result",
-            ) from None
-
-    async def _wait_for(self, lease: FlightLease, size: int) -> None:
+    async def take_soon(self, lease: FlightLease, size: int) -> None:
         """Take memory as soon as it is there and nobody waits ahead. Raises TimeoutError."""
         if not self._waiting and self._fits(lease.grant, size):
             self._take(lease, size)
@@ -186,30 +192,6 @@ class BytesInFlight:
             if entry in self._waiting:
                 self._waiting.remove(entry)
                 self._wake()  # the next one may need less
-
-    @contextmanager
-    def park(self, lease: FlightLease) -> Iterator[None]:
-        """See FlightLease.waiting_for_approval."""
-        namespace, size = lease.grant.namespace, lease.held
-        for parked, limit, place in (
-            (self.parked[namespace], self.limits.per_namespace // 2, f"in namespace {namespace}"),
-            (self.parked.total(), self.limits.total // 2, "at this broker"),
-        ):
-            if size and parked + size > limit:
-                raise build_denial(
-                    ErrorReason.RATE_LIMITED,
-                    f"the arguments of calls that wait for an approval may take {limit} bytes of memory {place}, and "
-                    f"take {parked}",
-                )
-        self.parked[namespace] += size
-        try:
-            yield
-        finally:
-            _subtract(self.parked, namespace, size)
-
-    def release_arguments(self, lease: FlightLease) -> None:
-        """Give back the memory that a request holds for its arguments."""
-        self.give_back(lease, lease.held)
 
     def give_back(self, lease: FlightLease, size: int) -> None:
         """Give back a part of the memory that a request holds."""

@@ -20,7 +20,7 @@ SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_s
 def registries() -> dict[str, CollectorRegistry]:
     """A registry of each process, with all that its parts add."""
     broker = BrokerMetrics()
-    FilesMetrics.create(broker.registry)
+    FilesMetrics(broker.registry)
     Scanner(registry=broker.registry).close()
     Approvals(kube=cast(Any, None), attestor=cast(Any, None), registry=broker.registry)
     operator = OperatorMetrics()

@@ -133,6 +133,12 @@ def find_consent(grant: DirectGrant, *, tool: str, arguments: CallArguments) -> 
             reason=ErrorReason.APPROVAL_REQUIRED,
             approval=shown,
         )
+    approval = _build_approval(tool, arguments, seconds=0)
+    return approval.model_copy(update={"state": ApprovalState.APPROVED, "decided_by": given.by})
+
+
+def _build_approval(tool: str, arguments: CallArguments, *, seconds: float) -> Approval:
+    """Return a pending approval that expires after so many seconds."""
     moment = now()
     return Approval(
         id=f"approval-{secrets.token_hex(8)}",
@@ -141,10 +147,9 @@ def find_consent(grant: DirectGrant, *, tool: str, arguments: CallArguments) -> 
         arguments_digest=arguments.digest,
         arguments_bytes=arguments.size,
         arguments_complete=arguments.is_complete,
-        state=ApprovalState.APPROVED,
+        state=ApprovalState.PENDING,
         requested_at=moment,
-        expires_at=moment,
-        decided_by=given.by,
+        expires_at=moment + timedelta(seconds=seconds),
     )
 
 
@@ -210,18 +215,7 @@ class Approvals:
             )
         self._check_waiting(grant.namespace)
         timeout_seconds = min(timeout_seconds, _compute_rest(grant, waiting))
-        requested = now()
-        request = Approval(
-            id=f"approval-{secrets.token_hex(8)}",
-            tool=tool,
-            arguments=arguments.text,
-            arguments_digest=arguments.digest,
-            arguments_bytes=arguments.size,
-            arguments_complete=arguments.is_complete,
-            state=ApprovalState.PENDING,
-            requested_at=requested,
-            expires_at=requested + timedelta(seconds=timeout_seconds),
-        )
+        request = _build_approval(tool, arguments, seconds=timeout_seconds)
         # without the call's id, which the code chooses
         log.info("a call of %s waits for an approval", tool, extra={"approval": request.id, "execution": grant.name})
         decision = _Decision(state=ApprovalState.WITHDRAWN)

@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse, Response
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.upstream.servers import ToolServerCache
-from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.kube.reflector import Reflector, find_unsynced
+from mcp_exec_common.process.health import report_liveness, report_readiness
 
 _CATALOG_SECONDS: Final = 20.0
 """Seconds after the start until the broker is ready although some servers have not answered yet."""
@@ -32,7 +33,7 @@ class BrokerHealth:
 
     def list_missing(self) -> list[str]:
         """Return what the broker has not loaded yet: ToolServers, and during the first 20 s their tools."""
-        missing = [name for name, reflector in self.reflectors.items() if not reflector.synced.is_set()]
+        missing = find_unsynced(self.reflectors)
         if not missing and monotonic() - self._started < _CATALOG_SECONDS:
             unlisted = [server for server in self.servers if self.catalogs.get_entry(server.key).available is None]
             missing = [f"the tools of {server.namespace}/{server.name}" for server in unlisted]
@@ -40,20 +41,15 @@ class BrokerHealth:
 
     def report_liveness(self) -> Response:
         """Answer `/healthz`."""
-        if failed := self._list_failures():
-            return JSONResponse({"status": "failed", "failed": failed}, 503)
-        return JSONResponse({"status": "ok"})
+        report = report_liveness(self._list_failures())
+        return JSONResponse(report.body, report.status_code)
 
     def report_readiness(self) -> Response:
         """Answer `/readyz`."""
-        missing = self.list_missing()
         if failed := self._list_failures():
             return JSONResponse({"status": "failed", "missing": failed}, 503)
-        if self.is_draining:
-            return JSONResponse({"status": "stopping", "missing": missing}, 503)
-        if missing:
-            return JSONResponse({"status": "starting", "missing": missing}, 503)
-        return JSONResponse({"status": "ready", "missing": []})
+        report = report_readiness(self.list_missing(), stopping=self.is_draining)
+        return JSONResponse(report.body, report.status_code)
 
     def _list_failures(self) -> list[str]:
         """Return what ends only with the process: failed tasks, and an audit log that cannot be written."""

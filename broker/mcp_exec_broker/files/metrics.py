@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Final, Self
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
 from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_common.process.metrics import MetricsBase
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _MAX_NAMESPACES: Final = 200
@@ -40,78 +41,45 @@ class CommitOutcome:
     result: str = "Committed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class FilesMetrics:
+class FilesMetrics(MetricsBase):
     """Metrics of commits, fetched contents and the collector."""
 
-    commits: Counter
-    commit_seconds: Histogram
-    fetch_seconds: Histogram
-    fetched_bytes: Counter
-    stored_bytes: Gauge
-    stored_objects: Gauge
-    collections: Counter
-    collection_seconds: Histogram
-    collected_objects: Counter
-    collected_bytes: Counter
-
-    @classmethod
-    def create(cls, registry: CollectorRegistry) -> Self:
-        """Return metrics that start at zero."""
-        prefix = "mcp_exec_broker_files_"
-        return cls(
-            commits=Counter(
-                prefix + "commits_total",
-                "Commits to workspaces by who sent them (execution, request) and result: Committed, Merged, Unchanged, "
-                "Repeated, or the reason of the refusal.",
-                ["source", "result"],
-                registry=registry,
-            ),
-            commit_seconds=Histogram(
-                prefix + "commit_seconds",
-                "Time of a commit without the upload of contents, refused ones included.",
-                ["source"],
-                buckets=_BUCKETS,
-                registry=registry,
-            ),
-            fetch_seconds=Histogram(
-                prefix + "fetch_seconds",
-                "Time to send a sandbox the contents that it asked for.",
-                buckets=_BUCKETS,
-                registry=registry,
-            ),
-            fetched_bytes=Counter(
-                prefix + "fetched_bytes_total", "Bytes of contents sent to sandboxes.", registry=registry
-            ),
-            stored_bytes=Gauge(
-                prefix + "stored_bytes",
-                "Bytes of versions, contents and artifacts at the last look of the collector.",
-                ["namespace"],
-                registry=registry,
-            ),
-            stored_objects=Gauge(
-                prefix + "stored_objects",
-                "Objects with versions, contents and artifacts at the last look of the collector.",
-                ["namespace"],
-                registry=registry,
-            ),
-            collections=Counter(
-                prefix + "collections_total",
-                "Looks of the collector at all objects, by outcome: ok, failed.",
-                ["outcome"],
-                registry=registry,
-            ),
-            collection_seconds=Histogram(
-                prefix + "collection_seconds", "Time of a look of the collector.", buckets=_BUCKETS, registry=registry
-            ),
-            collected_objects=Counter(
-                prefix + "collected_objects_total", "Objects that the collector removed.", registry=registry
-            ),
-            collected_bytes=Counter(
-                prefix + "collected_bytes_total",
-                "Bytes of contents and artifacts that the collector removed.",
-                registry=registry,
-            ),
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__("mcp_exec_broker_files_", registry)
+        self.commits = self.counter(
+            "commits_total",
+            "Commits to workspaces by who sent them (execution, request) and result: Committed, Merged, Unchanged, "
+            "Repeated, or the reason of the refusal.",
+            "source",
+            "result",
+        )
+        self.commit_seconds = self.histogram(
+            "commit_seconds",
+            "Time of a commit without the upload of contents, refused ones included.",
+            "source",
+            buckets=_BUCKETS,
+        )
+        self.fetch_seconds = self.histogram(
+            "fetch_seconds", "Time to send a sandbox the contents that it asked for.", buckets=_BUCKETS
+        )
+        self.fetched_bytes = self.counter("fetched_bytes_total", "Bytes of contents sent to sandboxes.")
+        self.stored_bytes = self.gauge(
+            "stored_bytes", "Bytes of versions, contents and artifacts at the last look of the collector.", "namespace"
+        )
+        self.stored_objects = self.gauge(
+            "stored_objects",
+            "Objects with versions, contents and artifacts at the last look of the collector.",
+            "namespace",
+        )
+        self.collections = self.counter(
+            "collections_total", "Looks of the collector at all objects, by outcome: ok, failed.", "outcome"
+        )
+        self.collection_seconds = self.histogram(
+            "collection_seconds", "Time of a look of the collector.", buckets=_BUCKETS
+        )
+        self.collected_objects = self.counter("collected_objects_total", "Objects that the collector removed.")
+        self.collected_bytes = self.counter(
+            "collected_bytes_total", "Bytes of contents and artifacts that the collector removed."
         )
 
     @contextmanager

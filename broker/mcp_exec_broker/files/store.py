@@ -86,7 +86,7 @@ class FilesStore:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> Self:
         """Build the parts. `clock` returns seconds, `now` the time."""
-        metrics = FilesMetrics.create(registry or CollectorRegistry())
+        metrics = FilesMetrics(registry)
         states = WorkspaceStates(storage=storage, limits=limits, now=now)
         versions = Versions(storage=storage)
         pending = PendingUploads(most=limits.workspace_files, clock=clock)

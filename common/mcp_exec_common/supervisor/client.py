@@ -28,7 +28,6 @@ from mcp_exec_common.supervisor.protocol import (
     InterpreterLost,
     Job,
     NotRecycled,
-    RecycledSandbox,
     SandboxError,
     SandboxLibraries,
     SandboxNotProven,
@@ -134,8 +133,10 @@ class SupervisorConnection:
         body = json.dumps({"id": uid, "seconds": seconds}).encode()
         await self._change("PUT", "/v1/execution/extension", body, REQUEST_SECONDS)
 
-    async def recycle(self, execution: str, *, timeout_seconds: float = RECYCLE_SECONDS) -> RecycledSandbox:
+    async def recycle(self, execution: str, *, timeout_seconds: float = RECYCLE_SECONDS) -> int:
         """Let the sandbox remove all that its last execution left, and wait until it is idle again.
+
+        Returns the number of jobs that it has accepted.
 
         Raises NotRecycled if it can't be cleaned, SandboxUsed if it runs code or `execution` is not its last one, and
         SandboxError if it does not answer. In each case its pod must not be used again.
@@ -151,7 +152,7 @@ class SupervisorConnection:
         answer = _parse(url, text)
         if answer.get("state") != "idle":
             raise SandboxError(f"{url}: the sandbox is not idle")
-        return RecycledSandbox(uses=_read_count(answer, "uses"), clean_ms=_read_number(answer, "cleanMs"))
+        return _read_count(answer, "uses")
 
     async def get_session(self, *, timeout_seconds: float = REQUEST_SECONDS) -> SessionState:
         """Return the state of the sandbox's session. Raises SandboxError if it has had none."""
@@ -360,14 +361,12 @@ def _read_text(answer: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _read_number(answer: Mapping[str, Any], name: str) -> float:
-    """Return a number of an answer, or 0 if there is none: it is only shown."""
-    value = answer.get(name)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 2**53 else 0
-
-
 def _read_count(answer: Mapping[str, Any], name: str) -> int:
-    return int(_read_number(answer, name))
+    """Return a number of an answer, or 0 if there is none."""
+    value = answer.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return 0
+    return int(value) if 0 <= value <= 2**53 else 0
 
 
 async def _read_lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:

@@ -52,16 +52,6 @@ class NotRecycled(SandboxError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecycledSandbox:
-    """A sandbox that was cleaned and is idle again."""
-
-    uses: int
-    """Jobs that the sandbox has accepted so far."""
-    clean_ms: float
-    """Milliseconds that cleaning took."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class SandboxUse:
     """What a sandbox has accepted so far."""
 

@@ -23,17 +23,15 @@ class PoolHealth:
 
     failures: int = 0
     """Consecutive pods that did not become ready."""
-    last_failure: str = ""
-    """Why the last of them did not."""
     _runs: deque[tuple[float, bool]] = field(default_factory=lambda: deque(maxlen=_MAX_RUNS))
 
     def record_start(self) -> None:
         """Record that a pod became ready."""
-        self.failures, self.last_failure = 0, ""
+        self.failures = 0
 
-    def record_failure(self, message: str) -> None:
+    def record_failure(self) -> None:
         """Record that a pod did not become ready."""
-        self.failures, self.last_failure = self.failures + 1, message
+        self.failures += 1
 
     def record_run(self, reason: Reason, *, now: float) -> None:
         """Record the end of a run."""

@@ -177,13 +177,13 @@ class Recycler:
 
     async def _clean(self, pod: Pod, uid: str) -> None:
         try:
-            recycled = await self.services.connect(self.pool, pod).recycle(uid, timeout_seconds=_RECYCLE_SECONDS)
+            uses = await self.services.connect(self.pool, pod).recycle(uid, timeout_seconds=_RECYCLE_SECONDS)
         except SandboxError as error:
             log.warning("pod %s was not cleaned: %s", pod.name, error, extra={"pool": self.pool.name})
             self._end(pod)
             return
         # the files of wrappers may be gone
-        pod.uses, pod.wrappers = max(pod.uses, recycled.uses), None
+        pod.uses, pod.wrappers = max(pod.uses, uses), None
         self._keep(pod)
 
     def _keep(self, pod: Pod) -> None:

@@ -78,7 +78,7 @@ class PodRemover:
     def record_failure(self, problem: PodProblem) -> None:
         """Record that a pod did not become ready for a reason that may be the fault of the pool's template."""
         if problem.reason not in _NO_FAULT:
-            self.pool.health.record_failure(problem.message)
+            self.pool.health.record_failure()
 
     def count_failure(self, reason: Reason) -> None:
         """Count a pod that failed or was refused."""

@@ -108,14 +108,14 @@ def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
 
 def test_failures_in_a_row_end_with_a_pod_that_starts_or_another_template_and_runs_leave_the_window() -> None:
     made = pool()
-    made.health.record_failure("no such image")
+    made.health.record_failure()
     made.health.record_run(Reason.RUNNER_DIED, now=1.0)
     made.health.record_run(Reason.USER_ERROR, now=2.0)
     assert (made.health.count_runs(since=1.0), made.health.count_runs(since=1.5)) == ((2, 1), (1, 0))
     for generation, spec, failures in ((2, {"image": "i", "warm": {"min": 3}}, 1), (3, {"image": "j"}, 0)):
         made.configure({"metadata": {"uid": "u", "generation": generation}, "spec": spec})
         assert made.health.failures == failures
-    made.health.record_failure("no such image")
+    made.health.record_failure()
     made.pods.add_expectation("a", template=made.template_hash, now=0)
     made.pods.confirm_created("a", uid="a", now=0)
     assert made.mark_ready("a") is not None
