@@ -23,9 +23,8 @@ from mcp_exec_operator.executions.features.tools import Tools
 from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
 from mcp_exec_operator.executions.specs import SpecCache
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
-from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.api import OperatorApi, WritePriority
 from mcp_exec_operator.kube.observations import CallerProofs
-from mcp_exec_operator.kube.writes import WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.manifest import IsolationAddresses

@@ -17,10 +17,10 @@ from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 

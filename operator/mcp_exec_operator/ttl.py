@@ -16,10 +16,9 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi
-from mcp_exec_operator.kube.writes import build_event
+from mcp_exec_common.util.signals import Signal
+from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi, build_event
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 

@@ -27,8 +27,7 @@ from mcp_exec_operator.executions.status import (
     count_spare_bytes,
     has_condition,
 )
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.writes import EventBudget, WritePriority, build_event
+from mcp_exec_operator.kube.api import EventBudget, OperatorApi, WritePriority, build_event
 from mcp_exec_operator.pods.pod import Pod
 
 log = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from time import monotonic
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pods.manifest import pool_of
 from mcp_exec_operator.pods.network_policy import NamespacePolicies, pool_of_policy
@@ -21,7 +22,6 @@ from mcp_exec_operator.pools.libraries import NamespaceLibraries
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodTimes
 from mcp_exec_operator.pools.services import PoolServices
-from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,14 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.writes import WritePriority
+from mcp_exec_common.util.signals import Signal
+from mcp_exec_operator.kube.api import OperatorApi, WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.manifest import NO_ADDRESSES, IsolationAddresses
 from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.writes import build_event
+from mcp_exec_operator.kube.api import OperatorApi, build_event
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.manifest import pool_labels
 from mcp_exec_operator.pods.pod import PodState

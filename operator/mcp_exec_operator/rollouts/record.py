@@ -14,7 +14,7 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.metrics import MetricsBase
 from mcp_exec_common.rollouts.assignment import expect_shares
-from mcp_exec_operator.kube.writes import build_event
+from mcp_exec_operator.kube.api import build_event
 
 _WARNINGS: Final = (RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
 _ROLLOUT: Final = ("namespace", "rollout")

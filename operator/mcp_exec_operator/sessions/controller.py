@@ -18,8 +18,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.writes import WritePriority
+from mcp_exec_operator.kube.api import OperatorApi, WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.sessions.claims import SessionClaims

@@ -19,13 +19,13 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delays
+from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pools.health import SessionPods
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.sessions.record import SessionRecord, find_expiry
-from mcp_exec_operator.signals import Signal
 
 log = logging.getLogger(__name__)
 

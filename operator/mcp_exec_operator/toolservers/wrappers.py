@@ -19,7 +19,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delay_after, delays
-from mcp_exec_operator.kube.writes import WritePriority
+from mcp_exec_operator.kube.api import WritePriority
 from mcp_exec_operator.pods.pod import Pod, PodState
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from tests.support.supervisor import FakeSupervisor
 from tests.support.world import World
 
 from mcp_exec_common.supervisor import client
-from mcp_exec_operator.executions import attempt, stream
+from mcp_exec_operator.executions import attempt, run
 
 Operating = Callable[..., Any]
 
@@ -48,7 +48,7 @@ async def test_every_attack_on_a_stream_ends_its_execution_alone(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "HEAD_SECONDS", 1.0)
-    monkeypatch.setattr(stream, "_RECONNECT_DELAYS", (0.01,) * 3)
+    monkeypatch.setattr(run, "_RECONNECT_DELAYS", (0.01,) * 3)
     monkeypatch.setattr(attempt, "_GRACE_SECONDS", 2.0)
     world.attack = hostile
     names = {f"attacked-{number}": name for number, name in enumerate(ATTACKS)}

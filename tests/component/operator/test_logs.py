@@ -12,7 +12,7 @@ from tests.support.quotes import MARKER, QUOTES
 from tests.support.supervisor import FakeSupervisor
 from tests.support.world import EVENTS, World
 
-from mcp_exec_operator.executions import stream
+from mcp_exec_operator.executions import run
 
 Operating = Callable[..., Any]
 ERROR = {"type": MARKER, "message": MARKER, "traceback": MARKER, "line": 1}
@@ -41,7 +41,7 @@ def quote(supervisor: FakeSupervisor, name: str, request: web.Request) -> Play |
 async def test_neither_logs_nor_events_quote_the_code(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(stream, "_RECONNECT_DELAYS", (0.01,) * 3)
+    monkeypatch.setattr(run, "_RECONNECT_DELAYS", (0.01,) * 3)
     caplog.set_level(logging.DEBUG)
     world.attack = quote
     quotes = {f"quote-{number}": name for number, name in enumerate(QUOTES)}

@@ -89,7 +89,7 @@ async def test_a_sandbox_serves_its_owner_again_once_it_was_recycled_and_nobody_
             await anext(sandbox.run(second, timeout_seconds=10))
         with pytest.raises(SandboxUsed):
             await sandbox.recycle("uid-2")
-        assert (await sandbox.recycle("uid-1")).uses == 1
+        assert await sandbox.recycle("uid-1") == 1
         assert await sandbox.get_state() == "idle"
         for refused in (first, job("uid-2"), replace(second, owner="1" * 32)):
             with pytest.raises(SandboxUsed):

@@ -1,4 +1,4 @@
-"""Signals: how a part of the operator reports to parts that are built after it and know it."""
+"""Signals: how a part of a process reports to parts that are built after it and know it."""
 
 from collections.abc import Callable
 from typing import Generic, ParamSpec

@@ -1,6 +1,6 @@
 """Signals between parts of the operator."""
 
-from mcp_exec_operator.signals import Signal
+from mcp_exec_common.util.signals import Signal
 
 
 def test_receivers_get_each_event_in_the_order_of_their_connection() -> None:
