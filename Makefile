@@ -12,7 +12,7 @@ export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY
 export PATH := $(VENV)/bin:$(PATH)
 # Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
 parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
-# Unit and component tests measure their coverage, also of processes that they start, only in `make coverage`.
+# MEASURED=yes measures the coverage of unit and component tests, also of processes that they start. It doubles their CPU.
 measured := $(if $(MEASURED),--cov --cov-report= --cov-fail-under=0)
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
 scripts := $(shell grep -rl '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
@@ -109,8 +109,8 @@ boards: venv  ## scrape a run by Prometheus, check the queries of all boards and
 newest: venv  ## run the tests of `make e2e` on a devcluster of another Kubernetes: KUBERNETES_BINARIES=DIR has its executables; ONLY as there
 	@set -euo pipefail; : "$${KUBERNETES_BINARIES:?is not set: hack/devcluster/README.md says what the folder holds}"; CLUSTER=devcluster hack/e2e
 
-test: venv  ## run all tests, and print the time of each stage: lint, types, unit and component with their coverage, e2e
-	@hack/stages lint types coverage e2e
+test: venv  ## run all tests, and print the time of each stage; MEASURED=yes also checks the branch coverage
+	@hack/stages lint types $(if $(MEASURED),coverage,unit component) e2e
 
 bench: venv  ## measure everything on a real cluster, and compare with docs/internals/performance.md; ONLY=latency,...
 	@hack/bench $(if $(ONLY),--only $(ONLY)) $(if $(filter yes,$(RECORD)),--record)

@@ -19,7 +19,9 @@ def test_help_has_a_line_for_every_target() -> None:
 
 
 def test_test_runs_every_kind_of_check() -> None:
-    assert re.search(r"^test: .*\n\t@hack/stages lint types coverage e2e$", MAKEFILE, re.M)
+    assert re.search(
+        r"^test: .*\n\t@hack/stages lint types \$\(if \$\(MEASURED\),coverage,unit component\) e2e$", MAKEFILE, re.M
+    )
     assert re.search(r"^coverage: .*\n\t@MEASURED=yes hack/stages unit component\n\tcoverage report", MAKEFILE, re.M)
 
 
