@@ -45,7 +45,7 @@ class Metrics(MetricsBase):
         )
         self.sandbox_seconds = self.histogram(
             "execution_sandbox_seconds",
-            "Seconds for which executions had their sandboxes",
+            "Seconds that executions had their sandboxes",
             *_POOL,
             buckets=_LONG_SECONDS,
         )
