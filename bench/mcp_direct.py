@@ -33,7 +33,6 @@ from tools import (
     build_direct_call,
     compare,
     connect_client,
-    find_free_port,
     print_comparison,
     run_broker,
     run_process,
@@ -45,6 +44,7 @@ from waits import within
 sys.path.append(str(ROOT))
 
 from tests.support.api_server import FakeApiServer
+from tests.support.ports import free_port
 
 from mcp_exec_api.constants import POOLS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
@@ -71,7 +71,7 @@ def put_objects(api: FakeApiServer, *, control_port: int) -> None:
 @asynccontextmanager
 async def run_gateway(api: FakeApiServer, folder: Path) -> AsyncIterator[str]:
     """Run a gateway, and yield its URL."""
-    port = find_free_port()
+    port = free_port()
     env = write_environment(
         api, folder, PORT=str(port), API_KEYS_SECRET="api-keys", BROKER_SERVICE=SERVICE, METRICS="false"
     )
@@ -108,7 +108,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run all rounds."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port, control_port = find_free_port(), find_free_port()
+        port, control_port = free_port(), free_port()
         server = str(Path(__file__).with_name("tool_server.py"))
         await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
         await wait_for_port(port)
@@ -121,7 +121,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         gateway = await stack.enter_async_context(run_gateway(api, folder))
         async with within(DEADLINE, "the connection to /mcp"):
             client = await stack.enter_async_context(connect(gateway))
-        proxy_port = find_free_port()
+        proxy_port = free_port()
         proxy = str(Path(__file__).with_name("tool_proxy.py"))
         await stack.enter_async_context(run_process(proxy, str(proxy_port), url, log=folder / "proxy.log"))
         await wait_for_port(proxy_port)

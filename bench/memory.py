@@ -26,7 +26,6 @@ from tools import (
     DEADLINE,
     NAMESPACE,
     ROOT,
-    find_free_port,
     run_process,
     sign_grant,
     wait_for_port,
@@ -38,6 +37,7 @@ from waits import within
 sys.path.append(str(ROOT))
 
 from tests.support.api_server import FakeApiServer
+from tests.support.ports import free_port
 
 from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import custom_resource_path
@@ -159,14 +159,14 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure each kind of result, the largest last: the peak of memory never falls."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port, broker_port = find_free_port(), find_free_port()
+        port, broker_port = free_port(), free_port()
         await stack.enter_async_context(run_process(__file__, "--serve", str(port), log=folder / "server.log"))
         await wait_for_port(port)
         api = await stack.enter_async_context(FakeApiServer().running())
         spec = {"url": f"http://127.0.0.1:{port}/mcp", "limits": {"concurrency": 64}}
         item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
         api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
-        ports = {"PORT": str(broker_port), "CONTROL_PORT": str(find_free_port())}
+        ports = {"PORT": str(broker_port), "CONTROL_PORT": str(free_port())}
         env = write_environment(
             api, folder, AUDIT_FILE=str(folder / "audit.sqlite"), ALLOWED_ADDRESSES="127.0.0.0/8", **ports
         )

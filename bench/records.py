@@ -23,7 +23,6 @@ from tools import (
     DEADLINE,
     KEY,
     Sandboxes,
-    find_free_port,
     measure_round,
     run_broker,
     run_process,
@@ -37,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from tests.support.api_server import FakeApiServer  # noqa: E402
+from tests.support.ports import free_port  # noqa: E402
 from tests.support.postgres import Postgres, find_programs  # noqa: E402
 
 from mcp_exec_common.broker.client import BrokerClient  # noqa: E402
@@ -97,7 +97,7 @@ async def start_broker(
 ) -> MeasuredBroker:
     """Start a broker with its server, and wait until it answers calls."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    port, control_port = find_free_port(), find_free_port()
+    port, control_port = free_port(), free_port()
     server = str(Path(__file__).with_name("tool_server.py"))
     await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
     await wait_for_port(port)

@@ -9,7 +9,6 @@ import base64
 import json
 import os
 import secrets
-import socket
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -24,6 +23,10 @@ from harness import BenchCluster, client, inherit_environment
 from objects import LABEL, TOLERATION
 from processes import ChildProcess, child, daemons
 from waits import within
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+from tests.support.ports import free_port
 
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -111,13 +114,6 @@ class SimulatedRelease:
                 except aiohttp.ClientConnectionError:
                     pass  # the port is not open yet
                 await asyncio.sleep(0.1)
-
-
-def free_port() -> int:
-    """Return an unused port."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def pool_object(*, warm: int, reuse: str = "Never") -> Object:

@@ -11,7 +11,6 @@ audits as in production; its API server is a fake in memory, which is not on the
 import argparse
 import asyncio
 import json
-import socket
 import statistics
 import sys
 import tempfile
@@ -32,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from tests.support.api_server import FakeApiServer  # noqa: E402
+from tests.support.ports import free_port  # noqa: E402
 
 from mcp_exec_api.constants import API_VERSION, TOOL_SERVERS  # noqa: E402
 from mcp_exec_api.sandbox_pool import PoolTools  # noqa: E402
@@ -49,13 +49,6 @@ ARGUMENTS = {"text": "a line of text as a tool may be given"}
 MAX_CALLS = 10_000
 
 Call = Callable[[int], Awaitable[None]]
-
-
-def find_free_port() -> int:
-    """Return a port that is free now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def read_tail(log: Path) -> str:
@@ -139,7 +132,7 @@ async def run_broker(
     spec = {"url": tools, "limits": {"concurrency": 2 * concurrency}}
     item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
     api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
-    port = find_free_port()
+    port = free_port()
     env = write_environment(
         api,
         folder,
@@ -251,14 +244,14 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run all rounds."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port = find_free_port()
+        port = free_port()
         server = str(Path(__file__).with_name("tool_server.py"))
         await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
         await wait_for_port(port)
         url = f"http://127.0.0.1:{port}/mcp"
         client = await connect_client(stack, Client(url))
         api = await stack.enter_async_context(FakeApiServer().running())
-        broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=find_free_port())
+        broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=free_port())
         address = await stack.enter_async_context(broker)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         results: dict[str, Any] = {}

@@ -20,13 +20,14 @@ from statistics import median
 from typing import Any
 
 from harness import parser, run, table, write_json
-from tools import KEY, find_free_port, run_process, wait_for_port, write_environment
+from tools import KEY, run_process, wait_for_port, write_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
 from tests.component.sandbox.conftest import SandboxProcess  # noqa: E402
 from tests.support.api_server import FakeApiServer  # noqa: E402
+from tests.support.ports import free_port  # noqa: E402
 
 from mcp_exec_api.files import WorkspaceMode  # noqa: E402
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess  # noqa: E402
@@ -132,14 +133,14 @@ async def measure_all(json_file: Path | None, counts: Sequence[int] = COUNTS, *,
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         async with FakeApiServer().running() as api:
-            port = find_free_port()
+            port = free_port()
             env = write_environment(
                 api,
                 folder,
                 AUDIT_FILE=str(folder / "audit.sqlite"),
                 FILES_FOLDER=str(folder / "files"),
                 PORT=str(port),
-                CONTROL_PORT=str(find_free_port()),
+                CONTROL_PORT=str(free_port()),
             )
             async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
                 await wait_for_port(port)

@@ -2,16 +2,21 @@
 
 import asyncio
 import contextlib
+import logging
 import math
+import os
 import socket
 from collections.abc import Generator
 from functools import partial
 from typing import Any, Final
 
 import uvicorn
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
+
+log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES: Final = 96 * 1024
 """Maximum bytes of request line and headers. A grant with many tools is the longest one. Uvicorn itself has no
@@ -206,9 +211,19 @@ class HttpServer(uvicorn.Server):
         self.listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen."""
-        await super().startup(sockets)
+        """Start to listen, or log why that is impossible and end the process."""
+        await super().startup(sockets or [self._bind()])
         self.listening.set()
+
+    def _bind(self) -> socket.socket:
+        """Bind the port. Uvicorn logs a failure as a library, and the processes do not log what libraries say."""
+        host, port = self.config.host, self.config.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=self.config.backlog)
+        except OSError as error:
+            log.error("cannot listen on port %d: %s", port, os.strerror(error.errno or 0))
+            raise SystemExit(STARTUP_FAILURE) from None
 
     async def on_tick(self, counter: int) -> bool:
         """Check the deadlines of all connections."""

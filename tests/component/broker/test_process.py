@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import socket
 from pathlib import Path
 
 import aiohttp
@@ -10,7 +11,8 @@ import pytest
 from tests.component.broker.conftest import LOOPBACK, TS, grant
 from tests.component.broker.servers import serving, toolbox
 from tests.support.api_server import FakeApiServer
-from tests.support.processes import FEW_FILES, SECONDS, environment, free_port, most_files, started
+from tests.support.ports import free_port
+from tests.support.processes import FEW_FILES, SECONDS, environment, most_files, started
 from tests.support.until import until
 
 SECRET = "an argument that no log may have"
@@ -84,3 +86,13 @@ async def test_settings_that_are_wrong_are_refused(
         assert await running.ended() == 2
         assert said in running.lines[0]
         assert not any("Traceback" in line for line in running.lines)
+
+
+async def test_a_port_that_another_process_has_ends_it_with_the_reason(api: FakeApiServer, tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", free_port())) as taken:
+        port = taken.getsockname()[1]
+        async with started(*MODULE, env=broker(tmp_path, api, MCP_EXEC_PORT=str(port))) as running:
+            assert await running.ended() != 0
+            assert f"cannot listen on port {port}: Address already in use" in [
+                each["message"] for each in running.records
+            ]

@@ -9,7 +9,8 @@ import pytest
 from tests.component.operator.conftest import Operator, settings
 from tests.support.discovery import Discovered
 from tests.support.large import CEX, MEMORY_MIB, WITHIN, LargeObjects, finished, peak_mib, raised_bounds
-from tests.support.processes import SECONDS, environment, free_port, started
+from tests.support.ports import free_port
+from tests.support.processes import SECONDS, environment, started
 from tests.support.world import KEY_SECRET, SYSTEM
 
 FINISHED = 1_900

@@ -17,7 +17,8 @@ from tests.component.gateway.conftest import KEY
 from tests.component.gateway.test_process import gateway
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.constants import DEADLINE
-from tests.support.processes import environment, free_port, started
+from tests.support.ports import free_port
+from tests.support.processes import environment, started
 from tests.support.slow_clients import ask_without_reading, connected, silent
 from tests.support.world import KEY_SECRET, SECRETS, SYSTEM, sandbox_key_secret
 

@@ -15,7 +15,7 @@ import yaml
 from hack.monitoring.plot import DataSeries
 
 from tests.e2e.support import ROOT, SYSTEM, Cluster
-from tests.support.processes import free_port
+from tests.support.ports import free_port
 from tests.support.until import eventually
 
 PORTS = {"operator": 8081, "gateway": 8085, "broker": 8084}
