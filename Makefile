@@ -10,8 +10,11 @@ export VENV := $(abspath $(VENV))
 # IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY.
 export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY
 export PATH := $(VENV)/bin:$(PATH)
-# Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
-parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
+# Tests are independent; a file's tests stay together. Unit tests compute; component tests wait two thirds of their time,
+# unless their coverage is measured.
+cores := $(shell getconf _NPROCESSORS_ONLN)
+computing := --numprocesses $(shell echo $$(($(cores) + 1))) --dist loadfile
+waiting := --numprocesses $(shell echo $$((3 * $(cores)))) --dist loadfile
 # MEASURED=yes measures the coverage of unit and component tests, also of processes that they start. It doubles their CPU.
 measured := $(if $(MEASURED),--cov --cov-report= --cov-fail-under=0)
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
@@ -67,11 +70,11 @@ types: venv  ## mypy, strict
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network
-	pytest $(parallel) $(measured) tests/unit
+	pytest $(computing) $(measured) tests/unit
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
-	pytest $(parallel) $(measured) $(if $(measured),--cov-append) -m 'not kills' tests/component
+	pytest $(if $(measured),$(computing) $(measured) --cov-append,$(waiting)) -m 'not kills' tests/component
 
 browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian
 	@hack/browser
@@ -81,7 +84,7 @@ coverage: venv  ## run unit and component tests, and check their branch coverage
 	coverage report --show-missing
 
 kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
-	pytest $(parallel) -k kill tests/component/operator
+	pytest $(waiting) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
 wheel: venv  ## build the wheel in build/, for pip install
@@ -89,10 +92,10 @@ wheel: venv  ## build the wheel in build/, for pip install
 	python -m hatchling build -t wheel -d build
 
 installs: venv  ## install the wheel by pip with each extra of the client into an empty environment
-	pytest $(parallel) tests/install
+	pytest $(computing) tests/install
 
 fuzz: venv  ## run the fuzzers with 50 times the examples of CI
-	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(parallel) --timeout=3600 -m fuzz tests/unit tests/component
+	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(computing) --timeout=3600 -m fuzz tests/unit tests/component
 
 e2e: venv  ## run the tests on a real cluster; ONLY=pools,admission,... chooses files and folders of tests/e2e
 	@hack/e2e
