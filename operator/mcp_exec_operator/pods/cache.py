@@ -9,7 +9,8 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from datetime import datetime
+from itertools import islice, takewhile
 from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
@@ -159,6 +160,10 @@ class PodCache:
     def each(self, state: PodState) -> Iterator[Pod]:
         """Yield the pods in this state, the longest in it first. No pod may change meanwhile."""
         return iter(self._by_state[state].values())
+
+    def count_stuck(self, moment: datetime) -> int:
+        """Return how many terminating pods take room for an unknown time."""
+        return sum(1 for _ in takewhile(lambda pod: pod.is_stuck(moment), self.each(PodState.TERMINATING)))
 
     def touch(self, *pods: Pod) -> None:
         """Make pods due at once, because something about them has changed."""

@@ -9,10 +9,12 @@ from typing import Final
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.integrity import ChangeableParts
-from mcp_exec_operator.pods.status import PodProblem, age_of, is_over, is_terminating, starting_problem
+from mcp_exec_operator.pods.status import PodProblem, age_of, age_of_deletion, is_over, is_terminating, starting_problem
 
 EXPECTATION_SECONDS: Final = 300.0
 """How many seconds a requested pod counts that was never seen."""
+_STUCK_SECONDS: Final = 10.0
+"""A pod ends in less, unless its node is lost or its kubelet missed the deletion, which takes it a minute to see."""
 
 
 class PodState(StrEnum):
@@ -131,6 +133,10 @@ class Pod:
     def lost(self) -> bool:
         """Whether its container has ended, or it was deleted."""
         return self.gone or self.has_ended
+
+    def is_stuck(self, moment: datetime) -> bool:
+        """Whether it was deleted so long ago that nobody should wait for its end: its node may not answer."""
+        return self.newest is not None and age_of_deletion(self.newest, moment) > _STUCK_SECONDS
 
     @property
     def has_ended(self) -> bool:

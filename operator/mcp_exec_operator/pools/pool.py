@@ -343,13 +343,14 @@ class Pool:
         self._update_unserved(now)
         unserved, counts, refill = self.unserved.number, self.counts, self.autoscaler.refill
         decision = self.autoscaler.decide(self.spec, waiting=unserved, counts=counts, now=now)
-        outdated = self.reviews.list_outdated()
+        outdated, stuck = self.reviews.list_outdated(), self.pods.count_stuck(utc_now())
         plan = plan_pods(
             PoolState(
                 pods=self.pods,
                 desired=decision.desired,
                 starting_allowance=decision.expected,
                 max_pods=self.spec.max_pods,
+                stuck=stuck,
                 waiting=len(self.queue),
                 unserved=unserved,
                 cold_starts=unserved if self.spec.on_empty is OnEmpty.COLD_START else 0,
@@ -370,7 +371,7 @@ class Pool:
         if plan.missing_since is None:
             self._refills_now = False
         refill.spend(plan.refill, now)
-        spare = find_spare_pods(self.pods, short=plan.short, max_pods=self.spec.max_pods, now=now)
+        spare = find_spare_pods(self.pods, short=plan.short, stuck=stuck, max_pods=self.spec.max_pods, now=now)
         next_at = None if plan.next_at is None else max(plan.next_at, refill.ready_at(now))
         self.plan = replace(plan, delete=(*plan.delete, *spare), next_at=next_at)
         return self.plan

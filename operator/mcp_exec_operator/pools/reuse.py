@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
 from mcp_exec_operator.pods.cache import PodCache
 from mcp_exec_operator.pods.nodes import NodeCache
@@ -67,15 +68,15 @@ class ReuseRules:
         return self.reason_to_end(pod, now=now)
 
 
-def find_spare_pods(pods: PodCache, *, short: int, max_pods: int, now: float) -> list[Pod]:
+def find_spare_pods(pods: PodCache, *, short: int, stuck: int, max_pods: int, now: float) -> list[Pod]:
     """Return idle pods of owners that give up their places, the least recently used first.
 
     `short` pods are missing and have no place. If none are, but a new owner would first wait for the end of an idle
     pod and then for the start of its own, one pod gives way. The only idle pod is kept: in a pool of one place, no pod
-    would ever be used again.
+    would ever be used again. `stuck` pods are terminating and take room for an unknown time.
     """
     counts = pods.counts
-    on_the_way = counts.warm + counts.coming + counts.terminating
+    on_the_way = counts.warm + counts.coming + counts.terminating - stuck
     is_tight = counts.owned > 1 and counts.total >= max_pods and not on_the_way
     if not short and not is_tight:
         return []
@@ -135,7 +136,8 @@ class PlaceSharing:
     def must_give_up(self, pod: Pod, *, max_pods: int, now: float) -> bool:
         """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
         own, counts = self.queue.first_of(pod.owner), self.pods.counts
-        if len(self.queue) <= counts.coming + counts.terminating or counts.total < max_pods:
+        ending = counts.terminating - self.pods.count_stuck(utc_now())
+        if len(self.queue) <= counts.coming + ending or counts.total < max_pods:
             return False
         if own is None:
             return True

@@ -168,6 +168,8 @@ class PoolState:
     """Part of `desired` that may be starting while the pool still counts as full."""
     max_pods: int
     """Pods that the pool may have in total."""
+    stuck: int = 0
+    """Terminating pods that take room for an unknown time."""
     waiting: int = 0
     """Executions that wait for a pod."""
     unserved: int = 0
@@ -249,8 +251,9 @@ def plan_pods(state: PoolState, *, now: float) -> PodPlan:
 def _count_short(state: PoolState, *, warm: int, cold_starts: int, counts: PodCounts) -> int:
     """Return how many of the missing pods have no place, without those that ending pods make."""
     wanted = max(warm, cold_starts) - counts.warm - counts.coming
-    short = wanted - max(0, state.max_pods - counts.total) - counts.terminating
-    if state.blocked and state.unserved and not counts.terminating:
+    ending = counts.terminating - state.stuck
+    short = wanted - max(0, state.max_pods - counts.total) - ending
+    if state.blocked and state.unserved and not ending:
         short = max(short, 1)  # the nodes or a quota have no room for what is starting
     return max(0, short)
 

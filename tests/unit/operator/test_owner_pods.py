@@ -1,5 +1,6 @@
 """Pods of owners in memory: who gets them, when they end, and who gives up a place in a full pool."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.unit.operator.test_pool import make_ready, plan, pool
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.files import Owner
+from mcp_exec_api.meta import micro_time, now
 from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reuse import OwnerShares, max_idle_pods
@@ -244,6 +246,19 @@ async def test_an_idle_pod_gives_way_before_a_new_owner_waits() -> None:
     join(made, EVE)
     assert plan(made, times[0]).create == 1
     assert plan(made, times[0]).delete == ()
+
+
+async def test_an_idle_pod_gives_way_to_a_new_owner_although_a_deleted_pod_does_not_go() -> None:
+    made, times = watched(maxPods=2)
+    idle, stuck = use(made, ALICE, "p1"), use(made, BOB, "p2")
+    assert made.give_back(idle)
+    made.pods.retire(stuck)
+    join(made, EVE)
+    deleted = now()
+    stuck.newest["metadata"]["deletionTimestamp"] = micro_time(deleted)
+    assert plan(made, times[0]).delete == (), "its place is soon free"
+    stuck.newest["metadata"]["deletionTimestamp"] = micro_time(deleted - timedelta(seconds=11))
+    assert plan(made, times[0]).delete == (idle,)
 
 
 async def test_the_only_idle_pod_of_a_full_pool_is_kept() -> None:
