@@ -91,16 +91,6 @@ def test_nobody_is_enrolled_before_the_first_stage() -> None:
     assert assign_arm(build(), at("all", RolloutPhase.PENDING), uid=UID, unit="u-1").arm.name == "direct"
 
 
-@pytest.mark.parametrize("phase", [RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED])
-def test_a_stopped_rollout_gives_every_unit_the_control_arm(phase: RolloutPhase) -> None:
-    found = [assign_arm(build(), at("all", phase), uid=UID, unit=f"id-{each}") for each in range(100)]
-    assert {(each.arm.name, each.is_enrolled) for each in found} == {("direct", False)}
-
-
-def test_the_kill_switch_needs_no_operator() -> None:
-    assert {assign(f"id-{each}", "all", killSwitch=True).arm.name for each in range(100)} == {"direct"}
-
-
 @pytest.mark.parametrize("phase", [RolloutPhase.PAUSED, RolloutPhase.WARMING, RolloutPhase.COMPLETED])
 def test_a_phase_that_stops_nothing_changes_no_arm(phase: RolloutPhase) -> None:
     spec = build()

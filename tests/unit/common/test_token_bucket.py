@@ -1,3 +1,6 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
 from mcp_exec_common.util.token_bucket import TokenBucket
 
 
@@ -22,3 +25,22 @@ def test_a_clock_that_goes_back_adds_nothing() -> None:
     bucket = TokenBucket(per_second=1.0, burst=1)
     bucket.spend(1, 100.0)
     assert bucket.available(50.0) == 0
+
+
+@given(
+    wants=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 30)), max_size=50),
+    rate=st.floats(0.1, 50),
+    burst=st.integers(1, 20),
+)
+def test_a_bucket_never_gives_more_than_its_burst_and_its_rate(
+    wants: list[tuple[float, int]], rate: float, burst: int
+) -> None:
+    bucket, now, spent = TokenBucket(per_second=rate, burst=burst), 0.0, 0
+    for gap, want in wants:
+        now += gap
+        available = bucket.available(now)
+        assert available is not None
+        taken = min(want, available)
+        bucket.spend(taken, now)
+        spent += taken
+        assert spent <= burst + rate * now + 1e-6

@@ -78,12 +78,6 @@ def test_more_demand_never_means_fewer_pods(
     assert found == sorted(found)
 
 
-@given(within=bounds(), headroom=st.integers(0, 1000))
-def test_without_demand_the_least_is_enough(within: WarmPodBounds, headroom: int) -> None:
-    found = recommend(demand=DemandEstimate(startup_seconds=3, headroom=headroom), stabilized=0, bounds=within)
-    assert (found.desired, found.reason) == (within.minimum, "AtMinimum")
-
-
 @given(
     need=needs, kept=st.integers(0, 1000), within=bounds(), pods=st.lists(st.integers(0, 30), min_size=5, max_size=5)
 )

@@ -2,11 +2,9 @@
 
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_operator.scaling.demand import Demand, SlidingCount, round_to_step
 
 gaps = st.lists(st.floats(0, 30), max_size=200)
@@ -69,38 +67,3 @@ def test_windows_of_another_size_begin_anew() -> None:
     demand.add_startup(7)
     demand.configure(fast_seconds=20, slow_seconds=100)
     assert (demand.measure(0).rate, demand.measure(0).startup_seconds) == (0, 7)
-
-
-@given(
-    wants=st.lists(st.tuples(st.floats(0, 5), st.integers(0, 30)), max_size=50),
-    rate=st.floats(0.1, 50),
-    burst=st.integers(1, 20),
-)
-def test_a_bucket_never_gives_more_than_its_burst_and_its_rate(
-    wants: list[tuple[float, int]], rate: float, burst: int
-) -> None:
-    bucket, now, spent = TokenBucket(per_second=rate, burst=burst), 0.0, 0
-    for gap, want in wants:
-        now += gap
-        available = bucket.available(now)
-        assert available is not None
-        taken = min(want, available)
-        bucket.spend(taken, now)
-        spent += taken
-        assert spent <= burst + rate * now + 1e-6
-
-
-def test_an_empty_bucket_says_when_it_has_a_token() -> None:
-    bucket = TokenBucket(per_second=2, burst=3)
-    assert bucket.ready_at(10) == 10
-    bucket.spend(3, 10)
-    assert bucket.available(10) == 0
-    assert bucket.ready_at(10) == pytest.approx(10.5)
-    assert bucket.available(10.5) == 1
-    assert bucket.available(999) == 3
-
-
-def test_a_bucket_without_a_rate_has_no_bound() -> None:
-    bucket = TokenBucket()
-    bucket.spend(1000, 0)
-    assert (bucket.available(0), bucket.ready_at(5)) == (None, 5)

@@ -1,6 +1,5 @@
 """The manifests of sandbox pods."""
 
-import json
 from typing import Any
 
 import pytest
@@ -303,10 +302,6 @@ def test_a_pod_in_use_keeps_its_owners_and_is_not_evicted() -> None:
 def test_any_name_becomes_a_label_value(name: str) -> None:
     assert len(label_value(name)) <= 63
     assert (label_value(name) == name) == (len(name) <= 63)
-
-
-def test_a_manifest_is_json() -> None:
-    assert json.loads(json.dumps(build().body)) == build().body
 
 
 def test_a_pod_is_told_what_it_must_not_reach_and_what_it_can() -> None:

@@ -9,7 +9,6 @@ from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
@@ -92,18 +91,6 @@ async def test_no_pod_is_asked_for_without_isolation_or_during_a_pause() -> None
     made.isolated = True
     made.create_backoff.fail(100.0)
     assert (plan(made, 100.5).create, plan(made, 101.5).create) == (0, 1)
-
-
-def test_a_failure_in_a_row_waits_twice_as_long_up_to_half_a_minute() -> None:
-    backoff, now, delays = Backoff(), 0.0, []
-    for _ in range(7):
-        backoff.fail(now)
-        delays.append(backoff.until - now)
-        now = backoff.until
-    assert delays == [1, 2, 4, 8, 16, 30, 30]
-    backoff.succeed()
-    backoff.fail(now)
-    assert backoff.until - now == 1
 
 
 def test_failures_in_a_row_end_with_a_pod_that_starts_or_another_template_and_runs_leave_the_window() -> None:

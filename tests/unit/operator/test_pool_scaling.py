@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from tests.support.clock import Clock
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import join, plan
 
@@ -12,14 +13,6 @@ from mcp_exec_operator.pods.pod import PodState
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.status import build_status, find_condition
 from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def pool(clock: Clock, **spec: Any) -> Pool:

@@ -5,12 +5,10 @@ import math
 import pytest
 
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
-from mcp_exec_api.meta import now
-from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardMetric, RolloutPhase
+from mcp_exec_api.rollout_status import GuardMetric
 from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.records import RecordsError
 from mcp_exec_common.rollouts.guards import share_interval
-from mcp_exec_common.rollouts.progress import advance
 from mcp_exec_operator.rollouts.measures import RecordsReader, RecordsUnreadable, RolloutIdentity
 
 SPEC = ExecutionRolloutSpec.model_validate(
@@ -57,14 +55,6 @@ async def test_each_window_is_read_once_and_the_whole_rollout_too() -> None:
     assert [(arm.name, arm.outcomes, arm.failures, arm.exposed) for arm in measures.arms] == [("code", 30, 15, 9)]
     latency = measures.guards["slow"]["code"][GuardMetric.P95_LATENCY_MS]
     assert (latency.low, latency.high) == (-math.inf, math.inf)
-
-
-async def test_a_bad_arm_rolls_back() -> None:
-    measures = await RecordsReader(records=Records()).read(ROLLOUT, SPEC)
-    status = ExecutionRolloutStatus(phase=RolloutPhase.PROGRESSING, stage="all", since=now())
-    progress = advance(SPEC, status, measures, warm={}, now=now())
-    assert progress.status.phase is RolloutPhase.ROLLED_BACK
-    assert "errorRate of arm code is 0.5" in progress.status.message
 
 
 async def test_records_that_cannot_be_read_are_a_problem_with_a_reason() -> None:
