@@ -1,7 +1,6 @@
 """Tool search: results, their order, and invalid queries."""
 
 import random
-import string
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
-from mcp_exec_tools.names import is_within, matches
 from mcp_exec_tools.search.entries import stem
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.wrappers import build_files
@@ -196,31 +194,3 @@ def test_any_text_can_be_searched_for(query: str) -> None:
 )
 def test_words_that_are_the_same_meet(one: str, other: str) -> None:
     assert stem(one) == stem(other)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "bounds", "expected"),
-    [
-        ("a.b", ["a.b"], True),
-        ("a.b*", ["a.b*"], True),
-        ("a.bc*", ["a.b*"], True),
-        ("a.*", ["a.b*"], False),
-        ("a.*", ["a.b", "a.*"], True),
-        ("a*.b", ["*.*"], True),
-        ("a*.b", ["a.b"], False),
-        ("*.*", ["a.*"], False),
-        ("a.b", [], False),
-    ],
-)
-def test_a_pattern_is_within_bounds_if_one_covers_it(pattern: str, bounds: list[str], expected: bool) -> None:
-    assert is_within(pattern, bounds) is expected
-
-
-_SEGMENT = st.text(alphabet="ab", max_size=2).flatmap(lambda text: st.sampled_from([text + "*", text or "a"]))
-_PATTERN = st.tuples(_SEGMENT, _SEGMENT).map(".".join)
-
-
-@given(_PATTERN, st.lists(_PATTERN, max_size=3), st.text(alphabet=string.ascii_lowercase[:3], min_size=1, max_size=3))
-def test_bounds_match_what_a_pattern_within_them_matches(pattern: str, bounds: list[str], name: str) -> None:
-    if is_within(pattern, bounds) and matches(pattern, server=name, tool=name):
-        assert any(matches(bound, server=name, tool=name) for bound in bounds)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import IMMUTABLE, CodeExecutionSpec, format_duration, spec_digest
+from mcp_exec_api.code_execution import CodeExecutionSpec, format_duration, spec_digest
 from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, parse_quantity, set_condition
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 
@@ -19,13 +19,6 @@ def errors_of(model: Any, data: dict[str, Any]) -> dict[str, str]:
     with pytest.raises(ValidationError) as caught:
         model.model_validate(data)
     return {error.field: error.message for error in field_errors(caught.value)}
-
-
-def test_an_execution_needs_its_code_alone() -> None:
-    spec = CodeExecutionSpec.model_validate({"code": "1"}).to_api()
-    assert spec["poolRef"] == {"name": "default"}
-    assert spec["timeoutSeconds"] == 30
-    assert spec["ttlSecondsAfterFinished"] == 3600
 
 
 @pytest.mark.parametrize(
@@ -72,11 +65,6 @@ def test_digests_from_before_there_were_priorities_stay_true() -> None:
     spec = {"code": "1", "timeoutSeconds": 30}
     assert spec_digest(spec | {"priority": "Normal"}) == spec_digest(spec)
     assert spec_digest(spec | {"priority": "High"}) != spec_digest(spec)
-
-
-def test_all_fields_but_those_that_may_change_are_immutable() -> None:
-    names = ("skillRef", "code", "skills", "context", "poolRef", "timeoutSeconds", "approvalTimeoutSeconds", "limits")
-    assert (*names, "priority", "tools", "user", "session", "workspace", "description") == IMMUTABLE
 
 
 def stored_digest(spec: dict[str, Any]) -> str:
