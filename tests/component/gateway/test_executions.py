@@ -11,7 +11,6 @@ from tests.component.gateway.conftest import (
     CEX,
     DEADLINE,
     KEY,
-    OTHER_KEY,
     SECRETS,
     Gateway,
     key_entry,
@@ -191,15 +190,6 @@ async def test_a_phase_of_a_newer_version_is_shown_and_stops_nothing(gateway: Ga
     assert (await asking).json["phase"] == "Succeeded"
     gateway.finish_all()
     assert (await gateway.post()).status == 200
-
-
-async def test_another_namespaces_executions_are_not_there(gateway: Gateway) -> None:
-    name = (await gateway.post(query="?wait=0")).json["name"]
-    for method, path in [("GET", ""), ("DELETE", ""), ("GET", "/events")]:
-        answer = await gateway.ask(method, f"/v1/executions/{name}{path}", key=OTHER_KEY)
-        assert answer.status == 404
-    assert (await gateway.ask("GET", "/v1/executions", key=OTHER_KEY)).json["items"] == []
-    assert not gateway.executions[name]["spec"]["cancelRequested"]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,10 @@ async def test_wrong_arguments_are_an_error_for_the_model_and_wrong_settings_one
             ({"code": "1", "timeout": 61}, "timeout: 61 is more than the 60 seconds that pool default allows"),
             ({"code": "1", "timeout": "soon"}, "timeout: Input should be a valid integer"),
             ({"code": "1", "tools": ["github"]}, "tools.0: "),
+            ({"code": "1", "tools": "github"}, "tools.0: "),
+            ({"code": ""}, "code: "),
+            ({"code": "1", "context": '{"a": 1'}, "context: "),
+            ({"code": "1", "session": "My Session"}, "session: "),
         ):
             result = await client.call_tool("run_code", arguments)
             assert result.is_error

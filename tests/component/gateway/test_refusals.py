@@ -244,13 +244,6 @@ async def test_what_the_cluster_refuses_is_told_as_its_own_problem(
     assert gateway.dependencies.index.count_active("agents", "team-a") == 0
 
 
-async def test_a_creation_whose_answer_was_lost_is_looked_for(gateway: Gateway, api: FakeApiServer) -> None:
-    api.faults.append(Fault("POST", "/codeexecutions", "lost after"))
-    answer = await gateway.post(query="?wait=0")
-    assert answer.status == 202
-    assert list(gateway.executions) == [answer.json["name"]]
-
-
 async def test_a_creation_that_was_not_carried_out_is_503_and_names_the_execution(
     gateway: Gateway, api: FakeApiServer
 ) -> None:

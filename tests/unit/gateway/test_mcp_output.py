@@ -188,9 +188,3 @@ def test_a_failure_says_what_happened_and_what_to_do(phase: str, reason: str, lo
     text = build_result(execution, longest_seconds=longest).content[0].text  # type: ignore[union-attr]
     assert text.startswith(f"The code did not succeed: {phase} ({reason})\n{expected}")
     assert "while True: pass" in text
-
-
-def test_an_error_of_the_code_needs_no_advice() -> None:
-    error = {"type": "KeyError", "message": "'a'", "traceback": "Traceback ...\nKeyError: 'a'"}
-    text = build_result(finished(phase="Failed", reason="UserError", error=error)).content[0].text  # type: ignore[union-attr]
-    assert text == "The code did not succeed: Failed (UserError)\nTraceback ...\nKeyError: 'a'"

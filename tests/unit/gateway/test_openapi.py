@@ -1,4 +1,4 @@
-"""The OpenAPI document: schemas of all bodies and events, formats, and ids of operations that do not change."""
+"""The OpenAPI document: the committed page, schemas of all bodies and events, formats, and ids of operations."""
 
 import inspect
 import re
@@ -13,66 +13,6 @@ from mcp_exec_gateway.app import ROUTERS
 from mcp_exec_gateway.openapi.document import OperationRoute, build_document, list_request_models, list_response_models
 from mcp_exec_gateway.openapi.examples import EXAMPLES
 
-OPERATIONS = {
-    "abortRollout": "POST /v1/rollouts/{name}/abort",
-    "approveSkill": "POST /v1/skills/{name}/versions/{version}/approve",
-    "assignArm": "POST /v1/rollouts/{name}/assignments",
-    "cancelExecution": "DELETE /v1/executions/{name}",
-    "changeFiles": "POST /v1/workspaces/{name}/changes",
-    "checkLiveness": "GET /healthz",
-    "checkReadiness": "GET /readyz",
-    "createExecution": "POST /v1/executions",
-    "createSession": "POST /v1/sessions",
-    "decideApproval": "POST /v1/executions/{name}/approvals/{id}",
-    "deleteFile": "DELETE /v1/workspaces/{name}/files/{path}",
-    "deleteSession": "DELETE /v1/sessions/{name}",
-    "deleteSkill": "DELETE /v1/skills/{name}/versions/{version}",
-    "deleteWorkspace": "DELETE /v1/workspaces/{name}",
-    "deprecateSkill": "POST /v1/skills/{name}/versions/{version}/deprecate",
-    "exportSkill": "GET /v1/skills/{name}/versions/{version}/archive",
-    "followLink": "GET /v1/artifacts/{namespace}/{name}/{id}",
-    "getArchive": "GET /v1/workspaces/{name}/archive",
-    "getArtifact": "GET /v1/executions/{name}/artifacts/{id}",
-    "getExecution": "GET /v1/executions/{name}",
-    "getFile": "GET /v1/workspaces/{name}/files/{path}",
-    "getRollout": "GET /v1/rollouts/{name}",
-    "getRolloutReport": "GET /v1/rollouts/{name}/report",
-    "getSession": "GET /v1/sessions/{name}",
-    "getSkill": "GET /v1/skills/{name}/versions/{version}",
-    "getStats": "GET /v1/stats",
-    "getUsage": "GET /v1/usage",
-    "getWorkspace": "GET /v1/workspaces/{name}",
-    "listApprovals": "GET /v1/executions/{name}/approvals",
-    "listArtifacts": "GET /v1/executions/{name}/artifacts",
-    "listCalls": "GET /v1/audit",
-    "listExecutions": "GET /v1/executions",
-    "listFiles": "GET /v1/workspaces/{name}/files",
-    "listPendingApprovals": "GET /v1/approvals",
-    "listRecords": "GET /v1/records/{table}",
-    "listRollouts": "GET /v1/rollouts",
-    "listSessions": "GET /v1/sessions",
-    "listSkillVersions": "GET /v1/skills/{name}/versions",
-    "listSkills": "GET /v1/skills",
-    "listTools": "GET /api/v1/mcp/servers/{name}/tools",
-    "listVersions": "GET /v1/workspaces/{name}/versions",
-    "listWorkspaces": "GET /v1/workspaces",
-    "pauseRollout": "POST /v1/rollouts/{name}/pause",
-    "promoteRollout": "POST /v1/rollouts/{name}/promote",
-    "putArchive": "PUT /v1/workspaces/{name}/archive",
-    "putFile": "PUT /v1/workspaces/{name}/files/{path}",
-    "putWorkspace": "PUT /v1/workspaces/{name}",
-    "reportFeedback": "POST /v1/conversations/{conversation}/feedback",
-    "reportOutcome": "POST /v1/rollouts/{name}/outcomes",
-    "reportUsage": "POST /v1/conversations/{conversation}/usage",
-    "resetSession": "POST /v1/sessions/{name}/reset",
-    "restoreWorkspace": "POST /v1/workspaces/{name}/restore",
-    "resumeRollout": "POST /v1/rollouts/{name}/resume",
-    "saveSkill": "POST /v1/skills",
-    "searchTools": "GET /api/v1/mcp/tools/search",
-    "streamEvents": "GET /v1/executions/{name}/events",
-}
-"""Ids that generated clients use as names of functions: a change of one breaks them."""
-
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
@@ -83,18 +23,9 @@ def test_the_page_of_the_contract_is_current() -> None:
     assert PAGE.read_text() == build_page(), "the contract changed: run `make generate` and review the difference"
 
 
-def operations(document: dict[str, Any]) -> list[tuple[str, str]]:
-    return [
-        (operation["operationId"], f"{method.upper()} {path}")
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
-
-
-def test_ids_of_operations_are_unique_and_do_not_change(document: dict[str, Any]) -> None:
-    found = operations(document)
-    assert len({name for name, _ in found}) == len(found)
-    assert dict(found) == OPERATIONS
+def test_ids_of_operations_are_unique(document: dict[str, Any]) -> None:
+    ids = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(set(ids)) == len(ids)
 
 
 def references(value: Any) -> set[str]:
