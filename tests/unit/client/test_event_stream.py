@@ -50,16 +50,6 @@ async def test_a_connection_that_is_lost_is_resumed_after_the_last_event(cut: ht
     assert positions == [None, "2.1", "2.1", "2.1"]
 
 
-async def test_a_stream_starts_after_the_event_that_the_caller_has() -> None:
-    gateway = scripted(events(TWO, END))
-    assert [event.id for event in await read(gateway, last_event_id="2.1")] == ["3.2", "4.2"]
-    assert gateway.requests[0].headers["Last-Event-ID"] == "2.1"
-
-
-async def test_a_caller_that_has_all_events_receives_none() -> None:
-    assert await read(scripted(httpx.Response(204)), last_event_id="4.2") == []
-
-
 async def test_a_stream_that_never_gets_on_ends_with_an_error_and_one_that_does_never_runs_out_of_retries() -> None:
     gateway = scripted(*(events() for _ in range(6)))
     with pytest.raises(errors.GatewayUnreachable, match="the stream ended before the execution's end"):

@@ -8,7 +8,7 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_client.cli.completion import find_arguments, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.main import build_parser, main
-from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode, code_of
+from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode
 
 
 @pytest.mark.parametrize("program", ["mcp-exec", KUBECTL])
@@ -62,25 +62,6 @@ def test_code_that_can_not_be_sent_is_refused_before_it_is(
         main(["run", str(path), "--gateway", "http://127.0.0.1:1"])
     assert ended.value.code == ExitCode.USAGE
     assert said in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("phase", "reason", "code"),
-    [
-        ("Succeeded", "", 0),
-        ("Failed", "UserError", 1),
-        ("Failed", "OutOfMemory", 1),
-        ("Failed", "Rejected", 3),
-        ("Failed", "PoolNotFound", 3),
-        ("Failed", "SandboxLost", 5),
-        ("Failed", "OfANewerVersion", 5),
-        ("TimedOut", "Timeout", 124),
-        ("Cancelled", "Cancelled", 130),
-        ("None", "Deleted", 5),
-    ],
-)
-def test_each_end_has_its_exit_code(phase: str, reason: str, code: int) -> None:
-    assert code_of(phase, reason) == code
 
 
 def test_the_reasons_with_an_exit_code_exist() -> None:

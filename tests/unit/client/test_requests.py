@@ -47,23 +47,6 @@ async def test_a_wait_that_is_longer_than_one_request_goes_on_by_get() -> None:
     assert all(float(each.url.params["wait"]) == 50 for each in gateway.requests)
 
 
-async def test_a_gateway_with_a_shorter_maximum_wait_is_asked_for_less_from_then_on() -> None:
-    too_long = problem(422, errors=[{"field": "wait", "message": "at most 20 seconds are allowed"}])
-    gateway = scripted(too_long, too_long, execution("Running"), execution())
-    assert (await gateway.client().run("1")).succeeded
-    assert [float(each.url.params["wait"]) for each in gateway.requests] == [50, 25, 12.5, 12.5]
-
-
-async def test_a_run_that_does_not_end_within_the_wait_is_cancelled_and_named() -> None:
-    gateway = scripted(execution("Pending", reason="PoolAtCapacity"), execution("Pending"))
-    with pytest.raises(
-        errors.WaitExpired, match="execution e1 has not ended in time: Pending PoolAtCapacity"
-    ) as caught:
-        await gateway.client().run("1", wait_seconds=0)
-    assert caught.value.execution == "e1"
-    assert gateway.sent[1] == "DELETE /v1/executions/e1"
-
-
 async def test_a_run_whose_caller_is_cancelled_is_cancelled_also_if_its_name_is_not_known() -> None:
     waiting = asyncio.Event()
 
@@ -299,14 +282,6 @@ async def test_a_client_without_arguments_reads_the_environment(monkeypatch: pyt
     monkeypatch.setenv("MCP_EXEC_API_KEY", "k")
     async with AsyncClient() as client:
         assert (client.transport.url, client.transport.read_key()) == ("https://gateway.test/prefix", "k")
-
-
-async def test_unknown_options_are_refused_with_what_is_allowed() -> None:
-    client = scripted().client()
-    with pytest.raises(TypeError, match="unknown option 'toolz'; did you mean tools"):
-        await client.run("1", toolz=["x"])  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="unknown option 'apikey'; did you mean api_key"):
-        AsyncClient(URL, apikey="x")  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("context", [{"a": float("nan")}, {"a": {1, 2}}, {"a": "x" * 4_000_000}])
