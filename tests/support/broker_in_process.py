@@ -10,21 +10,20 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from copy import deepcopy
 from pathlib import Path
-from time import time
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import httpx
 
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_broker.upstream.session import ListedTools
-from mcp_exec_common.broker.grants import Grant, GrantSigner
+from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from tests.support.constants import SANDBOX_KEY
+from tests.support.grants import make_grant
 
 Object = dict[str, Any]
 
@@ -190,18 +189,7 @@ class RestartableBroker:
 
     async def call(self, uid: str, tool: str, value: object) -> Object:
         """Call a tool for an execution; return the last line of the answer."""
-        grant = Grant(
-            execution=uid,
-            name=f"exec-{uid}",
-            namespace="agents",
-            pool="default",
-            tools=["*.*"],
-            pool_tools=PoolTools(),
-            tool_calls=self._tool_calls,
-            pod_address="127.0.0.1",
-            replica="",
-            expires=int(time()) + 300,
-        )
+        grant = make_grant(execution=uid, name=f"exec-{uid}", tool_calls=self._tool_calls, pod_address="127.0.0.1")
         body = {"id": "1", "tool": f"box.{tool}", "arguments": {"value": value}}
         headers = {"Authorization": f"Bearer {_SIGNER.sign_grant(grant)}"}
         response = await self._calls.post("/v1/calls", json=body, headers=headers)

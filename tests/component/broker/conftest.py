@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import time
 from typing import Any
 
 import aiohttp
@@ -16,13 +15,13 @@ import pytest
 from tests.component.broker.servers import Toolbox, serving, toolbox
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.support.grants import make_grant
 from tests.support.until import until
 
 from mcp_exec_api.constants import EXECUTIONS, TOOL_SERVERS
-from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
-from mcp_exec_common.broker.grants import Grant, GrantSigner
+from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.process.http_server import build_server
@@ -39,19 +38,7 @@ Object = dict[str, Any]
 
 def grant(**changes: Any) -> str:
     """Return the grant token of an execution."""
-    given: Object = {
-        "execution": "uid-1",
-        "name": "exec-1",
-        "namespace": "agents",
-        "pool": "default",
-        "tools": ["*.*"],
-        "pool_tools": PoolTools(),
-        "tool_calls": 100,
-        "pod_address": "127.0.0.1",
-        "replica": "",
-        "expires": int(time()) + 60,
-    }
-    return SIGNER.sign_grant(Grant(**(given | changes)))
+    return SIGNER.sign_grant(make_grant(**({"pod_address": "127.0.0.1"} | changes)))
 
 
 def secret(name: str, **data: str) -> Object:

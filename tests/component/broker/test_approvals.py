@@ -12,33 +12,21 @@ from prometheus_client import CollectorRegistry
 from tests.support.api_server import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.constants import SANDBOX_KEY
+from tests.support.grants import make_grant
 from tests.support.until import until
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals, CallArguments
 from mcp_exec_broker.access.quotas import WaitingTime
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.grants import Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 
 DEADLINE = 10
 PATH = custom_resource_path(EXECUTIONS, namespace="agents")
-GRANT = Grant(
-    execution="u-1",
-    name="exec-1",
-    namespace="agents",
-    pool="default",
-    tools=["*.*"],
-    pool_tools=PoolTools(),
-    tool_calls=100,
-    pod_address="",
-    replica="",
-    expires=0,
-)
+GRANT = make_grant(execution="u-1", expires=0)
 
 ARGUMENTS = CallArguments(text='{"a": 1}', is_complete=True, digest="sha256:one", size=7)
 

@@ -7,7 +7,6 @@ import socket
 from pathlib import Path
 
 import aiohttp
-import pytest
 from tests.component.broker.conftest import LOOPBACK, TS, grant
 from tests.component.broker.servers import serving, toolbox
 from tests.support.api_server import FakeApiServer
@@ -71,20 +70,10 @@ async def test_a_call_under_way_ends_well_when_the_process_is_told_to_stop(api: 
         assert all(SECRET not in json.dumps(line) for line in running.records if line["logger"] != "mcp_exec.audit")
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"MCP_EXEC_NAMESPACES": ""}, "NAMESPACES"),
-        ({"MCP_EXEC_PORT": "many"}, "PORT"),
-        ({"MCP_EXEC_NONSENSE": "1"}, "MCP_EXEC_NONSENSE"),
-    ],
-)
-async def test_settings_that_are_wrong_are_refused(
-    api: FakeApiServer, tmp_path: Path, changes: dict[str, str], said: str
-) -> None:
-    async with started(*MODULE, env=broker(tmp_path, api, **changes)) as running:
+async def test_settings_that_are_wrong_are_refused(api: FakeApiServer, tmp_path: Path) -> None:
+    async with started(*MODULE, env=broker(tmp_path, api, MCP_EXEC_NONSENSE="1")) as running:
         assert await running.ended() == 2
-        assert said in running.lines[0]
+        assert "MCP_EXEC_NONSENSE" in running.lines[0]
         assert not any("Traceback" in line for line in running.lines)
 
 

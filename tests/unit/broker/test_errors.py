@@ -78,6 +78,8 @@ def test_names_of_the_same_words_come_first() -> None:
     assert find_close_names("ListIssues", ["list_issue", "list_issues", "list_pulls"]) == ["list_issues", "list_issue"]
     assert find_close_names("issues", ["create_issue", "list_issues"])[0] == "list_issues"
     assert find_close_names("a", ["a"]) == []
+    assert find_close_names("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
+    assert find_close_names("zzz", ["create_issue"]) == []
 
 
 def test_very_many_or_long_names_take_no_long_time() -> None:

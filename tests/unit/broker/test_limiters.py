@@ -3,20 +3,13 @@
 import asyncio
 
 import pytest
+from tests.support.clock import Clock
 
 from mcp_exec_api.tool_server import ServerLimits
 from mcp_exec_broker.access.limiters import FifoLimiter, ServerConcurrency
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 
 DEADLINE = 10
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_up() -> None:
@@ -52,7 +45,7 @@ async def test_a_server_takes_so_many_calls_at_once_and_who_gives_up_takes_no_pl
 
 
 async def test_a_server_takes_so_many_calls_a_minute() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     servers, limits, key = ServerConcurrency(clock=clock), ServerLimits(calls_per_minute=2), ("agents", "github")
     for clock.now in (0.0, 10.0):
         async with servers.acquire_slot(key, limits):

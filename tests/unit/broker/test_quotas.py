@@ -4,8 +4,9 @@ import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
+from tests.support.clock import Clock
+from tests.support.grants import make_grant
 
-from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.access.quotas import (
     KEEP_SECONDS,
     MAX_NAME_CHARACTERS,
@@ -23,18 +24,7 @@ DEADLINE = 10
 
 
 def grant(*, uid: str = "u-1", calls: int = 3) -> Grant:
-    return Grant(
-        execution=uid,
-        name="exec-1",
-        namespace="agents",
-        pool="default",
-        tools=["*.*"],
-        pool_tools=PoolTools(),
-        tool_calls=calls,
-        pod_address="",
-        replica="",
-        expires=0,
-    )
+    return make_grant(execution=uid, tool_calls=calls, expires=0)
 
 
 def quota(*, calls: int = 3, **budget: int) -> ExecutionQuota:
@@ -51,14 +41,6 @@ def denial(found: ExecutionQuota, tool: str = "a.b", *, out: int = 1) -> ToolCal
         found.begin_call(tool, argument_bytes=out)
     found.end_call(failed=True, result_bytes=0)
     return raised.value
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def test_bytes_are_bounded_both_ways() -> None:
@@ -86,7 +68,7 @@ def test_an_execution_that_ended_before_its_first_call_stays_ended() -> None:
 
 
 def test_a_quota_is_dropped_once_no_grant_is_valid_but_not_during_a_call() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     quotas = ExecutionQuotas(clock=clock)
     busy = quotas.get_or_create(grant(uid="busy"))
     busy.begin_call("a.b", argument_bytes=1)
@@ -100,7 +82,7 @@ def test_a_quota_is_dropped_once_no_grant_is_valid_but_not_during_a_call() -> No
 
 
 def test_a_quota_outlives_the_grant_that_a_wait_for_an_approval_prolongs() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     quotas = ExecutionQuotas(clock=clock)
     quota = quotas.get_or_create(grant())
     quota.waiting.clock = clock
@@ -117,7 +99,7 @@ def test_a_quota_outlives_the_grant_that_a_wait_for_an_approval_prolongs() -> No
 
 
 def test_calls_that_wait_at_the_same_time_count_once() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     waiting = WaitingTime(clock=clock)
     with waiting.wait(60):
         clock.now += 10

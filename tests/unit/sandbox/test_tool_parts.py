@@ -25,7 +25,6 @@ from mcp_exec_sandbox.tools.connection import BrokerAccess, BrokerConnection, Br
 from mcp_exec_sandbox.tools.errors import ToolError, ToolProtocolError, parse_error
 from mcp_exec_sandbox.tools.results import ResultFiles, ToolResult, build_result, cast_result
 from mcp_exec_sandbox.tools.tool_session import ToolSession
-from mcp_exec_tools.names import find_close_names
 
 PARAMETERS = {"owner": True, "from": False, "perPage": False}
 SPELLINGS = {"from_": "from", "per_page": "perPage"}
@@ -103,11 +102,6 @@ def test_what_has_no_json_form_or_is_too_much_is_refused(value):
     with pytest.raises(ToolError) as failure:
         encode_arguments("s.t", {"value": value})
     assert failure.value.reason == "InvalidArguments"
-
-
-def test_a_name_is_alike_whatever_its_case_and_dashes():
-    assert find_close_names("Create-Isue", ["create_issue", "delete_repo"]) == ["create_issue"]
-    assert find_close_names("zzz", ["create_issue"]) == []
 
 
 class Wire(asyncio.Transport):
