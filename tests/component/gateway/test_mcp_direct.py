@@ -222,22 +222,14 @@ async def test_each_tenant_sees_and_calls_the_tools_of_its_own_namespace_key_and
 
 
 async def test_hybrid_mode_has_the_tools_of_code_and_those_that_are_marked(made: Installation) -> None:
+    own = ["describe_tools", "read_file", "run_code", "run_skill", "save_skill", "search_tools", "write_file"]
     async with made.connect(query="?mode=hybrid") as client:
-        assert [tool.name for tool in (await client.list_tools()).tools] == [
-            "describe_tools",
-            "read_file",
-            "run_code",
-            "run_skill",
-            "save_skill",
-            "search_tools",
-            "write_file",
-        ]
+        assert [tool.name for tool in (await client.list_tools()).tools] == own
     await made.relist(direct=["add", "d*"], policy={"rules": [{"tools": ["destroy"], "action": "Deny"}]})
     made.gateway.finish_all()
     for revision in REVISIONS:
         async with made.connect(revision, "?mode=hybrid") as client:
             names = [tool.name for tool in (await client.list_tools()).tools]
-            own = ["describe_tools", "read_file", "run_code", "run_skill", "save_skill", "search_tools", "write_file"]
             assert names == [*own, "box__add", "box__draw"]
             assert (await client.call_tool("box__add", {"a": 1, "b": 2})).structured_content == {"result": 3}
             assert not (await client.call_tool("run_code", {"code": "1"})).is_error
