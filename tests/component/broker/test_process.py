@@ -29,6 +29,7 @@ def broker(folder: Path, api: FakeApiServer, **changes: str) -> dict[str, str]:
         "MCP_EXEC_PORT": str(free_port()),
         "MCP_EXEC_CONTROL_PORT": str(free_port()),
         "MCP_EXEC_DRAIN_SECONDS": "0",
+        "MCP_EXEC_SHUTDOWN_SECONDS": "3",  # no operator closes the executions
     }
     return environment(folder, api.url, **(given | changes))
 
