@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from pathlib import Path
@@ -14,6 +15,8 @@ from tests.support.api_server import FakeApiServer
 from tests.support.ports import free_port
 from tests.support.processes import FEW_FILES, SECONDS, environment, most_files, started
 from tests.support.until import until
+
+from mcp_exec_broker.__main__ import main
 
 SECRET = "an argument that no log may have"
 
@@ -77,15 +80,27 @@ async def test_a_call_under_way_ends_well_when_the_process_is_told_to_stop(api: 
     [
         ({"MCP_EXEC_NAMESPACES": ""}, "NAMESPACES"),
         ({"MCP_EXEC_PORT": "many"}, "PORT"),
-        ({"MCP_EXEC_NONSENSE": "1"}, "MCP_EXEC_NONSENSE"),
     ],
 )
-async def test_settings_that_are_wrong_are_refused(
-    api: FakeApiServer, tmp_path: Path, changes: dict[str, str], said: str
+async def test_a_setting_that_is_wrong_is_named(
+    api: FakeApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str],
+    said: str,
 ) -> None:
-    async with started(*MODULE, env=broker(tmp_path, api, **changes)) as running:
+    monkeypatch.setattr(os, "environ", broker(tmp_path, api, **changes))
+    assert main() == 2
+    assert said in capsys.readouterr().err.splitlines()[0]
+
+
+async def test_settings_that_are_wrong_end_the_process_with_their_names_alone(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    async with started(*MODULE, env=broker(tmp_path, api, MCP_EXEC_NONSENSE="1")) as running:
         assert await running.ended() == 2
-        assert said in running.lines[0]
+        assert "MCP_EXEC_NONSENSE" in running.lines[0]
         assert not any("Traceback" in line for line in running.lines)
 
 
