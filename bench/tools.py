@@ -97,7 +97,10 @@ async def wait_for_port(port: int) -> None:
 
 
 def write_environment(api: FakeApiServer, folder: Path, **more: str) -> dict[str, str]:
-    """Write the files that a process needs, and return its environment."""
+    """Write the files that a process needs, and return its environment.
+
+    At its end it waits for nothing: no operator closes the benchmark's executions, and no balancer needs to notice.
+    """
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -113,6 +116,8 @@ def write_environment(api: FakeApiServer, folder: Path, **more: str) -> dict[str
         "RELEASE_NAMESPACE": RELEASE_NAMESPACE,
         "SANDBOX_KEY_FILE": str(folder / "key"),
         "KUBECONFIG": str(folder / "kubeconfig"),
+        "DRAIN_SECONDS": "0",
+        "SHUTDOWN_SECONDS": "0",
         **more,
     }
     return {f"MCP_EXEC_{name}": value for name, value in given.items()}

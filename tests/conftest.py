@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -14,6 +15,17 @@ settings.register_profile("unhurried", deadline=None)
 # The same examples in each run: a change fails for what it changes. `make fuzz` searches for new ones.
 settings.register_profile("repeatable", settings.get_profile("unhurried"), derandomize=True, max_examples=50)
 settings.load_profile("unhurried" if FACTOR_VARIABLE in os.environ else "repeatable")
+
+
+# Modules and items of thousands of tests stay to the end: without this, each full garbage collection would visit them.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what was collected."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 _TIME_LIMIT = pytest.StashKey[pytest_timeout.Settings]()

@@ -70,8 +70,7 @@ def whole(cluster: Cluster, nodes: list[str]) -> None:
 
 
 def live_pods(cluster: Cluster) -> list[dict[str, Any]]:
-    pods = cluster.select("Pod", labels=SANDBOXES)
-    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+    return cluster.live_pods(SANDBOXES)
 
 
 def nodes_of(pods: list[dict[str, Any]]) -> Counter[str]:

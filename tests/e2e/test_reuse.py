@@ -66,7 +66,7 @@ def reusing(installed: Cluster, runtimes: dict[str, str | None]) -> Iterator[lis
             installed.merge("SandboxPool", pool, {"spec": {"reuse": reuse, "warm": {"min": 0}, "maxPods": 4}})
         for pool in runtimes:
             pods = f"mcp-exec.dev/pool={pool}"
-            eventually(lambda pods=pods: not installed.names("Pod", labels=pods), seconds=60, what="no pod is warm")
+            eventually(lambda pods=pods: not installed.live_pods(pods), seconds=60, what="no pod is warm")
         yield list(runtimes)
     finally:
         for pool, spec in before.items():

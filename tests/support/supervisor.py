@@ -215,7 +215,8 @@ class FakeSupervisor:
             self.say("result", value=json.loads(rest), truncated=False)
             self._end("Succeeded")
         elif word == "raise":
-            self._end("Failed", rest, {"type": rest, "message": "so it is", "line": 1})
+            reason = rest.partition(" ")[0]
+            self._end("Failed", reason, {"type": reason, "message": "so it is", "line": 1})
         elif word == "interrupt":  # an exception without a message
             self._end("Failed", "UserError", {"type": "KeyboardInterrupt", "message": "", "line": 1})
         elif word == "ask":  # a call waits for an approval until it is released

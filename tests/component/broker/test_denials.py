@@ -9,9 +9,15 @@ from tests.component.broker.conftest import World, grant, running
 from tests.component.broker.servers import Toolbox
 from tests.support.api_server import FakeApiServer
 
-from mcp_exec_broker.calls.denials import MAX_OWN_RECORDS
+from mcp_exec_broker.calls import denials
 
 Object = dict[str, Any]
+MAX_OWN_RECORDS = 10
+
+
+@pytest.fixture(autouse=True)
+def few_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(denials, "MAX_OWN_RECORDS", MAX_OWN_RECORDS)
 
 
 async def records(world: World, **filters: str) -> list[Object]:

@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 from pathlib import Path
 
 import aiohttp
+import pytest
 from tests.component.broker.conftest import LOOPBACK, TS, grant
 from tests.component.broker.servers import serving, toolbox
 from tests.support.api_server import FakeApiServer
 from tests.support.ports import free_port
 from tests.support.processes import FEW_FILES, SECONDS, environment, most_files, started
 from tests.support.until import until
+
+from mcp_exec_broker.__main__ import main
 
 SECRET = "an argument that no log may have"
 
@@ -28,6 +32,7 @@ def broker(folder: Path, api: FakeApiServer, **changes: str) -> dict[str, str]:
         "MCP_EXEC_PORT": str(free_port()),
         "MCP_EXEC_CONTROL_PORT": str(free_port()),
         "MCP_EXEC_DRAIN_SECONDS": "0",
+        "MCP_EXEC_SHUTDOWN_SECONDS": "3",  # no operator closes the executions
     }
     return environment(folder, api.url, **(given | changes))
 
@@ -70,7 +75,29 @@ async def test_a_call_under_way_ends_well_when_the_process_is_told_to_stop(api: 
         assert all(SECRET not in json.dumps(line) for line in running.records if line["logger"] != "mcp_exec.audit")
 
 
-async def test_settings_that_are_wrong_are_refused(api: FakeApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"MCP_EXEC_NAMESPACES": ""}, "NAMESPACES"),
+        ({"MCP_EXEC_PORT": "many"}, "PORT"),
+    ],
+)
+async def test_a_setting_that_is_wrong_is_named(
+    api: FakeApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(os, "environ", broker(tmp_path, api, **changes))
+    assert main() == 2
+    assert said in capsys.readouterr().err.splitlines()[0]
+
+
+async def test_settings_that_are_wrong_end_the_process_with_their_names_alone(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
     async with started(*MODULE, env=broker(tmp_path, api, MCP_EXEC_NONSENSE="1")) as running:
         assert await running.ended() == 2
         assert "MCP_EXEC_NONSENSE" in running.lines[0]

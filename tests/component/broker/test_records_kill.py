@@ -23,7 +23,7 @@ from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.broker.records import RecordsClient, RecordsError
 
 Object = dict[str, Any]
-ROUNDS = 4
+ROUNDS = 3
 WRITERS = 3
 
 
@@ -129,7 +129,7 @@ async def test_two_brokers_on_one_postgresql_lose_no_acknowledged_row_through_ch
                     await postgres.crash()
                     await postgres.start()
                 else:
-                    place = round % 2
+                    place = round // 2
                     processes[place].tell(signal.SIGKILL)
                     await processes[place].ended()
                     processes[place] = await stack.enter_async_context(calling(api, environments[place]))

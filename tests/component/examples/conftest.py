@@ -4,12 +4,14 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
+import pytest_asyncio
 from aiohttp import web
 from tests.support.agent_gateway import AgentGateway, tool
 from tests.support.model_servers import messages_api
@@ -22,7 +24,7 @@ Serving = Callable[..., AbstractAsyncContextManager[str]]
 
 
 @asynccontextmanager
-async def serve_gateway(gateway: AgentGateway) -> AsyncIterator[str]:
+async def serve_gateway(gateway: "AgentGateway | Chat") -> AsyncIterator[str]:
     """Serve a scripted gateway at a port of loopback."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -68,27 +70,40 @@ async def serve_chat(*options: str, **environment: str) -> AsyncIterator[str]:
         await asyncio.wait_for(process.communicate(), 20)
 
 
+@dataclass
+class Chat:
+    """A chat service between a model and the gateway of the test."""
+
+    model: MessagesApi
+    gateway: AgentGateway
+    url: str = ""
+
+    async def handle(self, request: httpx.Request) -> httpx.Response:
+        return await self.gateway.handle(request)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def chat() -> AsyncIterator[Chat]:
+    """A service for all tests of a module, because its start takes seconds. Each test has conversations of its own."""
+    with MessagesApi().serving() as model:
+        chat = Chat(model, AgentGateway())
+        variables = {"ANTHROPIC_API_KEY": messages_api.KEY, "ANTHROPIC_BASE_URL": model.url, "MCP_EXEC_API_KEY": "k"}
+        async with serve_gateway(chat) as gateway, serve_chat(MCP_EXEC_GATEWAY=gateway, **variables) as chat.url:
+            yield chat
+
+
 @pytest.fixture
 def gateway() -> AgentGateway:
     return AgentGateway(tools=[tool("shop", "list_orders", "list orders", status="string")])
 
 
 @pytest.fixture
-def model() -> Iterator[MessagesApi]:
-    with MessagesApi().serving() as server:
-        yield server
+def model(chat: Chat) -> MessagesApi:
+    return chat.model.rewrite()
 
 
 @pytest.fixture
-async def chat_url(gateway: AgentGateway, model: MessagesApi) -> AsyncIterator[str]:
-    """Address of a chat service whose model is the loopback server."""
-    async with (
-        serve_gateway(gateway) as url,
-        serve_chat(
-            ANTHROPIC_API_KEY=messages_api.KEY,
-            ANTHROPIC_BASE_URL=model.url,
-            MCP_EXEC_GATEWAY=url,
-            MCP_EXEC_API_KEY="k",
-        ) as address,
-    ):
-        yield address
+def chat_url(chat: Chat, gateway: AgentGateway, model: MessagesApi) -> str:
+    """Address of the chat service, whose model and gateway are those of the test."""
+    chat.gateway = gateway
+    return chat.url

@@ -11,6 +11,8 @@ from tests.support.agent_gateway import AgentGateway, Run
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import refused, results_in, says, uses
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 QUESTION = "Which five customers wait for pending orders of the highest value?"
 
 

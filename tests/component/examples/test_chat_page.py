@@ -4,16 +4,20 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Page, async_playwright, expect
 from tests.support.agent_gateway import AgentGateway, Run
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import refused, says, uses
 
 CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH: apt-get install chromium")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH: apt-get install chromium"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def page(chat_url: str) -> AsyncIterator[Page]:
     """The opened page. Whatever it writes to the console as an error fails the test."""
     problems: list[str] = []

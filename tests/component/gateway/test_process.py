@@ -2,17 +2,21 @@
 
 import asyncio
 import base64
+import os
 import signal
 import socket
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.component.gateway.conftest import CEX, KEY, SECRETS
 from tests.support.api_server import FakeApiServer
 from tests.support.ports import free_port
 from tests.support.processes import FEW_FILES, SECONDS, environment, most_files, started
 from tests.support.until import until
+
+from mcp_exec_gateway.__main__ import main
 
 AUTHORIZED = {"Authorization": f"Bearer {KEY}"}
 
@@ -97,7 +101,29 @@ async def test_a_reflector_that_breaks_for_good_ends_the_process(api: FakeApiSer
             assert await running.ended() != 0
 
 
-async def test_a_setting_that_is_wrong_is_named(api: FakeApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"MCP_EXEC_PORT": "http"}, "MCP_EXEC_PORT: "),
+        ({"MCP_EXEC_NAMESPACES": ""}, "MCP_EXEC_NAMESPACES: "),
+    ],
+)
+async def test_a_setting_that_is_wrong_is_named(
+    api: FakeApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    change: dict[str, str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(os, "environ", gateway(tmp_path, api, **change))
+    assert main() == 2
+    assert said in capsys.readouterr().err.splitlines()[0]
+
+
+async def test_settings_that_are_wrong_end_the_process_with_their_names_alone(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
     async with started(*MODULE, env=gateway(tmp_path, api, MCP_EXEC_NAMESPACE="agents")) as running:
         assert await running.ended() == 2
         assert "unknown settings: MCP_EXEC_NAMESPACE" in running.lines[0]

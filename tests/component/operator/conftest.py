@@ -21,6 +21,7 @@ from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.kube.watches import follow_namespaces
 from mcp_exec_operator.manager import Kind, Manager
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pools import status as pool_status
 from mcp_exec_operator.settings import Settings
 
 Operating = Callable[..., Any]
@@ -96,6 +97,12 @@ class Operator:
             for sample in self.metrics.writes.collect()[0].samples
             if sample.name.endswith("_total")
         }
+
+
+@pytest.fixture(autouse=True)
+def prompt_pool_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pools write what changed at once, not up to a second later. Tests wait for it, and count no writes of pools."""
+    monkeypatch.setattr(pool_status, "_SETTLE_SECONDS", 0.05)
 
 
 @pytest.fixture

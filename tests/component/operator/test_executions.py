@@ -9,7 +9,7 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import CEX, EVENTS, NAMESPACE, PODS, POLICIES, SBP, World
 
-from mcp_exec_operator.executions import binder
+from mcp_exec_operator.executions import binder, lifecycle, run, writer
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 
@@ -427,8 +427,9 @@ async def test_an_execution_in_an_unknown_phase_is_left_alone_with_its_pod(
 
 
 async def test_a_final_status_that_is_rejected_is_written_later_without_its_details(
-    world: World, operating: Operating
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lifecycle, "_FIRST_RETRY_SECONDS", 0.05)
     world.pool()
     async with operating() as operator:
         world.execution("odd", "wait")
@@ -447,8 +448,9 @@ async def test_a_final_status_that_is_rejected_is_written_later_without_its_deta
 
 
 async def test_a_rejection_that_is_rejected_is_written_later_without_its_findings(
-    world: World, operating: Operating
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(lifecycle, "_FIRST_RETRY_SECONDS", 0.05)
     world.pool(codeCheck={"mode": "Strict"})
     async with operating():
         await world.warm(1)
@@ -520,6 +522,7 @@ async def test_a_cancellation_after_the_stream_is_lost_does_no_harm(
 
     monkeypatch.setattr(ExecutionRecord, "observe", observe_cancellation)
     monkeypatch.setattr(OperatorApi, "get_pod", get_pod_after_cancellation)
+    monkeypatch.setattr(run, "_RECONNECT_DELAYS", (0.01,) * 3)
     world.pool()
     async with operating():
         world.execution("torn", "wait")
@@ -535,7 +538,10 @@ async def _ended(task: str) -> None:
     await asyncio.wait([each for each in asyncio.all_tasks() if each.get_name() == task])
 
 
-async def test_status_writes_that_fail_for_long_are_reported_in_an_event(world: World, operating: Operating) -> None:
+async def test_status_writes_that_fail_for_long_are_reported_in_an_event(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_LAST_DELAY", 0.1)
     world.pool()
     async with operating():
         await world.warm(1)

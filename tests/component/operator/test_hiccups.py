@@ -7,14 +7,17 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import World
 
+from mcp_exec_operator.pods import cache
+
 Operating = Callable[..., Any]
 MORE_THAN_RETRIES = 5
 
 
 @pytest.mark.parametrize("what", [429, 500, 503, 504, "lost before"])
 async def test_writes_that_fail_for_a_while_are_made_once_and_late(
-    world: World, operating: Operating, what: Any
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch, what: Any
 ) -> None:
+    monkeypatch.setattr(cache, "UNCERTAIN_SECONDS", 0.3)  # of a creation whose answer is lost
     world.pool()
     async with operating() as operator:
         await world.warm(1)

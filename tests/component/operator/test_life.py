@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.world import NODES, PODS, SBP, World
 
+from mcp_exec_operator.executions import run
 from mcp_exec_operator.pods.cache import PodCache
 
 Operating = Callable[..., Any]
@@ -265,7 +266,10 @@ async def test_a_run_goes_on_while_its_node_is_not_ready_but_its_sandbox_answers
     assert (status["phase"], status["output"]["stdout"]) == ("Succeeded", "waiting\n")
 
 
-async def test_a_stream_that_does_not_come_up_again_ends_the_run_as_such(world: World, operating: Operating) -> None:
+async def test_a_stream_that_does_not_come_up_again_ends_the_run_as_such(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_RECONNECT_DELAYS", (0.01,) * 3)
     world.pool()
     async with operating():
         world.execution("torn", "wait")

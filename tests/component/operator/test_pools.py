@@ -43,7 +43,7 @@ async def test_a_refused_pod_is_told_by_the_pool_and_by_who_waits(
 ) -> None:
     world.refuse_pods = (403, message)
     world.pool()
-    async with operating(bind_timeout_seconds=1.5):
+    async with operating(bind_timeout_seconds=0.8):
         world.execution("waits")
         await world.until(lambda: world.condition("Ready").get("reason") == reason)
         status = await world.finished("waits")
@@ -88,7 +88,7 @@ async def test_a_pod_that_cannot_start_is_held_and_told(
 async def test_a_pod_that_was_held_for_long_has_its_whole_time_to_start(world: World, operating: Operating) -> None:
     world.start_pods = False
     world.pool()
-    async with operating(bind_timeout_seconds=4, pod_start_timeout_seconds=3.5):  # a status follows within a second
+    async with operating(bind_timeout_seconds=2, pod_start_timeout_seconds=1.8):
         await world.until(world.pods)
         (pod,) = world.pods()
         no_node = {"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}

@@ -15,6 +15,7 @@ from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.rollouts.guards import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
+from mcp_exec_operator.rollouts import controller
 from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
 
 Operating = Callable[..., Any]
@@ -25,6 +26,11 @@ TEAM = {"name": "team", "users": ["u-1"], "manual": True}
 SHORT = {"name": "some", "percent": 10, "durationSeconds": 1}
 EVERYBODY = {"name": "all", "percent": 100, "manual": True, "warmPods": 3}
 GUARD = {"name": "errors", "metric": "errorRate", "threshold": 0.2, "minSamples": 5}
+
+
+@pytest.fixture(autouse=True)
+def frequent_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "_TICK_SECONDS", 0.1)
 
 
 class Records:

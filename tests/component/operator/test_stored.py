@@ -58,8 +58,9 @@ async def test_one_keys_large_executions_make_room_long_before_their_ttl(
 
 
 async def test_an_execution_that_has_just_ended_is_kept_however_much_is_stored(
-    world: World, operating: Operating
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ttl, "_GATHER_SECONDS", 0.0)
     world.pool()
     for number in range(4):
         keep(world, f"old{number}", age=1000, size=1000)

@@ -13,6 +13,7 @@ from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
+from mcp_exec_operator.toolservers import controller
 from mcp_exec_operator.toolservers.manifests import workload_labels
 
 Operating = Callable[..., Any]
@@ -20,6 +21,12 @@ DEPLOYMENTS = resource_path("deployments", namespace=NAMESPACE, group="apps/v1")
 SERVICES = resource_path("services", namespace=NAMESPACE)
 SECRETS = resource_path("secrets", namespace=NAMESPACE)
 STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]}
+
+
+@pytest.fixture(autouse=True)
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "_MIN_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(controller, "_STARTING_INTERVAL_SECONDS", 0.1)
 
 
 @pytest.fixture

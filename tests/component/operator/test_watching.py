@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from kopf._cogs.aiokits import aiotasks
 from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
@@ -23,6 +24,17 @@ from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.process import OperatorProcess, run_operator
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import InitialApiKey, Settings
+
+
+@pytest.fixture(autouse=True)
+def kopf_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At its end kopf gives all other tasks of the loop five seconds. Here they are the cluster's, which go on."""
+    wait = aiotasks.wait
+
+    async def wait_shortly(tasks: Any, **options: Any) -> Any:
+        return await wait(tasks, **options | ({"timeout": 0.1} if options.get("timeout") else {}))
+
+    monkeypatch.setattr(aiotasks, "wait", wait_shortly)
 
 
 @pytest.fixture

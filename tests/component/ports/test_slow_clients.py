@@ -53,10 +53,17 @@ def operator(folder: Path, api: FakeApiServer) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Process:
-    """A process, and the settings of its ports."""
+    """A process and its ports."""
 
     module: str
     environment: Callable[[Path, FakeApiServer], dict[str, str]]
+    ports: tuple["Port", ...]
+
+
+@dataclass(frozen=True)
+class Port:
+    """What a port answers, and the setting that chooses it."""
+
     variable: str = "MCP_EXEC_PORT"
     path: str = "/healthz"
     status: int = 200
@@ -65,11 +72,17 @@ class Process:
     credential: str = ""
 
 
-PORTS = {
-    "operator": Process("mcp_exec_operator", operator),
-    "gateway": Process("mcp_exec_gateway", gateway, post="/v1/executions", credential=KEY),
-    "calls": Process("mcp_exec_broker", broker, path="/v1/calls", status=405, post="/v1/calls", credential=grant()),
-    "control": Process("mcp_exec_broker", broker, variable="MCP_EXEC_CONTROL_PORT"),
+PROCESSES = {
+    "operator": Process("mcp_exec_operator", operator, (Port(),)),
+    "gateway": Process("mcp_exec_gateway", gateway, (Port(post="/v1/executions", credential=KEY),)),
+    "broker": Process(
+        "mcp_exec_broker",
+        broker,
+        (
+            Port(path="/v1/calls", status=405, post="/v1/calls", credential=grant()),
+            Port(variable="MCP_EXEC_CONTROL_PORT"),
+        ),
+    ),
 }
 
 
@@ -77,19 +90,19 @@ PORTS = {
 class Running:
     """A port that listens."""
 
-    process: Process
+    kind: Port
     port: int
 
     @property
     def get(self) -> bytes:
         """A request that is answered at once."""
-        return f"GET {self.process.path} HTTP/1.1\r\nhost: it\r\n\r\n".encode()
+        return f"GET {self.kind.path} HTTP/1.1\r\nhost: it\r\n\r\n".encode()
 
     @property
     def post(self) -> bytes:
         """The head of a request with a body of 1,000 bytes."""
         return (
-            f"POST {self.process.post} HTTP/1.1\r\nhost: it\r\nauthorization: Bearer {self.process.credential}\r\n"
+            f"POST {self.kind.post} HTTP/1.1\r\nhost: it\r\nauthorization: Bearer {self.kind.credential}\r\n"
             "content-type: application/json\r\ncontent-length: 1000\r\n\r\n"
         ).encode()
 
@@ -97,25 +110,24 @@ class Running:
         """Return whether a new client is served."""
         async with asyncio.timeout(DEADLINE), aiohttp.ClientSession() as session:
             try:
-                async with session.get(f"http://127.0.0.1:{self.port}{self.process.path}") as response:
+                async with session.get(f"http://127.0.0.1:{self.port}{self.kind.path}") as response:
                     await response.read()
-                    return response.status == self.process.status
+                    return response.status == self.kind.status
             except aiohttp.ClientConnectionError:
                 return False
 
 
 @asynccontextmanager
-async def listening(process: Process, api: FakeApiServer, folder: Path) -> AsyncIterator[Running]:
-    """Start a process and yield its port once it serves."""
+async def listening(process: Process, api: FakeApiServer, folder: Path) -> AsyncIterator[list[Running]]:
+    """Start a process and yield its ports once they serve."""
     env = process.environment(folder, api) | LIMITS
-    running = Running(process, int(env[process.variable]))
+    ports = [Running(port, int(env[port.variable])) for port in process.ports]
     async with started("-m", process.module, env=env) as child:
         if process.module == "mcp_exec_operator":
             await child.says("does not respond yet")
         else:
             await child.says("ready")
-        assert await running.serves()
-        yield running
+        yield ports
 
 
 @pytest.fixture
@@ -124,27 +136,36 @@ async def api() -> AsyncIterator[FakeApiServer]:
         yield server
 
 
-@pytest.mark.parametrize("process", PORTS.values(), ids=list(PORTS))
+@pytest.mark.parametrize("process", PROCESSES.values(), ids=list(PROCESSES))
 async def test_slow_clients_are_cut_off_and_others_are_served(
     process: Process, api: FakeApiServer, tmp_path: Path
 ) -> None:
-    async with listening(process, api, tmp_path) as running:
-        async with silent(running.port, MOST_PER_PEER) as quiet:
-            assert await running.serves()  # the one that has waited longest makes room
-            for client in quiet:
-                assert await client.until_closed() == b""
-        async with connected(running.port) as dripping, connected(running.port) as stopping:
-            await stopping.send(running.post + b"{")
-            _, answer, _ = await asyncio.gather(
-                dripping.drip(running.get[:-2] + b"x: " + b"y" * 1000),
-                stopping.until_closed(),
-                ask_without_reading(running.port, running.get * 8),
-            )
-            if process.credential:
-                assert answer.startswith(b"HTTP/1.1 408 ") or answer.startswith(b"HTTP/1.1 401 ")
-        async with connected(running.port) as breaking:
-            await breaking.drip(b"\r\n" * 500)
-        assert await running.serves()
+    async with listening(process, api, tmp_path) as ports:
+        await asyncio.gather(*map(cut_off, ports))
+
+
+async def cut_off(running: Running) -> None:
+    """Check that a port cuts off slow clients of each kind."""
+    assert await running.serves()
+    async with silent(running.port, MOST_PER_PEER) as quiet:
+        assert await running.serves()  # the one that has waited longest makes room
+        for client in quiet:
+            assert await client.until_closed() == b""
+    async with (
+        connected(running.port) as dripping,
+        connected(running.port) as stopping,
+        connected(running.port) as breaking,
+    ):
+        await stopping.send(running.post + b"{")
+        _, answer, _, _ = await asyncio.gather(
+            dripping.drip(running.get[:-2] + b"x: " + b"y" * 1000),
+            stopping.until_closed(),
+            ask_without_reading(running.port, running.get * 8),
+            breaking.drip(b"\r\n" * 500),
+        )
+        if running.kind.credential:
+            assert answer.startswith(b"HTTP/1.1 408 ") or answer.startswith(b"HTTP/1.1 401 ")
+    assert await running.serves()
 
 
 def test_the_deadlines_are_shorter_than_any_client_needs_and_a_peer_has_a_share_of_the_connections() -> None:

@@ -39,7 +39,9 @@ if MEASUREMENT:  # supervisors have users of their own
 class SandboxProcess:
     """A supervisor that was started as a process, and a client for it."""
 
-    def __init__(self, *, wrapper: tuple[str, ...] = (), **settings: str) -> None:
+    def __init__(
+        self, *, wrapper: tuple[str, ...] = (), program: tuple[str, ...] = ("-m", "mcp_exec_sandbox"), **settings: str
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="mcp-exec-test-"))
         self.workspace, self.temporary = self.folder / "workspace", self.folder / "tmp"
         self.uid = random.SystemRandom().randrange(1_000_000, 2_000_000_000) if os.getuid() == 0 else None
@@ -63,7 +65,7 @@ class SandboxProcess:
             **MEASUREMENT,
         }
         environment |= {f"MCP_EXEC_{name.upper()}": value for name, value in settings.items()}
-        command = [*wrapper, *as_user(self.uid), sys.executable, "-P", "-m", "mcp_exec_sandbox"]
+        command = [*wrapper, *as_user(self.uid), sys.executable, "-P", *program]
         self.process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
         )
@@ -222,11 +224,16 @@ class ReusedSandbox:
     def client(self) -> httpx.Client:
         return self._sandbox.client
 
-    def start(self, code: str, **fields: Any) -> httpx.Response:
-        """Clean the sandbox after the last run, post an execution and return the open stream."""
+    def clean(self) -> None:
+        """Clean the sandbox after the last run, so that it is idle."""
         if self._last and self.client.post("/v1/recycle", json={"id": self._last}).status_code != 200:
             self.close()
             self._sandbox = self._spares.take()
+        self._last = ""
+
+    def start(self, code: str, **fields: Any) -> httpx.Response:
+        """Clean the sandbox after the last run, post an execution and return the open stream."""
+        self.clean()
         self._runs += 1
         body = {"id": f"uid-{self._runs}", "owner": "0" * 32, **fields}
         self._last = body["id"]
@@ -242,6 +249,20 @@ def reused(spares: Spares) -> Iterator[ReusedSandbox]:
     reused = ReusedSandbox(spares)
     yield reused
     reused.close()
+
+
+@pytest.fixture(scope="module")
+def shared(spares: Spares) -> Iterator[SandboxProcess]:
+    sandbox = spares.take()
+    yield sandbox
+    sandbox.close()
+
+
+@pytest.fixture
+def idle(shared: SandboxProcess) -> Iterator[SandboxProcess]:
+    """A sandbox for all tests of a module whose requests make no run; each of them leaves it idle."""
+    yield shared
+    assert shared.client.get("/v1/execution").json() == {"state": "idle", "id": None, "lastSeq": 0, "uses": 0}
 
 
 @pytest.fixture

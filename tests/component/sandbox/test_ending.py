@@ -44,15 +44,15 @@ def read(sandbox, name="out"):
         "async def go():\n    global f\n    f = open('out', 'w')\n    f.write('a,b\\n')\nawait go()",
     ],
 )
-def test_files_that_the_code_does_not_close_are_written(sandbox, holder):
-    run = sandbox.run(holder)
+def test_files_that_the_code_does_not_close_are_written(reused, holder):
+    run = reused.run(holder)
     assert run.phase == "Succeeded", run.error
-    assert read(sandbox) == b"a,b\n"
+    assert read(reused) == b"a,b\n"
 
 
-def test_code_that_fails_keeps_what_it_wrote(sandbox):
-    run = sandbox.run("f = open('out', 'w')\nf.write('a,b\\n')\n1 / 0")
-    assert (run.reason, run.error["line"], read(sandbox)) == ("UserError", 3, b"a,b\n")
+def test_code_that_fails_keeps_what_it_wrote(reused):
+    run = reused.run("f = open('out', 'w')\nf.write('a,b\\n')\n1 / 0")
+    assert (run.reason, run.error["line"], read(reused)) == ("UserError", 3, b"a,b\n")
 
 
 def test_archives_that_the_code_does_not_close_are_complete(sandbox):
@@ -83,7 +83,7 @@ tar.addfile(member, io.BytesIO(b"text"))
         assert tar.extractfile("one").read() == b"text"
 
 
-def test_what_a_database_did_not_commit_stays_uncommitted(sandbox):
+def test_what_a_database_did_not_commit_stays_uncommitted(reused):
     code = """
 import sqlite3
 kept = sqlite3.connect("a.db")
@@ -93,14 +93,14 @@ kept.execute("insert into rows values (1)")
 kept.commit()
 kept.execute("insert into rows values (2)")
 """
-    assert sandbox.run(code).phase == "Succeeded"
-    assert sorted(path.name for path in sandbox.workspace.glob("a.*")) == ["a.db"], "the log was merged"
-    with sqlite3.connect(sandbox.workspace / "a.db") as connection:
+    assert reused.run(code).phase == "Succeeded"
+    assert sorted(path.name for path in reused.workspace.glob("a.*")) == ["a.db"], "the log was merged"
+    with sqlite3.connect(reused.workspace / "a.db") as connection:
         assert connection.execute("select a from rows").fetchall() == [(1,)]
 
 
-def test_a_note_names_the_files_that_were_written_at_the_end(sandbox):
-    run = sandbox.run("f = open('out.csv', 'w')\nf.write('a,b\\n1,2\\n')\nprint('ok')")
+def test_a_note_names_the_files_that_were_written_at_the_end(reused):
+    run = reused.run("f = open('out.csv', 'w')\nf.write('a,b\\n1,2\\n')\nprint('ok')")
     message = "The code did not close out.csv; its last 8 bytes were written at the end."
     assert run.end["notes"] == [{"kind": "FileFlushed", "path": "", "message": message}]
     assert run.stdout == "ok\n"
@@ -141,9 +141,9 @@ pool.submit(work, 0.1, "pooled")
     assert (run.phase, sorted(run.stdout.split())) == ("Succeeded", ["pooled", "process"])
 
 
-def test_a_thread_may_wait_for_the_end_of_the_main_thread(sandbox):
+def test_a_thread_may_wait_for_the_end_of_the_main_thread(reused):
     code = "import threading\ndef work():\n    threading.main_thread().join()\n    print('after')\n"
-    run = sandbox.run(code + "threading.Thread(target=work).start()\nprint('main')")
+    run = reused.run(code + "threading.Thread(target=work).start()\nprint('main')")
     assert (run.phase, run.stdout) == ("Succeeded", "main\nafter\n")
 
 
@@ -165,7 +165,7 @@ atexit.register(print, "last")
 
 
 @pytest.mark.parametrize("module", ["json", "multiprocessing"])
-def test_finalizers_run_and_see_the_modules_that_they_use(sandbox, module):
+def test_finalizers_run_and_see_the_modules_that_they_use(reused, module):
     code = (
         f"import {module}"
         + """
@@ -182,19 +182,19 @@ cycle = [Last("two")]
 cycle.append(cycle)
 """
     )
-    run = sandbox.run(code)
+    run = reused.run(code)
     assert sorted(run.stdout.splitlines()) == ['"one" 1', '"two" 1']
     assert run.stderr == ""
 
 
-def test_generators_that_are_suspended_run_their_finally(sandbox):
+def test_generators_that_are_suspended_run_their_finally(reused):
     code = "def rows():\n    try:\n        yield 1\n    finally:\n        print('closed')\nkept = rows()\nnext(kept)"
-    assert sandbox.run(code).stdout == "closed\n"
+    assert reused.run(code).stdout == "closed\n"
 
 
-def test_errors_of_threads_are_printed(sandbox):
+def test_errors_of_threads_are_printed(reused):
     code = "import threading\nthreading.Thread(target=lambda: threading.Event().wait(0.1) or 1 / 0).start()\n3"
-    run = sandbox.run(code)
+    run = reused.run(code)
     assert (run.phase, run.result) == ("Succeeded", 3)
     assert "ZeroDivisionError" in run.stderr
 
@@ -267,9 +267,9 @@ def test_an_ignored_interrupt_does_not_keep_the_end_waiting(patient):
     assert "1 thread was still running" in run.error["message"]
 
 
-def test_daemon_threads_of_the_code_are_stopped_with_a_note(sandbox):
+def test_daemon_threads_of_the_code_are_stopped_with_a_note(reused):
     code = "import threading\ndef work():\n    threading.Event().wait()\n"
-    run = sandbox.run(code + "threading.Thread(target=work, daemon=True).start()\n1")
+    run = reused.run(code + "threading.Thread(target=work, daemon=True).start()\n1")
     assert (run.phase, run.result, run.stderr) == ("Succeeded", 1, "")
     message = "1 daemon thread was still running when the code ended, and stopped: Thread-1 (work)."
     assert run.end["notes"] == [{"kind": "ThreadsLeft", "path": "", "message": message}]
@@ -283,17 +283,17 @@ def test_a_cancelled_end_stops_its_waits(sandbox):
     assert '"Cancelled"' in list(lines)[-1]
 
 
-def test_code_that_forges_its_end_does_not_choose_its_phase(sandbox):
+def test_code_that_forges_its_end_does_not_choose_its_phase(reused):
     code = """
 import socket
 socket.socket(fileno=3).sendall(b'{"type": "ended", "hasValue": true, "value": 5}\\n')
 while True: pass
 """
-    run = sandbox.run(code, timeoutSeconds=0.5)
+    run = reused.run(code, timeoutSeconds=0.5)
     assert (run.phase, run.reason) == ("TimedOut", "Timeout")
 
 
-def test_a_forked_child_ends_without_a_report(sandbox):
+def test_a_forked_child_ends_without_a_report(reused):
     code = """
 import atexit, os
 pid = os.fork()
@@ -304,9 +304,9 @@ if pid == 0:
     raise SystemExit(4)
 os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 """
-    run = sandbox.run(code)
+    run = reused.run(code)
     assert (run.phase, run.result) == ("Succeeded", 4)
-    assert (read(sandbox), read(sandbox, "handler")) == (b"child", b"ran")
+    assert (read(reused), read(reused, "handler")) == (b"child", b"ran")
 
 
 def test_an_interpreter_that_was_forked_from_a_template_ends_like_the_first(sandbox):
@@ -328,6 +328,6 @@ def test_a_job_of_a_session_writes_its_files_and_leaves_them_open(sandbox):
     assert session.run("print('again')").stdout == "again\n"
 
 
-def test_output_through_a_replaced_stream_is_kept(sandbox):
+def test_output_through_a_replaced_stream_is_kept(reused):
     code = "import io, sys\nprint('a', end='')\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\n"
-    assert sandbox.run(code + "print('b')").stdout == "ab\n"
+    assert reused.run(code + "print('b')").stdout == "ab\n"

@@ -140,11 +140,6 @@ _, status = os.waitpid(pid, 0)
     assert (run.phase, run.result, run.stdout) == ("Succeeded", {"childExit": 1}, "child\n")
 
 
-def test_threads_left_behind_do_not_hold_the_end(sandbox):
-    code = "import threading\nthreading.Thread(target=threading.Event().wait).start()\n'done'"
-    assert sandbox.run(code).result == "done"
-
-
 def test_the_runners_own_file_descriptors_may_be_closed(sandbox):
     run = sandbox.run("import os\nos.closerange(3, 1024)\nprint('closed')\n")
     assert (run.phase, run.reason, run.stdout) == ("Failed", "RunnerDied", "closed\n")

@@ -16,6 +16,14 @@ from mcp_exec_sandbox.supervisor.network_check import Answer, IsolationGuard, co
 from mcp_exec_sandbox.supervisor.settings import NetworkAddress
 
 SECONDS = 20
+SHORT_PATIENCE = """
+import sys
+from mcp_exec_sandbox.__main__ import main
+from mcp_exec_sandbox.supervisor import lifecycle
+lifecycle.ISOLATION_SECONDS = 0.5
+sys.exit(main())
+"""
+"""The program of a supervisor that waits less long for a policy that takes effect late."""
 
 
 class Endpoint:
@@ -80,7 +88,8 @@ def test_it_is_ready_if_the_forbidden_address_is_silent_and_the_other_answers(ma
 
 
 def test_it_ends_with_a_sentence_if_the_forbidden_address_goes_on_answering(make_sandbox, answering):
-    sandbox = make_sandbox(forbidden_addresses=str(answering.address), answering_address=str(answering.address))
+    addresses = {"forbidden_addresses": str(answering.address), "answering_address": str(answering.address)}
+    sandbox = make_sandbox(program=("-c", SHORT_PATIENCE), **addresses)
     assert sandbox.process.wait(SECONDS) == 1
     message = json.loads(sandbox.process.stdout.readline())["message"]
     assert "no NetworkPolicy is enforced" in message

@@ -18,8 +18,8 @@ def test_growing_memory_is_out_of_memory(sandbox):
     assert run.end["peakMemoryBytes"] > 300 * MIB
 
 
-def test_a_memory_error_that_the_code_handles_is_no_failure(sandbox):
-    run = sandbox.run("try:\n    bytearray(1 << 40)\nexcept MemoryError:\n    print('handled')\n")
+def test_a_memory_error_that_the_code_handles_is_no_failure(reused):
+    run = reused.run("try:\n    bytearray(1 << 40)\nexcept MemoryError:\n    print('handled')\n")
     assert (run.phase, run.stdout) == ("Succeeded", "handled\n")
 
 
@@ -162,25 +162,25 @@ def test_output_without_end_reaches_the_output_limit(sandbox):
     assert run.stdout.startswith("yyy")
 
 
-def test_both_streams_are_bounded_each_by_itself(sandbox):
-    run = sandbox.run("import sys\nprint('o' * 5000)\nprint('e' * 100, file=sys.stderr)", outputBytes=1000)
+def test_both_streams_are_bounded_each_by_itself(reused):
+    run = reused.run("import sys\nprint('o' * 5000)\nprint('e' * 100, file=sys.stderr)", outputBytes=1000)
     assert run.stdout == "o" * 500 + "\n[... 4001 bytes cut ...]\n" + "o" * 499 + "\n"
     assert run.stderr == "e" * 100 + "\n"
 
 
-def test_output_byte_by_byte_makes_few_events(sandbox):
-    run = sandbox.run("import os\nfor _ in range(20_000):\n    os.write(1, b'x')\n")
+def test_output_byte_by_byte_makes_few_events(reused):
+    run = reused.run("import os\nfor _ in range(20_000):\n    os.write(1, b'x')\n")
     assert run.stdout == "x" * 20_000
     assert len(run.events) < 2000
 
 
-def test_interrupted_code_may_clean_up(sandbox):
+def test_interrupted_code_may_clean_up(reused):
     code = "try:\n    while True:\n        pass\nfinally:\n    print('cleaned up')\n"
-    run = sandbox.run(code, timeoutSeconds=0.2)
+    run = reused.run(code, timeoutSeconds=0.2)
     assert (run.phase, run.reason, run.stdout) == ("TimedOut", "Timeout", "cleaned up\n")
 
 
-def test_waiting_coroutines_are_interrupted_where_they_wait(sandbox):
+def test_waiting_coroutines_are_interrupted_where_they_wait(reused):
     code = """
 import asyncio
 async def fetch():
@@ -190,33 +190,33 @@ async def fetch():
         print("cleaned up")
 asyncio.run(fetch())
 """
-    run = sandbox.run(code, timeoutSeconds=0.2)
+    run = reused.run(code, timeoutSeconds=0.2)
     assert (run.reason, run.error["line"], run.stdout) == ("Timeout", 5, "cleaned up\n")
 
 
-def test_code_that_swallows_the_interrupt_is_killed(sandbox):
+def test_code_that_swallows_the_interrupt_is_killed(reused):
     code = (
         "while True:\n    try:\n        while True:\n            pass\n    except BaseException:\n        print('no')\n"
     )
-    run = sandbox.run(code, timeoutSeconds=0.2)
+    run = reused.run(code, timeoutSeconds=0.2)
     assert (run.phase, run.reason, run.stdout) == ("TimedOut", "Timeout", "no\n")
     assert run.error["line"] in (3, 4)
 
 
-def test_code_that_can_not_be_interrupted_is_killed(sandbox):
-    run = sandbox.run("print('started')\nsum(range(10**12))\n", timeoutSeconds=0.2)
+def test_code_that_can_not_be_interrupted_is_killed(reused):
+    run = reused.run("print('started')\nsum(range(10**12))\n", timeoutSeconds=0.2)
     assert (run.phase, run.reason, run.stdout) == ("TimedOut", "Timeout", "started\n")
     assert run.error["line"] == 2
 
 
-def test_code_that_ends_well_after_the_interrupt_still_timed_out(sandbox):
-    run = sandbox.run("try:\n    while True: pass\nexcept BaseException:\n    'calm'\n", timeoutSeconds=0.2)
+def test_code_that_ends_well_after_the_interrupt_still_timed_out(reused):
+    run = reused.run("try:\n    while True: pass\nexcept BaseException:\n    'calm'\n", timeoutSeconds=0.2)
     assert (run.phase, run.has_result) == ("TimedOut", False)
 
 
-def test_a_repr_that_never_ends_is_out_of_time(sandbox):
+def test_a_repr_that_never_ends_is_out_of_time(reused):
     code = "class Bad:\n    def __repr__(self):\n        while True: pass\nBad()\n"
-    assert sandbox.run(code, timeoutSeconds=0.2).reason == "Timeout"
+    assert reused.run(code, timeoutSeconds=0.2).reason == "Timeout"
 
 
 def test_processes_left_behind_are_killed_at_the_end(sandbox):
@@ -238,16 +238,16 @@ def test_processes_left_behind_are_killed_at_the_end(sandbox):
         raise AssertionError("the process lives")
 
 
-def test_a_large_result_becomes_its_beginning(sandbox):
-    run = sandbox.run("[{'row': n} for n in range(10_000)]", outputBytes=1000)
+def test_a_large_result_becomes_its_beginning(reused):
+    run = reused.run("[{'row': n} for n in range(10_000)]", outputBytes=1000)
     assert run.result_truncated
     assert run.end["truncated"] is True
     assert run.result.startswith('[{"row": 0}')
     assert len(json.dumps(run.result)) <= 1000
 
 
-def test_a_limit_that_was_hit_is_named(sandbox):
-    assert "512 MiB" in sandbox.run("x = bytearray(1 << 40)").error["message"]
+def test_a_limit_that_was_hit_is_named(reused):
+    assert "512 MiB" in reused.run("x = bytearray(1 << 40)").error["message"]
 
 
 def test_the_size_of_files_is_named(make_sandbox):
@@ -280,9 +280,9 @@ def test_a_recursion_in_c_is_a_stack_overflow_with_its_line(sandbox):
         assert "the stack overflowed" in run.error["message"]
 
 
-def test_a_deep_recursion_below_the_limit_works(sandbox):
+def test_a_deep_recursion_below_the_limit_works(reused):
     code = "import sys\nsys.setrecursionlimit(10**6)\ndef f(n):\n    return n and f(n - 1)\nf(100_000)"
-    assert sandbox.run(code).result == 0
+    assert reused.run(code).result == 0
 
 
 def test_stacks_that_do_not_fit_are_a_lack_of_memory(sandbox):
@@ -303,9 +303,9 @@ for _ in range(20):
 
 
 @pytest.mark.parametrize("handler", ["signal.SIG_IGN", "lambda *_: print('no', flush=True)"])
-def test_an_ignored_interrupt_is_named(sandbox, handler):
+def test_an_ignored_interrupt_is_named(reused, handler):
     code = f"import signal\nsignal.signal(signal.SIGINT, {handler})\nwhile True:\n    pass"
-    run = sandbox.run(code, timeoutSeconds=0.3)
+    run = reused.run(code, timeoutSeconds=0.3)
     assert (run.phase, run.error["line"] in (3, 4)) == ("TimedOut", True)
     assert "it did not end when it was interrupted" in run.error["message"]
 

@@ -221,7 +221,7 @@ os.environ, [name for name in gc.get_objects() if isinstance(name, str) and name
     assert "files-grant" not in json.dumps(run.events)
 
 
-def test_a_job_with_a_wrong_field_is_refused(sandbox: Any, files: FakeFiles) -> None:
+def test_a_job_with_a_wrong_field_is_refused(idle: Any, files: FakeFiles) -> None:
     for change, message in [
         ({"url": "http://broker"}, "files.url: must be http://IP:PORT"),
         ({"token": ""}, "files.token: must be 1 to 16384 visible ASCII characters"),
@@ -231,7 +231,7 @@ def test_a_job_with_a_wrong_field_is_refused(sandbox: Any, files: FakeFiles) -> 
         ({"maxArtifacts": -1}, "files.maxArtifacts: must be an integer from 0"),
         ({"other": 1}, "files.other: unknown field"),
     ]:
-        response = sandbox.start("1", files=files.job(**change))
+        response = idle.start("1", files=files.job(**change))
         assert response.status_code == 400
         assert json.loads(response.read())["error"].startswith(message)
 

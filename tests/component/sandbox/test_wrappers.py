@@ -50,10 +50,11 @@ def wrappers(digest="h1", servers=tuple(TOOLS)):
 
 
 @pytest.fixture
-def filled(sandbox):
+def filled(reused):
     """A sandbox that has wrappers."""
-    assert sandbox.client.put("/v1/wrappers", json=wrappers()).json() == {"hash": "h1"}
-    return sandbox
+    reused.clean()
+    assert reused.client.put("/v1/wrappers", json=wrappers()).json() == {"hash": "h1"}
+    return reused
 
 
 def test_the_servers_that_an_execution_may_use_are_real_files(filled, broker):
@@ -160,14 +161,15 @@ GENERATED = [
 
 
 @pytest.fixture
-def generated(sandbox, broker):
+def generated(reused, broker):
     """A sandbox that has wrappers as the broker generates them, and a broker that answers SQL as Supabase does."""
+    reused.clean()
     files = {**build_files(GENERATED), "catalog.json": format_catalog(GENERATED)}
-    assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
+    assert reused.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
     for name in ("supabase.execute_sql", "mcp__supabase__executeSQL"):
         broker.tools[name] = lambda call: call.value({"result": TEXT})
     broker.tools["supabase.list_tables"] = lambda call: call.value({"tables": [call.arguments]})
-    return sandbox
+    return reused
 
 
 def test_a_package_loads_only_the_tools_that_are_used_and_knows_them_all(generated, broker):
@@ -374,8 +376,8 @@ def test_the_size_of_wrappers_is_bounded_above_that_of_a_job(sandbox):
     assert sandbox.client.put("/v1/wrappers", content=b" " * (17 << 20)).status_code == 413
 
 
-def test_wrappers_want_the_token(sandbox):
-    assert sandbox.client.put("/v1/wrappers", json=wrappers(), headers={"authorization": ""}).status_code == 401
+def test_wrappers_want_the_token(idle):
+    assert idle.client.put("/v1/wrappers", json=wrappers(), headers={"authorization": ""}).status_code == 401
 
 
 def test_a_module_that_is_no_python_harms_only_itself(sandbox, broker):
@@ -403,7 +405,7 @@ def test_a_module_that_is_no_python_harms_only_itself(sandbox, broker):
         ({"url": "http://127.0.0.1:1", "token": "t", "allow": [], "wrappers": 5}, "tools.wrappers"),
     ],
 )
-def test_a_job_with_a_bad_field_of_tools_is_refused(sandbox, tools, named):
-    response = sandbox.start("1", tools=tools)
+def test_a_job_with_a_bad_field_of_tools_is_refused(idle, tools, named):
+    response = idle.start("1", tools=tools)
     assert response.status_code == 400
     assert json.loads(response.read())["error"].startswith(named)
