@@ -10,6 +10,8 @@ export VENV := $(abspath $(VENV))
 # IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY.
 export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY
 export PATH := $(VENV)/bin:$(PATH)
+# Compiled modules are kept, whatever the environment says: else each process of the tests compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests are independent. One process per core and one more, because many tests wait; a file's tests stay together.
 parallel := --numprocesses $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
 # MEASURED=yes measures the coverage of unit and component tests, also of processes that they start. It doubles their CPU.
