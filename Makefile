@@ -10,6 +10,8 @@ export VENV := $(abspath $(VENV))
 # IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY.
 export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY
 export PATH := $(VENV)/bin:$(PATH)
+# Compiled modules are kept, whatever the environment says: else each process of the tests compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
 # Tests are independent; a file's tests stay together. Unit tests compute; component tests wait two thirds of their time,
 # unless their coverage is measured.
 cores := $(shell getconf _NPROCESSORS_ONLN)

@@ -201,7 +201,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "records": Benchmark(program="records.py", smallest=(*_ONE_CALL, "--batches", "1"), limit=600),
     "mcp-direct": Benchmark(program="mcp_direct.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
     "scaling": Benchmark(
-        program="scaling.py", smallest=("--seconds", "90", "--trace", "steady"), limit=1800, draws="--png"
+        program="scaling.py", smallest=("--seconds", "70", "--trace", "steady"), limit=1800, draws="--png"
     ),
     "discovery": Benchmark(program="discovery.py"),
     "levels": Benchmark(program="levels.py"),

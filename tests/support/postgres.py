@@ -59,6 +59,11 @@ class Postgres:
         finally:
             shutil.rmtree(server.folder, ignore_errors=True)
 
+    async def create_database(self, name: str) -> str:
+        """Create a database and return its URL."""
+        await self._run("createdb", "-h", self.address, "-p", str(self.port), "-U", "postgres", name)
+        return f"postgresql://postgres@{self.address}:{self.port}/{name}"
+
     async def start(self) -> None:
         """Start it, and wait until it accepts connections."""
         options = f"-p {self.port} -k {self.folder} -c listen_addresses={self.address} -F"

@@ -1,6 +1,9 @@
 """Sums of usage by group, from the records of a running broker on SQLite and on PostgreSQL."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from mcp_exec_common.usage import MeasuredUsage
 
 Object = dict[str, Any]
 DAY = 24 * 3600 * 1_000_000
+NUMBERS = itertools.count()
 
 EXECUTION: Object = {
     "uid": "u-1",
@@ -87,19 +91,28 @@ ROWS: dict[str, list[Object]] = {
 }
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-async def records(request: pytest.FixtureRequest, api: FakeApiServer, tmp_path: Path) -> AsyncIterator[RecordsClient]:
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def server(request: pytest.FixtureRequest) -> Iterator[Postgres | None]:
+    """A server for all tests, which have a database each; None stands for SQLite."""
     if request.param == "sqlite":
-        async with running(api, tmp_path, records_file=tmp_path / "records.sqlite") as world:
-            yield await fill(world)
+        yield None
         return
     if find_programs() is None:
         pytest.skip("needs PostgreSQL of Debian: install the package postgresql")
-    async with Postgres.running() as server:
-        url = tmp_path / "url"
-        url.write_text(server.url)
-        async with running(api, tmp_path, records_database_file=url) as world:
-            yield await fill(world)
+    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+        stack = AsyncExitStack()
+        yield runner.run(stack.enter_async_context(Postgres.running()))
+        runner.run(stack.aclose())
+
+
+@pytest.fixture
+async def records(server: Postgres | None, api: FakeApiServer, tmp_path: Path) -> AsyncIterator[RecordsClient]:
+    settings = {"records_file": tmp_path / "records.sqlite"}
+    if server is not None:
+        settings = {"records_database_file": tmp_path / "url"}
+        (tmp_path / "url").write_text(await server.create_database(f"usage_{next(NUMBERS)}"))
+    async with running(api, tmp_path, **settings) as world:
+        yield await fill(world)
 
 
 async def fill(world: World) -> RecordsClient:

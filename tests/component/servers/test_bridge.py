@@ -234,7 +234,7 @@ async def test_a_daemon_that_keeps_the_servers_output_keeps_no_session(start: St
     folder = f"/proc/{running.process.pid}/fd"
     before = len(os.listdir(folder))
     try:
-        for _ in range(3):
+        for _ in range(2):
             async with running.session() as session:
                 daemons.append(int(await session.line()))
                 if server == "exits":
