@@ -1,5 +1,6 @@
 """A real supervisor per test, on loopback, with folders of its own and (as root) a user of its own."""
 
+import compileall
 import contextlib
 import hashlib
 import json
@@ -180,6 +181,13 @@ class Spares:
     def close(self) -> None:
         for sandbox in self._waiting:
             sandbox.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> None:
+    """Compile the modules once, as an image does. Users of the tests can not write bytecode, so each start would."""
+    for package in (SANDBOX_IMAGE / "mcp_exec_sandbox", TOOLS / "mcp_exec_tools"):
+        compileall.compile_dir(package, quiet=2)
 
 
 @pytest.fixture(scope="session")
