@@ -1,5 +1,6 @@
 """A real supervisor per test, on loopback, with folders of its own and (as root) a user of its own."""
 
+import compileall
 import contextlib
 import hashlib
 import json
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,13 @@ class Spares:
             sandbox.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled() -> None:
+    """Compile the modules once, as an image does. Users of the tests can not write bytecode, so each start would."""
+    for package in (SANDBOX_IMAGE / "mcp_exec_sandbox", TOOLS / "mcp_exec_tools"):
+        compileall.compile_dir(package, quiet=2)
+
+
 @pytest.fixture(scope="session")
 def spares() -> Iterator[Spares]:
     spares = Spares()
@@ -210,9 +218,9 @@ class ReusedSandbox:
 
     run = SandboxProcess.run
 
-    def __init__(self, spares: Spares) -> None:
-        self._spares = spares
-        self._sandbox = spares.take()
+    def __init__(self, take: Callable[[], SandboxProcess]) -> None:
+        self._take = take
+        self._sandbox = take()
         self._runs = 0
         self._last = ""
 
@@ -228,7 +236,7 @@ class ReusedSandbox:
         """Clean the sandbox after the last run, so that it is idle."""
         if self._last and self.client.post("/v1/recycle", json={"id": self._last}).status_code != 200:
             self.close()
-            self._sandbox = self._spares.take()
+            self._sandbox = self._take()
         self._last = ""
 
     def start(self, code: str, **fields: Any) -> httpx.Response:
@@ -246,7 +254,7 @@ class ReusedSandbox:
 @pytest.fixture(scope="module")
 def reused(spares: Spares) -> Iterator[ReusedSandbox]:
     """A sandbox for all tests of a module that only run code."""
-    reused = ReusedSandbox(spares)
+    reused = ReusedSandbox(spares.take)
     yield reused
     reused.close()
 

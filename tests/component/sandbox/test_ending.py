@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 
 import pytest
+from tests.component.sandbox.conftest import ReusedSandbox, SandboxProcess
 from tests.component.sandbox.test_sessions import OWNER, Session
 
 WAITING = (
@@ -13,10 +14,12 @@ WAITING = (
 )
 
 
-@pytest.fixture
-def patient(make_sandbox):
+@pytest.fixture(scope="module")
+def patient():
     """A sandbox that gives interrupted code much time, which a busy machine needs."""
-    return make_sandbox(grace_milliseconds="10000")
+    reused = ReusedSandbox(lambda: SandboxProcess(grace_milliseconds="10000"))
+    yield reused
+    reused.close()
 
 
 def read(sandbox, name="out"):

@@ -75,10 +75,10 @@ def test_a_reader_has_a_copy_and_its_changes_are_dropped(sandbox: Any, files: Fa
     assert files.texts() == {"a": "x"}
 
 
-def test_an_exception_does_not_lose_the_files_and_a_time_out_does(make_sandbox: Any, files: FakeFiles) -> None:
-    failed = make_sandbox().run("open('a', 'w').write('1')\n1 / 0", files=files.job())
+def test_an_exception_does_not_lose_the_files_and_a_time_out_does(reused: Any, files: FakeFiles) -> None:
+    failed = reused.run("open('a', 'w').write('1')\n1 / 0", files=files.job())
     assert (failed.reason, failed.end["workspace"]["version"]) == ("UserError", 1)
-    late = make_sandbox().run("open('a', 'w').write('2')\nwhile True: pass", files=files.job(), timeoutSeconds=0.2)
+    late = reused.run("open('a', 'w').write('2')\nwhile True: pass", files=files.job(), timeoutSeconds=0.2)
     assert (late.phase, late.end["workspace"]) == ("TimedOut", {"base": 1})
     assert files.texts() == {"a": "1"}
 
@@ -111,12 +111,10 @@ def test_what_is_no_plain_file_is_left_out_and_never_followed(sandbox: Any, file
     assert any("'link': a symbolic link" in note for note in notes)
 
 
-def test_modules_of_ones_own_in_the_folder_of_skills_are_saved_and_imported(
-    make_sandbox: Any, files: FakeFiles
-) -> None:
+def test_modules_of_ones_own_in_the_folder_of_skills_are_saved_and_imported(reused: Any, files: FakeFiles) -> None:
     write = "import os\nos.mkdir('skills')\nopen('skills/own.py', 'w').write('def run(): return 5')"
-    assert make_sandbox().run(write, files=files.job()).end["workspace"]["leftOut"] == 0
-    assert make_sandbox().run("from skills.own import run\nrun()", files=files.job()).result == 5
+    assert reused.run(write, files=files.job()).end["workspace"]["leftOut"] == 0
+    assert reused.run("from skills.own import run\nrun()", files=files.job()).result == 5
 
 
 PROCESS = """
@@ -138,11 +136,11 @@ def test_processes_of_the_code_are_stopped_before_anything_is_saved(sandbox: Any
     [("Conflict", "WorkspaceConflict"), ("TooLarge", "WorkspaceTooLarge"), ("NotAllowed", "WorkspaceUnavailable")],
 )
 def test_changes_that_are_refused_lose_nothing_of_the_run(
-    make_sandbox: Any, files: FakeFiles, refusal: str, reason: str
+    reused: Any, files: FakeFiles, refusal: str, reason: str
 ) -> None:
     answer = json.dumps({"reason": refusal, "message": f"it is a {refusal}"}).encode()
     files.intercept = lambda path: (409, answer) if path.endswith("/commit") else None
-    run = make_sandbox().run("print('out')\nopen('a', 'w').write('x')\n5", files=files.job())
+    run = reused.run("print('out')\nopen('a', 'w').write('x')\n5", files=files.job())
     assert (run.phase, run.reason, run.stdout, run.result) == ("Succeeded", "", "out\n", 5)
     assert run.end["workspace"] == {"base": 0, "reason": reason, "message": f"it is a {refusal}"}
     message = f"the workspace was not saved: it is a {refusal}"
@@ -164,9 +162,9 @@ def test_a_lost_answer_is_asked_for_again_and_commits_once(sandbox: Any, files: 
     assert (run.end["workspace"]["version"], len(files.versions)) == (1, 2)
 
 
-def test_without_its_files_the_code_does_not_start(make_sandbox: Any, files: FakeFiles) -> None:
+def test_without_its_files_the_code_does_not_start(reused: Any, files: FakeFiles) -> None:
     files.intercept = lambda path: (404, b'{"reason": "NoWorkspace", "message": "there is no workspace notes"}')
-    run = make_sandbox().run("print('ran')", files=files.job("Read"))
+    run = reused.run("print('ran')", files=files.job("Read"))
     assert (run.phase, run.reason, run.stdout) == ("Failed", "WorkspaceUnavailable", "")
     assert run.error["message"] == "the workspace's files are not in place: there is no workspace notes"
     assert [event["type"] for event in run.events] == ["end"]
@@ -181,7 +179,7 @@ MANIFESTS = {
 
 
 @pytest.mark.parametrize("problem", MANIFESTS)
-def test_a_broken_manifest_ends_the_run_before_it_begins(make_sandbox: Any, files: FakeFiles, problem: str) -> None:
+def test_a_broken_manifest_ends_the_run_before_it_begins(reused: Any, files: FakeFiles, problem: str) -> None:
     given = MANIFESTS[problem]
     if isinstance(given, tuple):
         path, number = given
@@ -189,7 +187,7 @@ def test_a_broken_manifest_ends_the_run_before_it_begins(make_sandbox: Any, file
         lines = (head, {"path": path, "size": 1, "sha256": "0" * 64, "mode": 0o644})
         given = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
     files.intercept = lambda path: (200, given)
-    run = make_sandbox().run("1", files=files.job())
+    run = reused.run("1", files=files.job())
     assert (run.phase, run.reason) == ("Failed", "WorkspaceUnavailable")
 
 
