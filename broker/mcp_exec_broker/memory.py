@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final, Protocol
 
 from mcp_exec_broker.errors import ErrorReason, ToolCallError, build_denial, build_rejection
@@ -59,7 +60,7 @@ class FlightLimits:
     requests: int = 64
     """Requests of one execution. A sandbox sends ten at once for each event loop of its code."""
     wait_seconds: float = 5.0
-    """How long a call waits for memory that other executions hold."""
+    """How long a call waits for memory that other executions hold: its arguments, and all parts of its answer."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -72,6 +73,8 @@ class FlightLease:
     """Bytes that count for the execution, its namespace and the total."""
     result_bytes: int = 0
     """Bytes that count for the execution only: others must not wait for it to read its results."""
+    waited_seconds: float = 0.0
+    """How long an answer has waited for memory so far: it arrives in many parts, each of which may wait."""
 
     async def acquire(self, size: int) -> None:
         """Hold memory for arguments, after a bounded wait.
@@ -92,14 +95,17 @@ class FlightLease:
                 "that were not read yet included; wait for them to end",
             )
         try:
-            await self.flight.take_soon(self, size)
+            await self.flight.take_soon(self, size, seconds=limits.wait_seconds)
         except TimeoutError:
             raise build_denial(
                 ErrorReason.RATE_LIMITED, "the calls of others take the memory that this broker has; try again"
             ) from None
 
     async def acquire_answer(self, size: int) -> None:
-        """Hold memory for a part of a server's answer, after a bounded wait. Raises ToolCallError (ResultTooLarge)."""
+        """Hold memory for a part of a server's answer, after a wait that is bounded for all its parts together.
+
+        Raises ToolCallError (ResultTooLarge).
+        """
         wanted, limit = self.held + size, self.flight.limits.per_execution
         if wanted > limit:
             raise build_rejection(
@@ -107,13 +113,16 @@ class FlightLease:
                 f"the result would take {wanted} bytes of memory or more, allowed are {limit}: ask for fewer values, "
                 "or page by page",
             )
+        started = monotonic()
         try:
-            await self.flight.take_soon(self, size)
+            await self.flight.take_soon(self, size, seconds=self.flight.limits.wait_seconds - self.waited_seconds)
         except TimeoutError:
             raise build_rejection(
                 ErrorReason.RESULT_TOO_LARGE,
                 "the tool was called, but other calls take the memory that this broker has for its result",
             ) from None
+        finally:
+            self.waited_seconds += monotonic() - started
 
     @contextmanager
     def waiting_for_approval(self) -> Iterator[None]:
@@ -176,8 +185,8 @@ class BytesInFlight:
             _subtract(self.by_execution, grant.account, lease.result_bytes)
             self.give_back(lease, lease.held)
 
-    async def take_soon(self, lease: FlightLease, size: int) -> None:
-        """Take memory as soon as it is there and nobody waits ahead. Raises TimeoutError."""
+    async def take_soon(self, lease: FlightLease, size: int, *, seconds: float) -> None:
+        """Take memory as soon as it is there and nobody waits ahead. Raises TimeoutError after `seconds`."""
         if not self._waiting and self._fits(lease.grant, size):
             self._take(lease, size)
             return
@@ -186,7 +195,7 @@ class BytesInFlight:
         self._waiting.append(entry)
         self._wake()  # those ahead may wait for their own namespace or execution
         try:
-            async with asyncio.timeout(self.limits.wait_seconds):
+            async with asyncio.timeout(seconds):
                 await waiter
         finally:
             if entry in self._waiting:
@@ -299,6 +308,7 @@ class AnswerReceiver:
         if not self.keeps:
             self.lease.flight.give_back(self.lease, self.held)
             self.held = 0
+            self.lease.waited_seconds = 0.0
 
     def take_over(self, other: "AnswerReceiver") -> None:
         """Hold what another receiver of the same namespace holds."""

@@ -1,10 +1,12 @@
 """Memory of calls in flight: its limits and the order of those who wait for it."""
 
 import asyncio
+import dataclasses
 
 import pytest
 from tests.support.grants import make_grant
 
+from mcp_exec_broker import memory
 from mcp_exec_broker.errors import ToolCallError
 from mcp_exec_broker.memory import MIB, BytesInFlight, FlightLimits
 from mcp_exec_common.broker.grants import Grant
@@ -142,6 +144,28 @@ async def test_an_answer_waits_for_memory_and_is_refused_if_there_is_none() -> N
         with pytest.raises(ToolCallError, match="the tool was called, but other calls take the memory"):
             await second.acquire_answer(1)
     assert (flight.total, dict(flight.by_execution), dict(flight.by_namespace)) == (0, {}, {})
+
+
+async def test_all_parts_of_an_answer_wait_for_memory_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(memory, "monotonic", lambda: now)
+    flight = BytesInFlight(limits=dataclasses.replace(FLIGHT, wait_seconds=3600))
+    async with asyncio.timeout(10), flight.lease(grant("a")) as lease:
+        async with flight.lease(grant("b")) as first, flight.lease(grant("c")) as second:
+            await first.acquire(50)
+            await second.acquire(30)
+            part = asyncio.create_task(lease.acquire_answer(10))
+            await asyncio.sleep(0)
+            assert not part.done()
+            now += 3600
+        await part
+        async with flight.lease(grant("b")) as first, flight.lease(grant("c")) as second:
+            await first.acquire(50)
+            await second.acquire(20)
+            with pytest.raises(ToolCallError, match="other calls take the memory"):
+                await lease.acquire_answer(10)
+        await lease.acquire_answer(10)
+    assert flight.total == 0
 
 
 async def test_memory_that_another_request_takes_over_is_counted_once() -> None:
