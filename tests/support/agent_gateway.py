@@ -83,6 +83,8 @@ class AgentGateway:
     pools: list[dict[str, Any]] = field(default_factory=list)
     """Pools that the caller may use."""
     _decided: asyncio.Event = field(default_factory=asyncio.Event)
+    _names: dict[str, str] = field(default_factory=dict)
+    """Names of executions by the key of the request that created them."""
 
     def client(self) -> AsyncClient:
         http = httpx.AsyncClient(transport=httpx.MockTransport(self.handle))
@@ -100,7 +102,8 @@ class AgentGateway:
             self.queries.append(request.url.params)
             found = self._answer_mcp(body)
         elif path.startswith("/v1/executions"):
-            found = self._answer_execution(request.method, path.split("/")[3:], body)
+            key = request.headers.get("Idempotency-Key", "")
+            found = self._answer_execution(request.method, path.split("/")[3:], body, key=key)
             if request.method == "POST" and self.created is not None:
                 created, self.created = self.created, None
                 await created.wait()
@@ -141,13 +144,15 @@ class AgentGateway:
         outcome = {"error": {"code": -32602, "message": given}} if isinstance(given, str) else {"result": given}
         return {"jsonrpc": "2.0", "id": body["id"], **outcome}
 
-    def _answer_execution(self, method: str, rest: list[str], body: Object) -> Any:
+    def _answer_execution(self, method: str, rest: list[str], body: Object, *, key: str) -> Any:
         if not rest:
             if self.refusal is not None:
                 return self.refusal
-            self.executions.append(body)
-            self.started.set()
-            return execution("Pending", name=f"e{len(self.executions)}")
+            if not key or key not in self._names:  # a client that gave up learns the name by the same key
+                self.executions.append(body)
+                self._names[key] = f"e{len(self.executions)}"
+                self.started.set()
+            return execution("Pending", name=self._names[key])
         name, number = rest[0], int(rest[0][1:]) - 1
         run = self.runs[number]
         if method == "DELETE":
