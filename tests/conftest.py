@@ -46,8 +46,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Add the tests that ran again to the file that RERUNS_FILE names, each once: workers report to their controller."""
+    """Add the tests that ran again to the file that RERUNS_FILE names. A worker reports to its controller."""
     reruns = {report.nodeid for report in terminalreporter.getreports("rerun")}
-    if reruns and "RERUNS_FILE" in os.environ and "PYTEST_XDIST_WORKER" not in os.environ:
+    if reruns and "RERUNS_FILE" in os.environ and not hasattr(terminalreporter.config, "workerinput"):
         with Path(os.environ["RERUNS_FILE"]).open("a") as file:
             file.writelines(f"{name}\n" for name in sorted(reruns))
