@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text()
 
@@ -41,7 +43,8 @@ def test_stages_end_with_the_first_that_fails_and_each_prints_its_time(tmp_path:
     assert (done.returncode, done.stdout.splitlines()) == (2, ["works", *times])
 
 
-def test_a_run_lists_the_tests_that_ran_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [[], ["--numprocesses=1"]], ids=["alone", "worker"])
+def test_a_run_lists_the_tests_that_ran_again(tmp_path: Path, workers: list[str]) -> None:
     file = tmp_path / "test_flaky.py"
     file.write_text(
         "import pathlib\n"
@@ -58,6 +61,7 @@ def test_a_run_lists_the_tests_that_ran_again(tmp_path: Path) -> None:
         "--rootdir",
         str(tmp_path),
         "--reruns=1",
+        *workers,
         str(file),
     ]
     environment = {**os.environ, "RERUNS_FILE": str(tmp_path / "reruns")}
