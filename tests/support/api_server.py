@@ -20,10 +20,10 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from mcp_exec_api.code_execution import PRINTER_COLUMNS
+from tests.support.constants import DEADLINE
 from tests.support.until import describe
 
 Object = dict[str, Any]
-DEADLINE = 20
 
 
 @dataclass

@@ -27,7 +27,7 @@ from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from tests.support.api_server import FakeApiServer, answer_status
-from tests.support.constants import SANDBOX_KEY
+from tests.support.constants import DEADLINE, SANDBOX_KEY
 from tests.support.supervisor import FakeSupervisor, Stage, add_routes
 from tests.support.until import describe
 
@@ -44,7 +44,6 @@ SYSTEM = "mcp-exec-system"
 SECRETS = resource_path("secrets", namespace=SYSTEM)
 KEY_SECRET = "sandbox-key"
 EVENTS = resource_path("events", namespace=NAMESPACE)
-DEADLINE = 20.0
 
 
 def sandbox_key_secret() -> Object:
