@@ -74,7 +74,7 @@ class FlightLease:
     result_bytes: int = 0
     """Bytes that count for the execution only: others must not wait for it to read its results."""
     waited_seconds: float = 0.0
-    """How long an answer has waited for memory so far: it arrives in many parts, each of which may wait."""
+    """How long the parts of an answer have waited for memory so far."""
 
     async def acquire(self, size: int) -> None:
         """Hold memory for arguments, after a bounded wait.

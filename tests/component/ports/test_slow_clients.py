@@ -130,12 +130,6 @@ async def listening(process: Process, api: FakeApiServer, folder: Path) -> Async
         yield ports
 
 
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApiServer]:
-    async with FakeApiServer().running() as server:
-        yield server
-
-
 @pytest.mark.parametrize("process", PROCESSES.values(), ids=list(PROCESSES))
 async def test_slow_clients_are_cut_off_and_others_are_served(
     process: Process, api: FakeApiServer, tmp_path: Path
