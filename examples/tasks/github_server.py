@@ -5,7 +5,15 @@ from typing import Any, Literal
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
-TITLES = ("Login fails on Safari", "Typo on the start page", "Export takes minutes", "login fails on safari ", "Dark mode")
+TITLES = (
+    "Login fails on Safari",
+    "Typo on the start page",
+    "Export takes minutes",
+    "login fails on safari ",
+    "Dark mode",
+)
+TASKS = ("Keep the login for a week", "Write a page about exports", "Test the site with a screen reader")
+OWNERS = ("ana", "ben", "chi")
 server = MCPServer("github")
 issues: list[dict[str, Any]] = []
 
@@ -25,6 +33,26 @@ def find(number: int) -> dict[str, Any]:
         if issue["number"] == number:
             return issue
     raise ToolError(f"there is no issue {number}")
+
+
+def write_minutes() -> str:
+    """Return the minutes of a year's meetings, with the tasks that somebody took on."""
+    talk = "The team looked at the numbers of the week and at what customers said, and talked about it at length. " * 8
+    meetings = []
+    for week in range(1, 53):
+        done = f"- [x] Send the minutes of week {week} (@ana)"
+        task = f"- [ ] {TASKS[week // 10 % len(TASKS)]} (@{OWNERS[week % 3]})" if week % 10 == 0 else ""
+        meetings.append("\n".join(filter(None, (f"## Week {week}", talk, done, task, talk))))
+    return "# Minutes\n\n" + "\n".join(meetings) + "\n"
+
+
+@server.tool()
+def get_file_contents(owner: str, repo: str, path: str) -> dict[str, Any]:
+    """Get the contents of a file."""
+    if path != "docs/minutes.md":
+        raise ToolError(f"there is no file {path[:200]}")
+    content = write_minutes()
+    return {"path": path, "size": len(content.encode()), "content": content}
 
 
 @server.tool()

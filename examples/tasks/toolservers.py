@@ -13,7 +13,8 @@ DEMO = ("expenses", "sheets", "slack", "trips")
 def build(image: str, runtime: str | None = None, *, namespace: str = "agents") -> list[dict]:
     """Return the manifests."""
     commands = {name: ["python3", "-m", f"mcp_exec_servers.{name}"] for name in DEMO}
-    commands["github"] = ["python3", "-c", Path(__file__).with_name("github_server.py").read_text()]
+    for name in ("github", "supabase"):  # stand-ins, which need no network
+        commands[name] = ["python3", "-c", Path(__file__).with_name(f"{name}_server.py").read_text()]
     commands["filesystem"] = ["mcp-server-filesystem", "/data"]
     # these servers hold nothing of value, so that nobody has to approve what they change
     policy = {"rules": [{"tools": ["*"], "action": "Allow"}]}

@@ -1,23 +1,22 @@
-"""Triage: all open issues of a repository are read in code, the duplicates closed, and one summary issue is created."""
+"""Issues from a document: minutes of meetings are read in code, and each open task in them becomes one issue."""
 
 from saving import run_task
 
 CODE = """
-from servers.github import add_issue_comment, create_issue, list_issues, update_issue
+import re
+from servers.github import create_issue, get_file_contents, list_issues
 
 where = {"owner": "acme", "repo": "web"}
-issues = await list_issues({**where, "state": "open", "per_page": 100})
-first, duplicates = {}, []
-for issue in sorted(issues, key=lambda issue: issue["number"]):
-    key = " ".join(issue["title"].lower().split())
-    if key in first:
-        duplicates.append(issue["number"])
-        await add_issue_comment({**where, "issue_number": issue["number"], "body": f"A duplicate of #{first[key]}."})
-        await update_issue({**where, "issue_number": issue["number"], "state": "closed"})
-    else:
-        first[key] = issue["number"]
-made = await create_issue({**where, "title": "Triage", "body": f"{len(first)} open, {len(duplicates)} closed"})
-{"open": len(first), "closed": len(duplicates), "summary": made["number"]}
+document = await get_file_contents({**where, "path": "docs/minutes.md"})
+known = {issue["title"] for issue in await list_issues({**where, "state": "all", "per_page": 100})}
+made = []
+for meeting, notes in re.findall(r"^## (.+)\\n((?:(?!## ).*\\n?)*)", document["content"], re.MULTILINE):
+    for title, owner in re.findall(r"^- \\[ \\] (.+) \\(@(\\w+)\\)$", notes, re.MULTILINE):
+        if title not in known:
+            known.add(title)
+            made.append(await create_issue({**where, "title": title, "body": f"{meeting}, for @{owner}"}))
+print(f"{len(document['content']):,} characters read, {len(made)} issues created")
+[issue["title"] for issue in made]
 """
 
 

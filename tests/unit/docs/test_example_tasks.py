@@ -35,7 +35,7 @@ def test_there_are_the_eight_the_workflows_and_the_comparisons() -> None:
     assert {name[:2] for name in names if name[0] == "0"} == {f"{number:02}" for number in range(1, 9)}
     assert {name for name in names if name[0] != "0"} == {
         "workflow_github_issue", "workflow_data_filtering", "workflow_plan_trip", "workflow_polling", "multi_server",
-        "token_efficiency", "skills_reuse",
+        "workflow_issue_triage", "token_efficiency", "skills_reuse", "session", "basic_supabase",
     }  # fmt: skip
 
 
@@ -47,10 +47,11 @@ def test_a_task_calls_tools_that_exist(path: Path) -> None:
             assert tool in {each["name"].replace("-", "_") for each in catalog["tools"]}, f"{server}.{tool}"
 
 
-def test_the_stand_in_for_github_has_tools_of_github_s_server() -> None:
-    tree = ast.parse((ROOT / "examples" / "tasks" / "github_server.py").read_text())
+@pytest.mark.parametrize("server", ["github", "supabase"])
+def test_a_stand_in_has_tools_of_the_real_server(server: str) -> None:
+    tree = ast.parse((ROOT / "examples" / "tasks" / f"{server}_server.py").read_text())
     tools = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef) and node.decorator_list}
-    catalog = json.loads((ROOT / "servers" / "catalogs" / "github.json").read_text())
+    catalog = json.loads((ROOT / "servers" / "catalogs" / f"{server}.json").read_text())
     schemas = {each["name"]: each["inputSchema"] for each in catalog["tools"]}
     assert tools.keys() <= schemas.keys()
     for name, function in tools.items():
