@@ -130,3 +130,15 @@ async def test_a_command_that_does_not_serve_has_its_exit_code_and_last_line_wit
         failed = await world.call("git.log")
     assert (failed["reason"], failed["cause"]) == ("ServerUnavailable", reason)
     assert "no access" not in failed["message"]
+
+
+async def test_a_server_written_for_an_earlier_sdk_says_which_import_failed_and_what_replaces_it(world: World) -> None:
+    command = [sys.executable, "-c", "from mcp.server.fastmcp import FastMCP"]
+    async with real_bridge(command, token=bridge_token(key=SANDBOX_KEY, namespace="agents", name="old")) as address:
+        stdio = {"image": "i", "command": command}
+        world.add("old", stdio=stdio, status={"workload": {"ready": True, "address": address}})
+        await until(lambda: world.status("old").get("reason"))
+    message = world.status("old")["message"]
+    assert "No module named 'mcp.server.fastmcp'" in message
+    assert "from mcp.server.mcpserver import MCPServer" in message
+    assert "mcp<2" in message
