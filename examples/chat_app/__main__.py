@@ -10,6 +10,7 @@ import uvicorn
 from anthropic import AnthropicError, AsyncAnthropic
 from fastapi import FastAPI
 from mcp_exec_client import AsyncClient
+from mcp_exec_client.agent import DEFAULT_MODEL
 
 from chat_app.conversations import Conversations
 from chat_app.loop import ChatLoop
@@ -21,7 +22,7 @@ def main() -> None:
     """Serve until a signal."""
     parser = argparse.ArgumentParser(prog="chat_app", description=__doc__)
     parser.add_argument("--offline", action="store_true", help="use a scripted model, without a key")
-    parser.add_argument("--model", default="claude-sonnet-4-5", help="model of Anthropic's API")
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="model of Anthropic's API")
     parser.add_argument("--host", default="127.0.0.1", help="address; the service authenticates nobody")
     parser.add_argument("--port", type=int, default=8090, help="port")
     options = parser.parse_args()

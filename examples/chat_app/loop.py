@@ -12,7 +12,8 @@ from mcp_exec_client.events import TextEvent
 from chat_app.direct_tools import DEFINITIONS, SYSTEM, call_tool
 
 MAX_TURNS = 12
-MAX_ANSWER_TOKENS = 4096
+MAX_ANSWER_TOKENS = 32_000
+"""Of one answer, with the thoughts before it."""
 MAX_SHOWN = 4000
 """Most characters of code and results on the page."""
 
@@ -46,6 +47,7 @@ class ChatLoop:
         self._model = model
         self._counted = "estimate" if is_offline else "provider"
         self._send: Send = send_nothing
+        self._system = ""
         self._code: CodeMode | None = None
         if use_code_execution:
             if client is None:
@@ -58,12 +60,13 @@ class ChatLoop:
     async def answer(self, message: str, *, send: Send) -> None:
         """Answer a message, and send text, steps and tokens as they come. A failed answer leaves no history."""
         self._send = send
-        system = f"{SYSTEM}\n{await self._code.system_prompt()}" if self._code else SYSTEM
+        if not self._system:  # it never changes in a conversation: the model's thoughts are bound to it
+            self._system = f"{SYSTEM}\n{await self._code.system_prompt()}" if self._code else SYSTEM
         tools = self._code.tools() if self._code else DEFINITIONS
         messages = [*self.history, {"role": "user", "content": message}]
         tokens: dict[str, Any] = {"input": 0, "output": 0, "counted": self._counted}
         for _ in range(MAX_TURNS):
-            reply = await self._ask(system=system, tools=tools, messages=messages)
+            reply = await self._ask(system=self._system, tools=tools, messages=messages)
             tokens["input"] += count_input(reply.usage)
             tokens["output"] += reply.usage.output_tokens
             await send("tokens", tokens)

@@ -4,12 +4,11 @@
 """
 
 import asyncio
-import json
 import logging
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
@@ -17,8 +16,17 @@ from pydantic import ValidationError
 
 from mcp_exec_api.wire.records import NewUsageReport
 from mcp_exec_client.agent.code_mode import CodeMode
+from mcp_exec_client.agent.conversation import ConversationHistory
 from mcp_exec_client.agent.direct_mode import DirectMode
-from mcp_exec_client.agent.modes import HybridRules, KillSwitch, ModeSelection, RolloutUnit, TaskProfile, TaskSetup
+from mcp_exec_client.agent.modes import (
+    HybridRules,
+    KillSwitch,
+    ModeSelection,
+    RolloutUnit,
+    TaskProfile,
+    TaskSetup,
+    estimate_definitions,
+)
 from mcp_exec_client.agent.outcomes import (
     AgentAnswer,
     AgentError,
@@ -45,7 +53,6 @@ from mcp_exec_client.errors import McpExecError
 from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.options import ExecutionOptions, RunOptions, suggesting
 from mcp_exec_common.util.backoff import delay_after
-from mcp_exec_tools.text import estimate_tokens
 
 log = logging.getLogger(__name__)
 _MAX_MODEL: Final = 128
@@ -96,9 +103,9 @@ class AgentTask:
     async def _ask(self, messages: list[Block]) -> ModelReply:
         """Return the next answer. A request whose answer is cut off is sent again."""
         request = ModelRequest(
-            system=self.setup.system,
+            system=self.setup.opening.system,
             messages=[*self.earlier, *messages],
-            tools=self.setup.tools.definitions if self.provider.supports_tools else (),
+            tools=self.setup.opening.definitions if self.provider.supports_tools else (),
             max_tokens=self.budget.begin_turn(),
         )
         failures = 0
@@ -137,30 +144,6 @@ class AgentTask:
 
 
 _MAX_QUEUED: Final = 64
-
-
-@dataclass(kw_only=True)
-class ConversationHistory:
-    """Messages of the tasks that succeeded. A task that fails leaves nothing: its uses of tools may have no results."""
-
-    max_tokens: int
-    """Most tokens of all tasks, as an estimate; the oldest tasks are dropped first."""
-    _tasks: list[tuple[int, list[Block]]] = field(default_factory=list)
-
-    @property
-    def messages(self) -> list[Block]:
-        """All messages, oldest first."""
-        return [message for _, messages in self._tasks for message in messages]
-
-    def add(self, messages: list[Block]) -> None:
-        """Add the messages of a task, from its text to its answer."""
-        self._tasks.append((estimate_tokens(json.dumps(messages, ensure_ascii=False)), messages))
-        while self._tasks and sum(size for size, _ in self._tasks) > self.max_tokens:
-            del self._tasks[0]
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._tasks.clear()
 
 
 @suggesting
@@ -309,10 +292,10 @@ class Agent:
 
         A rollout is not asked: the count is that of the conversation's own mode.
         """
-        setup = await self._selection.prepare(task, None, assigns=False)
-        messages = [*self.history.messages, {"role": "user", "content": task}]
+        setup = await self._selection.prepare(task, None, self.history, assigns=False)
+        messages = [*self.history.begin(setup.opening), setup.build_message(task)]
         return await self._provider.count_tokens(
-            ModelRequest(system=setup.system, messages=messages, tools=setup.tools.definitions)
+            ModelRequest(system=setup.opening.system, messages=messages, tools=setup.opening.definitions)
         )
 
     async def _work(
@@ -323,24 +306,24 @@ class Agent:
                 trace.steps.append(event)
             await on_event(event)
 
-        setup = await self._selection.prepare(task, expected)
+        setup = await self._selection.prepare(task, expected, self.history)
         trace.mode, trace.reason = setup.choice.mode, setup.choice.reason
         await report(AgentStep(kind="mode", text=f"{setup.choice.mode} ({setup.choice.rule}): {setup.choice.reason}"))
         work = AgentTask(
             provider=self._provider,
             setup=setup,
             budget=budget,
-            earlier=self.history.messages,
+            earlier=self.history.begin(setup.opening),
             fenced_code=self._fenced_code,
             on_event=report,
             sleep=self._sleep,
         )
-        messages: list[Block] = [{"role": "user", "content": task}]
+        messages: list[Block] = [setup.build_message(task)]
         try:
             text = await work.run(messages)
         finally:
-            trace.definition_tokens = setup.definition_tokens * budget.turns
-        self.history.add(messages)
+            trace.definition_tokens = estimate_definitions(setup.opening.definitions) * budget.turns
+        self.history.add(messages, opening=setup.opening, servers=setup.servers)
         await report(AgentStep(kind="answer", text=text))
         return text
 

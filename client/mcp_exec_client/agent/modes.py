@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, Self, TypeAlias, get_args
 
 from mcp_exec_client.agent.code_mode import CODE_TOOL_NAMES, CodeMode
+from mcp_exec_client.agent.conversation import ConversationHistory, Opening
 from mcp_exec_client.agent.direct_mode import SYSTEM_PROMPT, DirectMode, count_rows
 from mcp_exec_client.agent.outcomes import AgentError, AgentStep, Mode, OnEvent, ToolOutcome
 from mcp_exec_client.agent.providers.model import Block
@@ -204,6 +205,9 @@ HYBRID_PROMPT: Final = (
     "use code for everything else.\n"
 )
 
+_SERVERS: Final = "The servers whose tools your code may call are now: {}."
+_BY_CODE: Final = "Do this task by code, not by direct calls: {}."
+
 
 async def find_kill_reason(switch: KillSwitch) -> str | None:
     """Return why direct calls are forced, or None. A function that fails forces them.
@@ -237,6 +241,8 @@ class TaskTools:
     definitions: list[Block]
     rules: HybridRules | None = None
     """Bounds of direct calls in a hybrid task."""
+    only_code: str = ""
+    """Why a hybrid task is done by code: direct calls are refused. Empty if they are allowed."""
     max_failures: int = 3
     calls: int = 0
     """Direct calls so far."""
@@ -271,6 +277,9 @@ class TaskTools:
     async def _call(self, direct: DirectMode, name: str, given: object, on_event: OnEvent) -> ToolOutcome:
         if name not in {tool["name"] for tool in self.definitions}:
             return await self._refuse(f"there is no tool {name[:100]!r}", on_event)
+        if self.only_code:
+            reason = f"this task is done by code ({self.only_code}): call the tool in a block of execute_code"
+            return await self._refuse(reason, on_event)
         rules = self.rules
         if rules is not None and self.calls >= rules.max_calls:
             reason = f"more than {rules.max_calls} calls are needed"
@@ -298,18 +307,29 @@ class TaskTools:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSetup:
-    """Mode, prompt and tools of one task."""
+    """Mode and tools of one task."""
 
     choice: ModeChoice
-    system: str
+    opening: Opening
     tools: TaskTools
-    definition_tokens: int
-    """Estimated tokens of the definitions in each request."""
+    servers: frozenset[str] = frozenset()
+    """Servers of tools that the model knows with this task."""
+    notices: tuple[str, ...] = ()
+    """What has changed in the conversation with this task."""
+
+    def build_message(self, task: str) -> Block:
+        """Return the user's message, to which the notices are appended."""
+        if not self.notices:
+            return {"role": "user", "content": task}
+        return {"role": "user", "content": [{"type": "text", "text": text} for text in (task, *self.notices)]}
 
 
 @dataclass(kw_only=True)
 class ModeSelection:
-    """Chooses the mode of each task of a conversation."""
+    """Chooses the mode of each task of a conversation.
+
+    System prompt and tools are those of the conversation's first task. What changes later is a text of the task.
+    """
 
     mode: Mode
     rules: HybridRules
@@ -322,17 +342,28 @@ class ModeSelection:
     shows_tools: bool
     """Whether the model can use tools; one that cannot writes code in a fenced block."""
 
-    async def prepare(self, task: str, expected: TaskProfile | None, *, assigns: bool = True) -> TaskSetup:
-        """Return the setup of a task. Raises AgentError and McpExecError.
+    async def prepare(
+        self, task: str, expected: TaskProfile | None, history: ConversationHistory, *, assigns: bool = True
+    ) -> TaskSetup:
+        """Return the setup of a task after earlier ones. Raises AgentError and McpExecError.
 
-        Without `assigns`, the rollout is not asked: an assignment counts as an exposure.
+        Without `assigns`, the rollout is not asked: an assignment counts as an exposure. If the kill switch or the
+        rollout changes the mode of the conversation, its opening is another one, and a new conversation begins.
         """
         choice = await self._choose_mode(self.rollout if assigns else None)
-        if choice.mode == "code":
-            return await self._set_up_code(choice)
+        kept = history.opening if history.opening is not None and history.opening.mode == choice.mode else None
         if choice.mode == "direct":
-            return await self._set_up_direct(choice)
-        return await self._set_up_hybrid(task, expected)
+            opening = kept or self._open("direct", SYSTEM_PROMPT, await self.direct.tools())
+            tools = TaskTools(code=None, direct=self.direct, definitions=opening.definitions)
+            return TaskSetup(choice=choice, opening=opening, tools=tools)
+        servers = frozenset(tool.server for tool in await self.code.find_tools("", "name_only"))
+        told = () if kept is None or servers == history.servers else (_SERVERS.format(", ".join(sorted(servers))),)
+        if choice.mode == "hybrid":
+            return await self._set_up_hybrid(task, expected, kept=kept, servers=servers, told=told)
+        fenced = "" if self.shows_tools else _FENCED
+        opening = kept or self._open("code", await self.code.system_prompt() + fenced, self.code.tools())
+        tools = self._allow(opening, rules=None)
+        return TaskSetup(choice=choice, opening=opening, tools=tools, servers=servers, notices=told)
 
     async def _choose_mode(self, rollout: RolloutUnit | None) -> ModeChoice:
         """Return the mode before the rules: by the kill switch, else the rollout, else the application."""
@@ -344,39 +375,48 @@ class ModeSelection:
         own = ModeChoice(mode=self.mode, rule="option", reason="the application's choice")
         return own if rollout is None else await rollout.choose(own)
 
-    async def _set_up_code(self, choice: ModeChoice) -> TaskSetup:
-        definitions = self.code.tools()
-        tools = TaskTools(code=self.code, direct=None, definitions=definitions, max_failures=self.max_failures)
-        fenced = "" if self.shows_tools else _FENCED
-        return self._set_up(choice, await self.code.system_prompt() + fenced, tools)
-
-    async def _set_up_direct(self, choice: ModeChoice) -> TaskSetup:
-        tools = TaskTools(code=None, direct=self.direct, definitions=await self.direct.tools())
-        return self._set_up(choice, SYSTEM_PROMPT, tools)
-
-    async def _set_up_hybrid(self, task: str, expected: TaskProfile | None) -> TaskSetup:
-        servers = {tool.server for tool in await self.code.find_tools("", "name_only")}
+    async def _set_up_hybrid(
+        self,
+        task: str,
+        expected: TaskProfile | None,
+        *,
+        kept: Opening | None,
+        servers: frozenset[str],
+        told: tuple[str, ...],
+    ) -> TaskSetup:
+        """Choose by the rules. The tools that match the first task can be called directly in all tasks."""
         matches = await self.code.find_tools(task[:200], "name_only")
-        names = {f"{tool.server}.{tool.name}" for tool in matches[: self.rules.direct_tools]}
-        offered = await self.direct.tools(names)
-        profile = TaskProfile.estimate(task, servers)
-        sized = TaskProfile(definition_tokens=estimate_definitions(offered))
-        choice = self.rules.choose(profile.override(sized).override(expected))
+        matching = await self.direct.tools(
+            {f"{tool.server}.{tool.name}" for tool in matches[: self.rules.direct_tools]}
+        )
+        sized = TaskProfile(definition_tokens=estimate_definitions(matching))
+        choice = self.rules.choose(TaskProfile.estimate(task, servers).override(sized).override(expected))
+        opening = kept
+        if opening is None:
+            fits = estimate_definitions(matching) <= self.rules.max_definition_tokens
+            definitions = [*self.code.tools(), *(matching if fits else [])]
+            opening = self._open("hybrid", await self.code.system_prompt() + HYBRID_PROMPT, definitions)
+        if choice.mode == "direct" and matching and not any(tool in opening.definitions for tool in matching):
+            choice = ModeChoice(mode="code", rule="first_task", reason="the conversation began with other direct tools")
+        tools = self._allow(opening, rules=self.rules)
         if choice.mode == "code":
-            return await self._set_up_code(choice)
-        tools = TaskTools(
+            tools.only_code = choice.reason
+            told += (_BY_CODE.format(choice.reason),)
+        return TaskSetup(choice=choice, opening=opening, tools=tools, servers=servers, notices=told)
+
+    def _open(self, mode: Mode, system: str, definitions: list[Block]) -> Opening:
+        text = f"{system}\n{self.instructions}" if self.instructions else system
+        return Opening(mode=mode, system=text, definitions=definitions)
+
+    def _allow(self, opening: Opening, *, rules: HybridRules | None) -> TaskTools:
+        """Return the tools of a task that may run code; with rules, also those of direct calls."""
+        return TaskTools(
             code=self.code,
-            direct=self.direct,
-            definitions=[*self.code.tools(), *offered],
-            rules=self.rules,
+            direct=self.direct if rules else None,
+            definitions=opening.definitions,
+            rules=rules,
             max_failures=self.max_failures,
         )
-        return self._set_up(choice, await self.code.system_prompt() + HYBRID_PROMPT, tools)
-
-    def _set_up(self, choice: ModeChoice, system: str, tools: TaskTools) -> TaskSetup:
-        text = f"{system}\n{self.instructions}" if self.instructions else system
-        size = estimate_definitions(tools.definitions)
-        return TaskSetup(choice=choice, system=text, tools=tools, definition_tokens=size)
 
 
 def estimate_definitions(definitions: list[Block]) -> int:

@@ -149,10 +149,10 @@ class AgentLimits:
     """Most money for the model, in the currency of the prices; needs a price of the model."""
     seconds: float = 900.0
     """Longest time, the time for approvals included."""
-    answer_tokens: int = 8192
-    """Most tokens of one answer."""
+    answer_tokens: int = 32_000
+    """Most tokens of one answer, of which a model that thinks uses some before it answers."""
     history_tokens: int = 150_000
-    """Most tokens of earlier tasks, as an estimate; the oldest ones are dropped."""
+    """Most tokens of earlier tasks, as an estimate. After that a new conversation begins with their texts."""
     failures: int = 3
     """Failed blocks of code in a row until the model gets no further attempt."""
     cut_answers: int = 2

@@ -429,7 +429,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "NewUsageReport": _show(
         task={
             "id": "task-17",
-            "model": "claude-sonnet-4-5",
+            "model": "claude-sonnet-5-5",
             "mode": "code",
             "turns": 3,
             "inputTokens": 5200,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.component.agent.conftest import MakeAgent
-from tests.support.agent_gateway import AgentGateway, Run
+from tests.support.agent_gateway import AgentGateway, Run, tool
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import results_in, says, uses
 from tests.support.model_servers.server import ModelServer
@@ -18,6 +18,17 @@ TEXT = {"content": [{"type": "text", "text": "12:30"}]}
 
 def names_in(request: dict[str, Any]) -> list[str]:
     return [tool.get("function", tool)["name"] for tool in request["tools"]]
+
+
+def without_marks(value: Any) -> Any:
+    """Return messages without marks of the cache, and texts as blocks."""
+    if isinstance(value, list):
+        return [without_marks(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if isinstance(value.get("content"), str):
+        value = {**value, "content": [{"type": "text", "text": value["content"]}]}
+    return {name: without_marks(each) for name, each in value.items() if name != "cache_control"}
 
 
 def rows(number: int) -> dict[str, Any]:
@@ -119,7 +130,76 @@ async def test_a_hybrid_agent_works_by_code_if_a_rule_applies(
     answer = await make_agent(mode="hybrid").run(task)
     assert answer.trace.mode == "code"
     assert answer.trace.reason == (reason or "10 calls are expected, more than 2")
-    assert names_in(messages.requests[0]) == ["search_tools", "execute_code"]
+    asked, notice = messages.requests[0]["messages"][0]["content"]
+    assert (asked["text"], notice["text"]) == (
+        task,
+        f"Do this task by code, not by direct calls: {answer.trace.reason}.",
+    )
+
+
+async def test_a_hybrid_conversation_keeps_its_prompt_its_tools_and_its_messages_from_task_to_task(
+    model: ModelServer, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    gateway.answers = {"time__now": TEXT}
+    gateway.runs = [Run(stdout="5000")]
+    model.rewrite(
+        [uses("time__now")],
+        [says("12:30")],
+        [uses("time__now"), uses("execute_code", code="print(5000)")],
+        [says("5000")],
+        [uses("time__now")],
+        [says("12:30")],
+    )
+    agent = make_agent(mode="hybrid", rules=HybridRules(direct_tools=1))
+    modes = [(await agent.run(task)).trace.mode for task in ("now", "Read 5,000 rows of the sheet now.", "now")]
+    assert modes == ["direct", "code", "direct"]
+    assert len({str(names_in(request)) for request in model.requests}) == 1
+    assert "this task is done by code (5000 rows are expected, more than 100)" in str(
+        model.requests[3]["messages"][-2:]
+    )
+    assert (len(gateway.calls), len(gateway.executions)) == (2, 1)
+    first, last = without_marks(model.requests[0]["messages"]), without_marks(model.requests[-1]["messages"])
+    assert last[: len(first)] == first
+
+
+async def test_a_task_whose_tools_the_conversation_does_not_define_is_done_by_code(
+    messages: MessagesApi, make_agent: MakeAgent
+) -> None:
+    messages.rewrite([says("12:30")], [says("None.")])
+    agent = make_agent(mode="hybrid", rules=HybridRules(direct_tools=1))
+    await agent.run("now")
+    trace = (await agent.run("list issues")).trace
+    assert (trace.mode, trace.reason) == ("code", "the conversation began with other direct tools")
+    assert names_in(messages.requests[1]) == ["search_tools", "execute_code", "time__now"]
+
+
+async def test_servers_that_come_later_are_told_with_the_next_task(
+    model: ModelServer, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    model.rewrite([says("Hello.")], [says("Sent.")], [says("Sent.")])
+    agent = make_agent(tools=["*.*"])
+    await agent.run("Hello.")
+    gateway.tools.append(tool("mail", "send"))
+    for task in ("Send a mail.", "Send another mail."):
+        await agent.run(task)
+    told = "The servers whose tools your code may call are now: github, mail, time."
+    assert [str(request).count(told) for request in model.requests] == [0, 1, 1]
+
+
+async def test_a_kill_switch_in_a_conversation_begins_a_new_one_with_the_texts_so_far(
+    model: ModelServer, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    gateway.runs = [Run(stdout="1")]
+    model.rewrite([uses("execute_code", code="print(1)")], [says("It is 1.")], [says("It was 1.")], [says("Still 1.")])
+    is_on = False
+    agent = make_agent(kill_switch=lambda: is_on)
+    await agent.run("What is it?")
+    is_on = True
+    assert (await agent.run("What was it?")).trace.mode == "direct"
+    await agent.run("And now?")
+    assert names_in(model.requests[2]) == ["github__list_issues", "time__now"]
+    assert ("What is it?" in str(model.requests[2]), "It is 1." in str(model.requests[3])) == (True, True)
+    assert "print(1)" not in str(model.requests[2]["messages"])
 
 
 async def test_what_the_application_expects_precedes_the_words_of_the_task(

@@ -6,14 +6,18 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from anthropic import AsyncAnthropic
+from openai import AsyncOpenAI
 from tests.component.agent.conftest import MakeAgent
 from tests.support.agent_gateway import AgentGateway, Run
+from tests.support.model_servers import chat_api, messages_api
 from tests.support.model_servers.chat_api import ChatApi
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import Turn, refused, says, uses
 from tests.support.model_servers.server import ModelServer
 
 from mcp_exec_client.agent import (
+    Agent,
     AgentAnswer,
     AgentError,
     AgentLimits,
@@ -24,6 +28,7 @@ from mcp_exec_client.agent import (
     TextDropped,
     TokenPrice,
 )
+from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
 from mcp_exec_client.events import TextEvent
 
@@ -74,13 +79,18 @@ async def test_a_conversation_has_a_history_until_it_is_cleared(model: ModelServ
     assert (agent.usage.tasks, agent.usage.turns) == (3, 3)
 
 
-async def test_the_oldest_tasks_are_dropped_from_a_long_history(model: ModelServer, make_agent: MakeAgent) -> None:
-    model.rewrite(*[[says("yes")]] * 3)
-    agent = make_agent(limits=AgentLimits(history_tokens=60))
+async def test_a_long_history_becomes_the_texts_of_the_newest_tasks(
+    model: ModelServer, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    gateway.runs = [Run(stdout="1")] * 3
+    turns = [[uses("execute_code", code="print(1)")], [says("yes")]]
+    model.rewrite(*turns * 3)
+    agent = make_agent(limits=AgentLimits(history_tokens=35))
     for task in ("first task", "second task", "third task"):
         await agent.run(task)
-    sent = json.dumps(model.requests[2]["messages"])
-    assert ("first task" in sent, "second task" in sent, "third task" in sent) == (False, True, True)
+    sent = model.requests[4]["messages"]
+    assert ("first task" in str(sent), "second task" in str(sent), "third task" in str(sent)) == (False, True, True)
+    assert ("print(1)" in str(sent), "thinking" in str(sent)) == (False, False)
 
 
 async def test_a_task_that_fails_leaves_nothing_in_the_history(model: ModelServer, make_agent: MakeAgent) -> None:
@@ -213,7 +223,7 @@ async def test_tokens_that_no_provider_counts_are_marked_as_estimates(chat: Chat
     second = (await agent.run("task")).trace.tokens
     assert (second.input > 100, second.counted, agent.usage.tokens.counted) == (True, "estimate", "estimate")
     assert (await agent.count_tokens("task")).counted == "estimate"
-    assert chat.requests[0]["max_completion_tokens"] == 8192
+    assert chat.requests[0]["max_completion_tokens"] == 32_000
     assert chat.requests[0]["stream_options"] == {"include_usage": True}
 
 
@@ -323,3 +333,32 @@ async def test_a_task_that_is_cancelled_while_its_code_is_submitted_cancels_the_
 def test_limits_are_more_than_nothing() -> None:
     with pytest.raises(ValueError, match="turns is 0; it must be more than 0"):
         AgentLimits(turns=0)
+
+
+async def test_thinking_and_effort_are_as_the_application_says(messages: MessagesApi, gateway: AgentGateway) -> None:
+    messages.rewrite([says("Done.")])
+    async with AsyncAnthropic(api_key=messages_api.KEY, base_url=messages.url) as sdk, gateway.client() as client:
+        agent = Agent(client, AnthropicProvider(sdk=sdk, thinking="disabled", effort="low"))
+        await agent.run("task")
+        assert (await agent.count_tokens("task")).counted == "provider"
+    sent = messages.requests[0]
+    assert (sent["thinking"], sent["output_config"]) == ({"type": "disabled"}, {"effort": "low"})
+    assert sent["max_tokens"] == 32_000
+
+
+async def test_the_effort_of_a_chat_model_is_as_the_application_says(chat: ChatApi, gateway: AgentGateway) -> None:
+    chat.rewrite([says("Done.")])
+    async with AsyncOpenAI(api_key=chat_api.KEY, base_url=f"{chat.url}/v1") as sdk, gateway.client() as client:
+        await Agent(client, OpenAIProvider("gpt-loopback", sdk=sdk, effort="high")).run("task")
+    assert chat.requests[0]["reasoning_effort"] == "high"
+
+
+async def test_a_model_that_was_retired_is_named_with_the_option_for_another(
+    model: ModelServer, make_agent: MakeAgent
+) -> None:
+    model.rewrite(refused(404))
+    agent = make_agent()
+    with pytest.raises(ModelError, match="was retired, name another one: --model NAME") as caught:
+        await agent.run("task")
+    assert agent.trace is not None
+    assert agent.trace.model in str(caught.value)

@@ -1,13 +1,16 @@
 """A loopback server of Anthropic's Messages API.
 
-It holds its caller to the protocol as the real one does: a key, a version, and a result for each use of a tool.
+It holds its caller to the protocol as the real one does: a key, a version, and a result for each use of a tool. Each
+answer begins with a thought. A thought is signed together with all that precedes it, and goes back as it came.
 """
 
+import hashlib
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from tests.support.model_servers.script import Block, Request, Turn, split
+from tests.support.model_servers.script import Block, Request, Turn, split, thinks
 from tests.support.model_servers.server import ModelServer
 
 KEY = "sk-ant-loopback"
@@ -20,12 +23,26 @@ class MessagesApi(ModelServer):
 
     path = "/v1/messages"
 
+    def take(self, request: Request) -> Turn:
+        """Return the next turn of the script, with a signed thought, but if the request wants none."""
+        turn = super().take(request)
+        wants_none = request.get("thinking", {}).get("type") == "disabled"
+        if turn.status != 200 or not turn.blocks or wants_none:
+            return turn
+        blocks = turn.blocks if turn.blocks[0]["type"] == "thinking" else [thinks("Let me see."), *turn.blocks]
+        thought = {**blocks[0], "signature": _sign(request, len(request["messages"]), blocks[0]["thinking"])}
+        return replace(turn, blocks=[thought, *blocks[1:]])
+
     def find_problem(self, request: Request, headers: dict[str, str]) -> str:
         key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
         if key != KEY or not headers.get("anthropic-version"):
             return "no key, or no version"
         if json.dumps(request).count('"cache_control"') > _MAX_MARKS:
             return f"at most {_MAX_MARKS} blocks may have cache_control"
+        if problem := _find_unsigned(request):
+            return problem
+        if request.get("thinking", {}).get("budget_tokens", 0) >= request.get("max_tokens", 2**31):
+            return "`max_tokens` must be greater than `thinking.budget_tokens`"
         used: set[str] = set()
         for message in request["messages"]:
             if not message["content"]:
@@ -76,12 +93,50 @@ class MessagesApi(ModelServer):
         yield _event("message_stop")
 
 
+def _sign(request: Request, count: int, thought: str) -> str:
+    """Return the signature of a thought after the first messages of a request."""
+    begin = [request.get("system"), request.get("tools"), request["messages"][:count], thought]
+    return hashlib.sha256(json.dumps(_strip(begin), sort_keys=True).encode()).hexdigest()
+
+
+def _strip(value: Any) -> Any:
+    """Return JSON without what changes nothing for a model: marks of the cache, and texts as blocks."""
+    if isinstance(value, list):
+        return [_strip(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    content = value.get("content")
+    if "role" in value and isinstance(content, str):
+        value = {**value, "content": [{"type": "text", "text": content}]}
+    return {name: _strip(each) for name, each in value.items() if name != "cache_control"}
+
+
+def _find_unsigned(request: Request) -> str:
+    """Return the problem of the first answer whose thought is missing, changed or bound to another beginning."""
+    for index, message in enumerate(request["messages"]):
+        blocks = message["content"] if isinstance(message["content"], list) else []
+        if message["role"] != "assistant" or request.get("thinking", {}).get("type") == "disabled":
+            continue
+        thoughts = [block for block in blocks if block["type"] == "thinking"]
+        if not thoughts and any(block["type"] == "tool_use" for block in blocks):
+            found = blocks[0]["type"]
+            return f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`"
+        for thought in thoughts:
+            if thought["signature"] != _sign(request, index, thought["thinking"]):
+                return f"messages.{index}.content.0: Invalid `signature` in `thinking` block"
+    return ""
+
+
 def _stream_block(index: int, block: Block, *, whole: bool) -> Iterator[str]:
     if block["type"] == "text":
         start, deltas = {**block, "text": ""}, [{"type": "text_delta", "text": part} for part in split(block["text"])]
     elif block["type"] == "tool_use":
         parts = split(json.dumps(block["input"]))
         start, deltas = {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": part} for part in parts]
+    elif block["type"] == "thinking":
+        deltas = [{"type": "thinking_delta", "thinking": part} for part in split(block["thinking"])]
+        deltas.append({"type": "signature_delta", "signature": block["signature"]})
+        start = {**block, "thinking": "", "signature": ""}
     else:
         start, deltas = block, []
     yield _event("content_block_start", index=index, content_block=start)

@@ -33,6 +33,11 @@ def uses(name: str, **given: Any) -> Block:
     return {"type": "tool_use", "id": "", "name": name, "input": given}
 
 
+def thinks(text: str) -> Block:
+    """Return a thought, which the Messages API signs."""
+    return {"type": "thinking", "thinking": text, "signature": ""}
+
+
 def refused(status: int, **headers: str) -> Turn:
     """Return an answer with an error; `retry_after_ms` becomes a header."""
     return Turn(status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import httpx2
-from anthropic import AnthropicError, APIConnectionError, APIStatusError, AsyncAnthropic
+from anthropic import AnthropicError, APIConnectionError, APIStatusError, AsyncAnthropic, NotFoundError
 from anthropic.types import Message, Usage
 
 from mcp_exec_client.agent.outcomes import ModelError
@@ -16,9 +16,10 @@ from mcp_exec_client.agent.providers.model import (
     PassText,
     StopReason,
     TokenCounts,
+    describe_missing_model,
 )
+from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
 
-DEFAULT_MODEL: Final = "claude-sonnet-5-5"
 _CACHED: Final = {"type": "ephemeral"}
 _STOPS: Final[dict[str | None, StopReason]] = {
     "end_turn": "end",
@@ -42,10 +43,29 @@ class AnthropicProvider:
 
     supports_tools = True
 
-    def __init__(self, model: str = DEFAULT_MODEL, *, sdk: AsyncAnthropic | None = None, caching: bool = True) -> None:
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        sdk: AsyncAnthropic | None = None,
+        caching: bool = True,
+        thinking: Thinking | None = None,
+        effort: Effort | None = None,
+    ) -> None:
+        """Create access to a model; nothing is sent yet.
+
+        Args:
+            model: name of the model.
+            sdk: client of the SDK, by default one from the variables.
+            caching: whether to mark what the API may cache.
+            thinking: whether the model thinks; by default as the model does by itself. It holds for a conversation.
+            effort: how much it thinks and writes; by default as the model does by itself.
+        """
         self.model: Final = model
         self._sdk = sdk or AsyncAnthropic()
         self._caching = caching
+        self._settings: dict[str, Any] = {"thinking": {"type": thinking}} if thinking else {}
+        self._settings |= {"output_config": {"effort": effort}} if effort else {}
 
     async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
         """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
@@ -59,6 +79,8 @@ class AnthropicProvider:
                         await on_text(event.text)
                     elif event.type == "input_json":
                         characters += len(event.partial_json)
+                    elif event.type == "thinking":
+                        characters += len(event.thinking)
                     if characters > MAX_ANSWER_CHARACTERS:
                         raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
                 message = await stream.get_final_message()
@@ -88,7 +110,7 @@ class AnthropicProvider:
         tools, messages = list(request.tools), list(request.messages)
         if self._caching:
             tools, system, messages = _mark_last(tools), _mark_last(system), _mark_message(messages)
-        given: dict[str, Any] = {"model": self.model, "messages": messages}
+        given: dict[str, Any] = {"model": self.model, "messages": messages, **self._settings}
         return given | ({"tools": tools} if tools else {}) | ({"system": system} if system else {})
 
     def _translate(self, error: AnthropicError) -> ModelError:
@@ -99,7 +121,8 @@ class AnthropicProvider:
         if isinstance(error, APIStatusError):
             # an error in the middle of a stream comes with the status of its beginning
             is_passing = error.status_code < 400 and _find_type(error.body) in _PASSING
-            return ModelError(f"the model's API refused the request: {error}", retryable=is_passing)
+            hint = describe_missing_model(self.model) if isinstance(error, NotFoundError) else ""
+            return ModelError(f"the model's API refused the request: {error}{hint}", retryable=is_passing)
         return ModelError(f"the model's API failed: {error}")
 
 

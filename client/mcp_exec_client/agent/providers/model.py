@@ -54,8 +54,8 @@ class ModelRequest:
     system: str
     messages: Sequence[Block]
     tools: Sequence[Block] = ()
-    max_tokens: int = 8192
-    """Most tokens of the answer."""
+    max_tokens: int = 32_000
+    """Most tokens of the answer, thoughts included."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,11 @@ class ModelProvider(Protocol):
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, which is not sent. Raises ModelError."""
+
+
+def describe_missing_model(model: str) -> str:
+    """Return what to do if an API does not know a model: it was retired, or never there."""
+    return f"; if model {model} was retired, name another one: --model NAME, or the provider's `model`"
 
 
 def estimate_input(request: ModelRequest) -> int:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, OpenAIError
+from openai import APIConnectionError, APIStatusError, AsyncOpenAI, NotFoundError, OpenAIError
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
@@ -19,9 +19,11 @@ from mcp_exec_client.agent.providers.model import (
     PassText,
     StopReason,
     TokenCounts,
+    describe_missing_model,
     estimate_input,
     estimate_reply,
 )
+from mcp_exec_client.options import Effort
 
 _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",
@@ -47,6 +49,7 @@ class OpenAIProvider:
         sdk: AsyncOpenAI | None = None,
         supports_tools: bool = True,
         limit_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens",
+        effort: Effort | None = None,
     ) -> None:
         """Create access to a model; nothing is sent yet.
 
@@ -55,11 +58,13 @@ class OpenAIProvider:
             sdk: client of the SDK, by default one from the variables.
             supports_tools: whether the model can use tools; if not, code is taken from fenced blocks.
             limit_field: field with the most tokens of an answer; older endpoints know only `max_tokens`.
+            effort: how much a model thinks; by default as the model does by itself.
         """
         self.model: Final = model
         self.supports_tools: Final = supports_tools
         self._sdk = sdk or AsyncOpenAI()
         self._limit_field = limit_field
+        self._settings = {"reasoning_effort": effort} if effort else {}
 
     async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
         """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
@@ -93,6 +98,7 @@ class OpenAIProvider:
             "stream": True,
             "stream_options": {"include_usage": True},
             self._limit_field: request.max_tokens,
+            **self._settings,
         }
         return given | ({"tools": [_translate_tool(tool) for tool in request.tools]} if request.tools else {})
 
@@ -102,7 +108,8 @@ class OpenAIProvider:
             hint = "check $OPENAI_BASE_URL, the network and its proxy"
             return ModelError(f"the model at {self._sdk.base_url} cannot be reached{why}: {hint}")
         if isinstance(error, APIStatusError):
-            return ModelError(f"the model's API refused the request: {error}")
+            hint = describe_missing_model(self.model) if isinstance(error, NotFoundError) else ""
+            return ModelError(f"the model's API refused the request: {error}{hint}")
         return ModelError(f"the model's API failed: {error}")
 
 

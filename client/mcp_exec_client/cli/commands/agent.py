@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from mcp_exec_client.cli.commands.run import context_value
 from mcp_exec_client.cli.connection import resolve_gateway
@@ -24,6 +24,7 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
+from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent import Agent, AgentEvent, ApprovalAnswer, ApprovalQuestion, OnApproval
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from mcp_exec_client.client import AsyncClient
 
 
-_MODEL: Final = "claude-sonnet-5-5"
 _PROVIDERS: Final = ("anthropic", "openai")
 _MAX_TOOLS: Final = 1000
 _MAX_SERVERS: Final = 10
@@ -56,7 +56,17 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
         help="API of the model, anthropic or openai, which includes compatible endpoints; default: anthropic",
     )
     command.add_argument(
-        "--model", metavar="NAME", help=f"model; default: {_MODEL}; with --provider openai there is no default"
+        "--model", metavar="NAME", help=f"model; default: {DEFAULT_MODEL}; with --provider openai there is no default"
+    )
+    command.add_argument(
+        "--thinking",
+        choices=get_args(Thinking),
+        help="whether a model of --provider anthropic thinks before it answers; default: as the model does by itself",
+    )
+    command.add_argument(
+        "--effort",
+        choices=get_args(Effort),
+        help="how much the model thinks and writes; default: as the model does by itself",
     )
     command.add_argument(
         "--offline",
@@ -86,6 +96,9 @@ def _add_limits(command: argparse.ArgumentParser) -> None:
     add_number(command, "--timeout", 1, 300, metavar="SECONDS", default=30, help="time limit of one block of code")
     add_number(command, "--max-turns", 1, 100, default=12, help="most messages of the model for a task")
     add_number(command, "--max-tokens", 1, 100_000_000, default=1_000_000, help="most tokens of a task")
+    add_number(
+        command, "--answer-tokens", 1, 1_000_000, default=32_000, help="most tokens of one answer, thoughts included"
+    )
     add_number(command, "--max-seconds", 1, 86_400, metavar="SECONDS", default=900, help="longest time of a task")
     command.add_argument("--max-money", metavar="AMOUNT", type=_amount, help="most money of a task; needs --price")
     command.add_argument(
@@ -109,7 +122,11 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
     if options.max_money and not options.price:
         raise CommandError("--max-money needs --price", ExitCode.USAGE)
     limits = AgentLimits(
-        turns=options.max_turns, tokens=options.max_tokens, money=options.max_money, seconds=options.max_seconds
+        turns=options.max_turns,
+        tokens=options.max_tokens,
+        money=options.max_money,
+        seconds=options.max_seconds,
+        answer_tokens=options.answer_tokens,
     )
     names = ("user", "conversation")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name))}
@@ -152,16 +169,21 @@ async def _open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> 
         claude = await stack.enter_async_context(AsyncAnthropic())
         if not (claude.api_key or claude.auth_token or claude.credentials):
             raise CommandError(f"{options.command} needs $ANTHROPIC_API_KEY, the key of the model's API, or --offline")
-        return AnthropicProvider(options.model or _MODEL, sdk=claude)
+        return AnthropicProvider(
+            options.model or DEFAULT_MODEL, sdk=claude, thinking=options.thinking, effort=options.effort
+        )
     from openai import AsyncOpenAI
 
     from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
 
     if not options.model:
         raise CommandError("--provider openai needs --model", ExitCode.USAGE)
+    if options.thinking:
+        raise CommandError("--thinking is for --provider anthropic; use --effort", ExitCode.USAGE)
     if not os.environ.get("OPENAI_API_KEY"):
         raise CommandError(f"{options.command} needs $OPENAI_API_KEY, the key of the model's API, or --offline")
-    return OpenAIProvider(options.model, sdk=await stack.enter_async_context(AsyncOpenAI()))
+    sdk = await stack.enter_async_context(AsyncOpenAI())
+    return OpenAIProvider(options.model, sdk=sdk, effort=options.effort)
 
 
 def _build_prices(options: argparse.Namespace) -> dict[str, Any]:
