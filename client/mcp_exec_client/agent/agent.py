@@ -108,7 +108,7 @@ class AgentTask:
             tools=self.setup.opening.definitions if self.provider.supports_tools else (),
             max_tokens=self.budget.begin_turn(),
         )
-        failures = 0
+        failures, model = 0, self.provider.model
         while True:
             try:
                 reply = await self.provider.reply(request, on_text=self._pass_text)
@@ -119,6 +119,9 @@ class AgentTask:
                 await self.on_event(TextDropped(reason=str(error)))
                 await self.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
             else:
+                if self.provider.model != model:
+                    text = f"{self.provider.model} answers: {model} failed"
+                    await self.on_event(AgentStep(kind="model", text=text, failed=True))
                 self.budget.add(reply.tokens)
                 return reply
 
@@ -252,6 +255,7 @@ class Agent:
             raise LimitReached("time", f"the task took {self.limits.seconds:g} seconds") from error
         finally:
             self._busy = False
+            trace.model = self._provider.model
             trace.turns, trace.tokens, trace.cost = budget.turns, budget.tokens, budget.cost
             trace.milliseconds = (perf_counter() - began) * 1000
             self.usage.add(trace)

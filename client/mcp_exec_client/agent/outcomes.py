@@ -17,7 +17,7 @@ from mcp_exec_tools.prompt import VERSION
 
 LimitName = Literal["turns", "tokens", "money", "time"]
 Mode = Literal["direct", "code", "hybrid"]
-StepKind = Literal["mode", "search", "describe", "code", "execute", "call", "results", "answer"]
+StepKind = Literal["mode", "model", "search", "describe", "code", "execute", "call", "results", "answer"]
 log = logging.getLogger(__name__)
 FAILED_COMMENT: Final = "the application could not decide"
 ApprovalAnswer: TypeAlias = bool | str | None
@@ -74,8 +74,8 @@ class AgentStep:
 
     kind: StepKind
     text: str
-    """By kind: the mode and its reason, the query, the code, the execution's name and phase, the tool, the result for
-    the model, or the answer."""
+    """By kind: the mode and its reason, the model that goes on, the query, the code, the execution's name and phase,
+    the tool, the result for the model, or the answer."""
     milliseconds: float = 0.0
     failed: bool = False
 

@@ -149,7 +149,7 @@ async def test_without_a_key_for_the_model_it_is_said_which_variable_to_set(
     arguments = ["agent", "a task", "--gateway", gateway.url, "--api-key", KEY]
     with pytest.raises(SystemExit):
         await asyncio.to_thread(main, arguments)
-    assert "agent needs $ANTHROPIC_API_KEY" in capsys.readouterr().err
+    assert "provider anthropic needs $ANTHROPIC_API_KEY, or use --offline" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -162,6 +162,8 @@ async def test_without_a_key_for_the_model_it_is_said_which_variable_to_set(
         (("--max-money", "-1"), "must be more than 0"),
         (("--price", "3"), "must be INPUT,OUTPUT"),
         (("--mode", "fast"), "invalid choice"),
+        (("--provider", "bard"), "invalid choice"),
+        (("--effort", "some"), "invalid choice"),
     ],
 )
 def test_options_that_are_wrong_are_refused(
@@ -291,7 +293,14 @@ async def test_an_endpoint_of_the_chat_api_is_used_by_its_variables(call: Run, m
     ("options", "said"),
     [
         (("--provider", "openai"), "--provider openai needs --model"),
-        (("--provider", "openai", "--model", "m"), "agent needs $OPENAI_API_KEY"),
+        (("--provider", "openai", "--model", "m"), "provider openai needs $OPENAI_API_KEY, or use --offline"),
+        (("--provider", "azure", "--model", "m"), "needs $AZURE_OPENAI_API_KEY, $AZURE_OPENAI_ENDPOINT"),
+        (("--provider", "foundry"), "needs $ANTHROPIC_FOUNDRY_API_KEY and $ANTHROPIC_FOUNDRY_RESOURCE"),
+        (("--provider", "vertex", "--model", "m"), "needs $CLOUD_ML_REGION, $ANTHROPIC_VERTEX_PROJECT_ID"),
+        (("--provider", "vertex"), "--provider vertex needs --model or $LLM_MODEL"),
+        (("--provider", "openai", "--model", "m", "--thinking", "disabled"), "--thinking is for models of Anthropic"),
+        (("--fallback", "bard"), "--fallback is 'bard'; it must be one of anthropic, bedrock"),
+        (("--fallback", "openai"), "--fallback openai needs PROVIDER:MODEL"),
         (("--rollout", "code-mode"), "--rollout needs --unit or --user"),
         (("--max-money", "1"), "--max-money needs --price"),
     ],
@@ -300,4 +309,5 @@ async def test_options_that_lack_others_are_refused(
     call: Run, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], said: str
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", MODEL_KEY)
     assert said in (await call("agent", "task", *options))[2]

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import httpx2
-from anthropic import AnthropicError, APIConnectionError, APIStatusError, AsyncAnthropic, NotFoundError
+from anthropic import (
+    AnthropicError,
+    APIConnectionError,
+    APIStatusError,
+    AsyncAnthropic,
+    AsyncAnthropicBedrock,
+    AsyncAnthropicVertex,
+    NotFoundError,
+)
 from anthropic.types import Message, Usage
 
 from mcp_exec_client.agent.outcomes import ModelError
@@ -20,6 +28,8 @@ from mcp_exec_client.agent.providers.model import (
 )
 from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
 
+AnthropicSdk = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
+"""Clients of the Messages API: Anthropic's own with that of Microsoft Foundry, Amazon Bedrock's, and Vertex AI's."""
 _CACHED: Final = {"type": "ephemeral"}
 _STOPS: Final[dict[str | None, StopReason]] = {
     "end_turn": "end",
@@ -47,7 +57,7 @@ class AnthropicProvider:
         self,
         model: str = DEFAULT_MODEL,
         *,
-        sdk: AsyncAnthropic | None = None,
+        sdk: AnthropicSdk | None = None,
         caching: bool = True,
         thinking: Thinking | None = None,
         effort: Effort | None = None,
@@ -62,7 +72,7 @@ class AnthropicProvider:
             effort: how much it thinks and writes; by default as the model does by itself.
         """
         self.model: Final = model
-        self._sdk = sdk or AsyncAnthropic()
+        self._sdk: AnthropicSdk = sdk or AsyncAnthropic()
         self._caching = caching
         self._settings: dict[str, Any] = {"thinking": {"type": thinking}} if thinking else {}
         self._settings |= {"output_config": {"effort": effort}} if effort else {}

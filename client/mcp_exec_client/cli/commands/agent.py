@@ -24,6 +24,7 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
+from mcp_exec_client.model_choice import PROVIDERS, ModelChoice, ModelNotChosen
 from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from mcp_exec_client.client import AsyncClient
 
 
-_PROVIDERS: Final = ("anthropic", "openai")
 _MAX_TOOLS: Final = 1000
 _MAX_SERVERS: Final = 10
 _CACHE_READ, _CACHE_WRITE = Decimal("0.1"), Decimal("1.25")
@@ -51,17 +51,24 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--provider",
-        choices=_PROVIDERS,
-        default="anthropic",
-        help="API of the model, anthropic or openai, which includes compatible endpoints; default: anthropic",
+        choices=PROVIDERS,
+        help="API of the model; openai includes compatible endpoints; default: $LLM_PROVIDER, else by the variables of "
+        "the SDKs, else anthropic",
     )
     command.add_argument(
-        "--model", metavar="NAME", help=f"model; default: {DEFAULT_MODEL}; with --provider openai there is no default"
+        "--model",
+        metavar="NAME",
+        help=f"model; default: $LLM_MODEL, else {DEFAULT_MODEL} with the providers anthropic and foundry",
+    )
+    command.add_argument(
+        "--fallback",
+        metavar="PROVIDER[:MODEL]",
+        help="model that goes on if the first one fails for good, or `offline` for the scripted one",
     )
     command.add_argument(
         "--thinking",
         choices=get_args(Thinking),
-        help="whether a model of --provider anthropic thinks before it answers; default: as the model does by itself",
+        help="whether a model of Anthropic thinks before it answers; default: as the model does by itself",
     )
     command.add_argument(
         "--effort",
@@ -156,34 +163,29 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
 
 async def _open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> "ModelProvider":
     """Return the model that the options name. The stack closes its connections. Raises CommandError."""
-    # the SDKs are imported here: each takes a second to import
+    # the SDKs are imported when they are used: each takes a second to import
     if options.offline:
         from mcp_exec_client.agent.providers.offline import OfflineProvider
 
         return OfflineProvider()
-    if options.provider == "anthropic":
-        from anthropic import AsyncAnthropic
+    try:
+        choice = ModelChoice.read(os.environ, provider=options.provider, model=options.model)
+        first = await choice.open(stack, os.environ, thinking=options.thinking, effort=options.effort)
+        return await _add_fallback(first, options, stack) if options.fallback else first
+    except ModelNotChosen as error:
+        raise CommandError(f"{options.command}: {error}", ExitCode.USAGE) from error
 
-        from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 
-        claude = await stack.enter_async_context(AsyncAnthropic())
-        if not (claude.api_key or claude.auth_token or claude.credentials):
-            raise CommandError(f"{options.command} needs $ANTHROPIC_API_KEY, the key of the model's API, or --offline")
-        return AnthropicProvider(
-            options.model or DEFAULT_MODEL, sdk=claude, thinking=options.thinking, effort=options.effort
-        )
-    from openai import AsyncOpenAI
+async def _add_fallback(first: "ModelProvider", options: argparse.Namespace, stack: AsyncExitStack) -> "ModelProvider":
+    """Return the model with the one that stands in for it. Raises ModelNotChosen."""
+    from mcp_exec_client.agent.providers.fallback import FallbackProvider
+    from mcp_exec_client.agent.providers.offline import OfflineProvider
 
-    from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
-
-    if not options.model:
-        raise CommandError("--provider openai needs --model", ExitCode.USAGE)
-    if options.thinking:
-        raise CommandError("--thinking is for --provider anthropic; use --effort", ExitCode.USAGE)
-    if not os.environ.get("OPENAI_API_KEY"):
-        raise CommandError(f"{options.command} needs $OPENAI_API_KEY, the key of the model's API, or --offline")
-    sdk = await stack.enter_async_context(AsyncOpenAI())
-    return OpenAIProvider(options.model, sdk=sdk, effort=options.effort)
+    provider, _, model = options.fallback.partition(":")
+    if options.fallback == "offline":
+        return FallbackProvider([first, OfflineProvider()])
+    choice = ModelChoice.read(os.environ, provider=provider, model=model or None, option="--fallback")
+    return FallbackProvider([first, await choice.open(stack, os.environ, effort=options.effort)])
 
 
 def _build_prices(options: argparse.Namespace) -> dict[str, Any]:

@@ -1,0 +1,132 @@
+"""The model of an agent: by its provider's name, or by the variables of the environment.
+
+Addresses and keys come from the SDKs' own variables alone.
+"""
+
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
+
+if TYPE_CHECKING:
+    from mcp_exec_client.agent.providers.model import ModelProvider
+
+ProviderName = Literal["anthropic", "bedrock", "vertex", "foundry", "openai", "azure"]
+PROVIDERS: Final[tuple[ProviderName, ...]] = get_args(ProviderName)
+DETECTED: Final[tuple[tuple[str, ProviderName], ...]] = (
+    ("ANTHROPIC_API_KEY", "anthropic"),
+    ("ANTHROPIC_AUTH_TOKEN", "anthropic"),
+    ("ANTHROPIC_FOUNDRY_API_KEY", "foundry"),
+    ("ANTHROPIC_VERTEX_PROJECT_ID", "vertex"),
+    ("AWS_BEARER_TOKEN_BEDROCK", "bedrock"),
+    ("AZURE_OPENAI_API_KEY", "azure"),
+    ("OPENAI_API_KEY", "openai"),
+)
+"""Variables that select a provider if none is named; the first that is set decides."""
+PROVIDER_VARIABLE: Final = "LLM_PROVIDER"
+MODEL_VARIABLE: Final = "LLM_MODEL"
+_OTHER_NAMES: Final = {"azure_openai": "azure"}
+_DEFAULT_MODELS: Final[dict[str, str]] = {"anthropic": DEFAULT_MODEL, "foundry": DEFAULT_MODEL}
+_KEYS: Final[dict[ProviderName, str]] = {
+    "anthropic": "$ANTHROPIC_API_KEY",
+    "bedrock": "$AWS_REGION, and $AWS_BEARER_TOKEN_BEDROCK or other AWS credentials",
+    "vertex": "$CLOUD_ML_REGION, $ANTHROPIC_VERTEX_PROJECT_ID and Google credentials",
+    "foundry": "$ANTHROPIC_FOUNDRY_API_KEY and $ANTHROPIC_FOUNDRY_RESOURCE",
+    "openai": "$OPENAI_API_KEY",
+    "azure": "$AZURE_OPENAI_API_KEY, $AZURE_OPENAI_ENDPOINT and $AZURE_OPENAI_API_VERSION",
+}
+
+
+class ModelNotChosen(ValueError):
+    """A provider or model that is missing or unknown. The text says what is needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelChoice:
+    """A provider and the name of its model."""
+
+    provider: ProviderName
+    model: str
+
+    @classmethod
+    def read(
+        cls,
+        environment: Mapping[str, str],
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        option: str = "--provider",
+    ) -> "ModelChoice":
+        """Return the choice of these names, which `option` gave, else that of the environment.
+
+        Raises ModelNotChosen.
+        """
+        source = option if provider else f"${PROVIDER_VARIABLE}"
+        given = provider or environment.get(PROVIDER_VARIABLE) or ""
+        named = _OTHER_NAMES.get(given, given)
+        found = next((each for variable, each in DETECTED if environment.get(variable)), "anthropic")
+        chosen = next((each for each in PROVIDERS if each == (named or found)), None)
+        if chosen is None:
+            raise ModelNotChosen(f"{source} is {given[:40]!r}; it must be one of {', '.join(PROVIDERS)}")
+        name = model or environment.get(MODEL_VARIABLE, "") * (option == "--provider") or _DEFAULT_MODELS.get(chosen)
+        if not name and chosen == "azure":
+            name = environment.get("AZURE_OPENAI_DEPLOYMENT_NAME")
+        if not name:
+            needed = f"--model or ${MODEL_VARIABLE}" if option == "--provider" else "PROVIDER:MODEL"
+            raise ModelNotChosen(f"{option} {chosen} needs {needed}")
+        return cls(provider=chosen, model=name)
+
+    async def open(
+        self,
+        stack: AsyncExitStack,
+        environment: Mapping[str, str],
+        *,
+        thinking: Thinking | None = None,
+        effort: Effort | None = None,
+    ) -> "ModelProvider":
+        """Return access to the model; nothing is sent yet. The stack closes it. Raises ModelNotChosen."""
+        if self.provider in ("openai", "azure"):
+            if thinking:
+                raise ModelNotChosen("--thinking is for models of Anthropic; use --effort")
+            return await self._open_openai(stack, environment, effort)
+        from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
+
+        sdk = await stack.enter_async_context(self._open_anthropic())
+        return AnthropicProvider(self.model, sdk=sdk, thinking=thinking, effort=effort)
+
+    def _open_anthropic(self) -> Any:
+        import anthropic
+
+        kinds: dict[str, Any] = {
+            "anthropic": anthropic.AsyncAnthropic,
+            "bedrock": anthropic.AsyncAnthropicBedrock,
+            "vertex": anthropic.AsyncAnthropicVertex,
+            "foundry": anthropic.AsyncAnthropicFoundry,
+        }
+        try:
+            sdk = kinds[self.provider]()
+        except (anthropic.AnthropicError, ValueError) as error:
+            raise self._explain(error) from error
+        if self.provider == "anthropic" and not (sdk.api_key or sdk.auth_token or sdk.credentials):
+            raise self._explain(None)
+        return sdk
+
+    async def _open_openai(
+        self, stack: AsyncExitStack, environment: Mapping[str, str], effort: Effort | None
+    ) -> "ModelProvider":
+        import openai
+
+        from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+
+        version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION")
+        try:
+            sdk = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
+        except (openai.OpenAIError, ValueError) as error:
+            raise self._explain(error) from error
+        return OpenAIProvider(self.model, sdk=await stack.enter_async_context(sdk), effort=effort)
+
+    def _explain(self, error: Exception | None) -> ModelNotChosen:
+        why = f" ({error})" if error and self.provider not in ("anthropic", "openai") else ""
+        return ModelNotChosen(f"provider {self.provider} needs {_KEYS[self.provider]}, or use --offline{why}")
