@@ -13,7 +13,7 @@ from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.model import ModelProvider
 
-ProviderName = Literal["anthropic", "bedrock", "vertex", "foundry", "openai", "azure"]
+ProviderName = Literal["anthropic", "bedrock", "vertex", "foundry", "openai", "openai-responses", "azure"]
 PROVIDERS: Final[tuple[ProviderName, ...]] = get_args(ProviderName)
 DETECTED: Final[tuple[tuple[str, ProviderName], ...]] = (
     ("ANTHROPIC_API_KEY", "anthropic"),
@@ -35,6 +35,7 @@ _KEYS: Final[dict[ProviderName, str]] = {
     "vertex": "$CLOUD_ML_REGION, $ANTHROPIC_VERTEX_PROJECT_ID and Google credentials",
     "foundry": "$ANTHROPIC_FOUNDRY_API_KEY and $ANTHROPIC_FOUNDRY_RESOURCE",
     "openai": "$OPENAI_API_KEY",
+    "openai-responses": "$OPENAI_API_KEY",
     "azure": "$AZURE_OPENAI_API_KEY, $AZURE_OPENAI_ENDPOINT and $AZURE_OPENAI_API_VERSION",
 }
 
@@ -87,7 +88,7 @@ class ModelChoice:
         effort: Effort | None = None,
     ) -> "ModelProvider":
         """Return access to the model; nothing is sent yet. The stack closes it. Raises ModelNotChosen."""
-        if self.provider in ("openai", "azure"):
+        if self.provider in ("openai", "openai-responses", "azure"):
             if thinking:
                 raise ModelNotChosen("--thinking is for models of Anthropic; use --effort")
             return await self._open_openai(stack, environment, effort)
@@ -119,14 +120,17 @@ class ModelChoice:
         import openai
 
         from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+        from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider
 
         version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION")
         try:
             sdk = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
         except (openai.OpenAIError, ValueError) as error:
             raise self._explain(error) from error
-        return OpenAIProvider(self.model, sdk=await stack.enter_async_context(sdk), effort=effort)
+        await stack.enter_async_context(sdk)
+        kind = OpenAIResponsesProvider if self.provider == "openai-responses" else OpenAIProvider
+        return kind(self.model, sdk=sdk, effort=effort)
 
     def _explain(self, error: Exception | None) -> ModelNotChosen:
-        why = f" ({error})" if error and self.provider not in ("anthropic", "openai") else ""
+        why = f" ({error})" if error and self.provider not in ("anthropic", "openai", "openai-responses") else ""
         return ModelNotChosen(f"provider {self.provider} needs {_KEYS[self.provider]}, or use --offline{why}")

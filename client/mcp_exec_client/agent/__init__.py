@@ -44,8 +44,13 @@ from mcp_exec_client.options import DEFAULT_MODEL as DEFAULT_MODEL
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider as AnthropicProvider
     from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider as OpenAIProvider
+    from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider as OpenAIResponsesProvider
 
-_PROVIDERS: Final = {"AnthropicProvider": "anthropic_messages", "OpenAIProvider": "openai_chat"}
+_PROVIDERS: Final = {
+    "AnthropicProvider": "anthropic_messages",
+    "OpenAIProvider": "openai_chat",
+    "OpenAIResponsesProvider": "openai_responses",
+}
 """Module of each provider."""
 
 

@@ -10,11 +10,13 @@ from tests.support.agent_gateway import AgentGateway, tool
 from tests.support.model_servers import chat_api, messages_api
 from tests.support.model_servers.chat_api import ChatApi
 from tests.support.model_servers.messages_api import MessagesApi
+from tests.support.model_servers.responses_api import ResponsesApi
 from tests.support.model_servers.server import ModelServer
 
 from mcp_exec_client.agent import Agent
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider
 
 
 class MakeAgent(Protocol):
@@ -35,10 +37,22 @@ def chat_server() -> Iterator[ChatApi]:
         yield server
 
 
-@pytest.fixture(params=["anthropic", "openai"])
-def model(request: pytest.FixtureRequest, messages_server: MessagesApi, chat_server: ChatApi) -> ModelServer:
+@pytest.fixture(scope="session")
+def responses_server() -> Iterator[ResponsesApi]:
+    with ResponsesApi().serving() as server:
+        yield server
+
+
+@pytest.fixture(params=["anthropic", "openai", "openai-responses"])
+def model(
+    request: pytest.FixtureRequest,
+    messages_server: MessagesApi,
+    chat_server: ChatApi,
+    responses_server: ResponsesApi,
+) -> ModelServer:
     """Each API in turn."""
-    server: ModelServer = messages_server if request.param == "anthropic" else chat_server
+    servers = {"anthropic": messages_server, "openai": chat_server, "openai-responses": responses_server}
+    server: ModelServer = servers[request.param]
     return server.rewrite()
 
 
@@ -71,6 +85,9 @@ async def make_agent(gateway: AgentGateway, request: pytest.FixtureRequest) -> A
     provider: Any = None
     if isinstance(server, MessagesApi):
         provider = AnthropicProvider(sdk=AsyncAnthropic(api_key=messages_api.KEY, base_url=server.url))
+    elif isinstance(server, ResponsesApi):
+        sdk = AsyncOpenAI(api_key=chat_api.KEY, base_url=f"{server.url}/v1")
+        provider = OpenAIResponsesProvider("gpt-loopback", sdk=sdk)
     elif isinstance(server, ChatApi):
         sdk = AsyncOpenAI(api_key=chat_api.KEY, base_url=f"{server.url}/v1")
         provider = OpenAIProvider("gpt-loopback", sdk=sdk)

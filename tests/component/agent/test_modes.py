@@ -155,10 +155,13 @@ async def test_a_hybrid_conversation_keeps_its_prompt_its_tools_and_its_messages
     assert modes == ["direct", "code", "direct"]
     assert len({str(names_in(request)) for request in model.requests}) == 1
     assert "this task is done by code (5000 rows are expected, more than 100)" in str(
-        model.requests[3]["messages"][-2:]
+        model.requests[3][model.conversation][-2:]
     )
     assert (len(gateway.calls), len(gateway.executions)) == (2, 1)
-    first, last = without_marks(model.requests[0]["messages"]), without_marks(model.requests[-1]["messages"])
+    first, last = (
+        without_marks(model.requests[0][model.conversation]),
+        without_marks(model.requests[-1][model.conversation]),
+    )
     assert last[: len(first)] == first
 
 
@@ -199,7 +202,7 @@ async def test_a_kill_switch_in_a_conversation_begins_a_new_one_with_the_texts_s
     await agent.run("And now?")
     assert names_in(model.requests[2]) == ["github__list_issues", "time__now"]
     assert ("What is it?" in str(model.requests[2]), "It is 1." in str(model.requests[3])) == (True, True)
-    assert "print(1)" not in str(model.requests[2]["messages"])
+    assert "print(1)" not in str(model.requests[2][model.conversation])
 
 
 async def test_what_the_application_expects_precedes_the_words_of_the_task(

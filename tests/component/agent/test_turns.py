@@ -36,7 +36,7 @@ PRICE = TokenPrice(input=Decimal(3), output=Decimal(15), cache_read=Decimal("0.3
 
 
 def last_text(model: ModelServer) -> str:
-    return json.dumps(model.requests[-1]["messages"][-1])
+    return json.dumps(model.requests[-1][model.conversation][-1])
 
 
 async def test_a_task_is_done_by_code_and_everything_is_streamed(
@@ -88,7 +88,7 @@ async def test_a_long_history_becomes_the_texts_of_the_newest_tasks(
     agent = make_agent(limits=AgentLimits(history_tokens=35))
     for task in ("first task", "second task", "third task"):
         await agent.run(task)
-    sent = model.requests[4]["messages"]
+    sent = model.requests[4][model.conversation]
     assert ("first task" in str(sent), "second task" in str(sent), "third task" in str(sent)) == (False, True, True)
     assert ("print(1)" in str(sent), "thinking" in str(sent)) == (False, False)
 

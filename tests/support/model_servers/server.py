@@ -46,6 +46,8 @@ class ModelServer:
         raise NotImplementedError
 
     path = ""
+    conversation = "messages"
+    """Field of a request with the conversation."""
 
     def take(self, request: Request) -> Turn:
         """Return the next turn of the script."""

@@ -72,7 +72,7 @@ class OpenAIProvider:
         try:
             stream = await self._sdk.chat.completions.create(**self._build(request))
         except OpenAIError as error:
-            raise self._translate(error) from error
+            raise translate_error(error, model=self.model, address=str(self._sdk.base_url)) from error
         try:
             async with stream:
                 await answer.read(stream, on_text)
@@ -102,15 +102,32 @@ class OpenAIProvider:
         }
         return given | ({"tools": [_translate_tool(tool) for tool in request.tools]} if request.tools else {})
 
-    def _translate(self, error: OpenAIError) -> ModelError:
-        if isinstance(error, APIConnectionError):
-            why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-            hint = "check $OPENAI_BASE_URL, the network and its proxy"
-            return ModelError(f"the model at {self._sdk.base_url} cannot be reached{why}: {hint}")
-        if isinstance(error, APIStatusError):
-            hint = describe_missing_model(self.model) if isinstance(error, NotFoundError) else ""
-            return ModelError(f"the model's API refused the request: {error}{hint}")
-        return ModelError(f"the model's API failed: {error}")
+
+def translate_error(error: OpenAIError, *, model: str, address: str) -> ModelError:
+    """Return what a request's failure means."""
+    if isinstance(error, APIConnectionError):
+        why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
+        hint = "check $OPENAI_BASE_URL, the network and its proxy"
+        return ModelError(f"the model at {address} cannot be reached{why}: {hint}")
+    if isinstance(error, APIStatusError):
+        hint = describe_missing_model(model) if isinstance(error, NotFoundError) else ""
+        return ModelError(f"the model's API refused the request: {error}{hint}")
+    return ModelError(f"the model's API failed: {error}")
+
+
+def read_arguments(text: str) -> Block:
+    """Return the arguments of a call. Text that is no JSON object becomes a field that says so."""
+    try:
+        given = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        given = None
+    # the model receives the name of this field with the ones that are allowed
+    return given if isinstance(given, dict) else {"arguments_that_are_no_json_object": text}
+
+
+def write_arguments(given: Block) -> str:
+    """Return the arguments of a call as the API has them."""
+    return json.dumps(given, ensure_ascii=False)
 
 
 @dataclass(kw_only=True)
@@ -120,13 +137,7 @@ class _Call:
     arguments: str = ""
 
     def to_block(self) -> Block:
-        try:
-            given = json.loads(self.arguments or "{}")
-        except (ValueError, RecursionError):
-            given = None
-        # the model receives the name of this field with the ones that are allowed
-        given = given if isinstance(given, dict) else {"arguments_that_are_no_json_object": self.arguments}
-        return {"type": "tool_use", "id": self.id, "name": self.name, "input": given}
+        return {"type": "tool_use", "id": self.id, "name": self.name, "input": read_arguments(self.arguments)}
 
 
 @dataclass(kw_only=True)
@@ -214,5 +225,5 @@ def _translate_message(message: Block) -> Iterator[Block]:
 
 
 def _translate_use(block: Block) -> Block:
-    arguments = json.dumps(block["input"], ensure_ascii=False)
-    return {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": arguments}}
+    function = {"name": block["name"], "arguments": write_arguments(block["input"])}
+    return {"id": block["id"], "type": "function", "function": function}
