@@ -1,4 +1,4 @@
-"""Options of an execution and of a model, the request that they become, and errors that suggest options that exist."""
+"""Options of an execution, the request's body that they become, and errors that suggest options that exist."""
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -10,12 +10,6 @@ from mcp_exec_tools.names import camel_case
 
 _Class = TypeVar("_Class", bound=type)
 
-DEFAULT_MODEL: Final = "claude-sonnet-5-5"
-"""Model of the agent, the command line and the examples. The API answers 404 after its retirement: name another."""
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
-"""How much a model thinks and writes; not every model knows all of them."""
-Thinking = Literal["adaptive", "disabled"]
-"""Whether a model thinks before it answers: as it sees fit, or never."""
 _CUTOFF: Final = 0.6
 _MAX_NAME: Final = 60
 _MIN_PART: Final = 3

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_client.model_choice import DETECTED, PROVIDERS, ModelChoice, ModelNotChosen
-from mcp_exec_client.options import DEFAULT_MODEL
+from mcp_exec_client.model_choice import DEFAULT_MODEL, DETECTED, PROVIDERS, ModelChoice, ModelNotChosen
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents" / "agent-loop.md"
 

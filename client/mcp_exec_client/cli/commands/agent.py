@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 from mcp_exec_client.cli.commands.run import context_value
 from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.model_files import apply_files
 from mcp_exec_client.cli.options import (
     CommandError,
     ExitCode,
@@ -24,8 +25,7 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
-from mcp_exec_client.model_choice import PROVIDERS, ModelChoice, ModelNotChosen
-from mcp_exec_client.options import DEFAULT_MODEL, Effort, Thinking
+from mcp_exec_client.model_choice import DEFAULT_MODEL, PROVIDERS, Effort, ModelChoice, ModelNotChosen, Thinking
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent import Agent, AgentEvent, ApprovalAnswer, ApprovalQuestion, OnApproval
@@ -60,6 +60,10 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help=f"model; default: $LLM_MODEL, else {DEFAULT_MODEL} with the providers anthropic and foundry",
     )
+    command.add_argument(
+        "--env-file", metavar="FILE", type=Path, help="variables of the model's API, as NAME=VALUE lines"
+    )
+    command.add_argument("--config", metavar="FILE", type=Path, help="YAML with the fields `llm.provider` and so on")
     command.add_argument(
         "--fallback",
         metavar="PROVIDER[:MODEL]",
@@ -168,6 +172,7 @@ async def _open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> 
         from mcp_exec_client.agent.providers.offline import OfflineProvider
 
         return OfflineProvider()
+    apply_files(os.environ, env_file=options.env_file, config=options.config)
     try:
         choice = ModelChoice.read(os.environ, provider=options.provider, model=options.model)
         first = await choice.open(stack, os.environ, thinking=options.thinking, effort=options.effort)
