@@ -8,15 +8,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
+
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.model import ModelProvider
 
-DEFAULT_MODEL: Final = "claude-sonnet-5-5"
-"""Model of the agent, the command line and the examples. The API answers 404 after its retirement: name another."""
-Effort = Literal["low", "medium", "high", "xhigh", "max"]
-"""How much a model thinks and writes; not every model knows all of them."""
-Thinking = Literal["adaptive", "disabled"]
-"""Whether a model thinks before it answers: as it sees fit, or never."""
 ProviderName = Literal["anthropic", "bedrock", "vertex", "foundry", "openai", "openai-responses", "azure"]
 PROVIDERS: Final[tuple[ProviderName, ...]] = get_args(ProviderName)
 DETECTED: Final[tuple[tuple[str, ProviderName], ...]] = (

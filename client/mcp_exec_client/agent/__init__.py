@@ -39,7 +39,7 @@ from mcp_exec_client.agent.providers.model import ModelReply as ModelReply
 from mcp_exec_client.agent.providers.model import ModelRequest as ModelRequest
 from mcp_exec_client.agent.providers.model import TokenCounts as TokenCounts
 from mcp_exec_client.agent.providers.offline import OfflineProvider as OfflineProvider
-from mcp_exec_client.model_choice import DEFAULT_MODEL as DEFAULT_MODEL
+from mcp_exec_client.model_options import DEFAULT_MODEL as DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider as AnthropicProvider

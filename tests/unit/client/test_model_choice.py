@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_client.model_choice import DEFAULT_MODEL, DETECTED, PROVIDERS, ModelChoice, ModelNotChosen
+from mcp_exec_client.model_choice import DETECTED, PROVIDERS, ModelChoice, ModelNotChosen
+from mcp_exec_client.model_options import DEFAULT_MODEL
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents" / "agent-loop.md"
 

@@ -26,7 +26,7 @@ from mcp_exec_client.agent.providers.model import (
     TokenCounts,
     describe_missing_model,
 )
-from mcp_exec_client.model_choice import DEFAULT_MODEL, Effort, Thinking
+from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
 
 AnthropicSdk = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 """Clients of the Messages API: Anthropic's own with that of Microsoft Foundry, Amazon Bedrock's, and Vertex AI's."""

@@ -23,7 +23,7 @@ from mcp_exec_client.agent.providers.model import (
     estimate_input,
     estimate_reply,
 )
-from mcp_exec_client.model_choice import Effort
+from mcp_exec_client.model_options import Effort
 
 _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",

@@ -20,7 +20,7 @@ from mcp_exec_client.agent.providers.model import (
     estimate_reply,
 )
 from mcp_exec_client.agent.providers.openai_chat import read_arguments, translate_error, write_arguments
-from mcp_exec_client.model_choice import Effort
+from mcp_exec_client.model_options import Effort
 
 _REASONING: Final = "openai_reasoning"
 """Type of the block that has a reasoning item, which goes back to the API as it came."""

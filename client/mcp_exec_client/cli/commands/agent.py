@@ -25,7 +25,8 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
-from mcp_exec_client.model_choice import DEFAULT_MODEL, PROVIDERS, Effort, ModelChoice, ModelNotChosen, Thinking
+from mcp_exec_client.model_choice import PROVIDERS, ModelChoice, ModelNotChosen
+from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent import Agent, AgentEvent, ApprovalAnswer, ApprovalQuestion, OnApproval
