@@ -11,7 +11,7 @@ from tests.support.model_servers.script import results_in, says, uses
 from tests.support.model_servers.server import ModelServer
 from tests.support.scripted_gateway import problem
 
-from mcp_exec_client.agent import AgentError, ApprovalQuestion, HybridRules, TaskProfile
+from mcp_exec_client.agent import AgentError, ApprovalQuestion, HybridRules, OfflineProvider, TaskProfile
 
 TEXT = {"content": [{"type": "text", "text": "12:30"}]}
 
@@ -163,6 +163,16 @@ async def test_a_hybrid_conversation_keeps_its_prompt_its_tools_and_its_messages
         without_marks(model.requests[-1][model.conversation]),
     )
     assert last[: len(first)] == first
+
+
+async def test_the_scripted_model_reads_the_task_and_not_what_is_appended_to_it(
+    gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    gateway.runs = [Run(stdout="3")]
+    agent = make_agent(mode="hybrid", provider=OfflineProvider())
+    answer = await agent.run("For each repository list issues, repo=web.")
+    assert (answer.trace.mode, answer.text.endswith("3")) == ("code", True)
+    assert gateway.executions[0]["context"]["arguments"] == {"repo": "web"}
 
 
 async def test_a_task_whose_tools_the_conversation_does_not_define_is_done_by_code(

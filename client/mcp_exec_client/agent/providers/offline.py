@@ -77,12 +77,12 @@ class OfflineProvider:
 
 def plan_turn(request: ModelRequest) -> "str | list[Block]":
     """Return the next answer by simple rules: search, call, report."""
-    task, results = _read_task(request)
+    task, results, by_code = _read_task(request)
     tools = {str(tool["name"]): tool for tool in request.tools}
     if results and results[-1][0] != "search_tools":
         return f"Without a model, a script did this. The result: {_read_output(results[-1][1])}"
     if not results:
-        direct = [tool for name, tool in tools.items() if "__" in name]
+        direct = [tool for name, tool in tools.items() if "__" in name and not by_code]
         if best := _find_best(task, direct):
             return [_use(best["name"], _read_arguments(task, best["input_schema"]))]
         if "search_tools" in tools:
@@ -110,22 +110,28 @@ def _plan_code(task: str, found: str) -> dict[str, Any]:
     return {"code": _CODE, "context": max(fitting, key=lambda each: each[:2])[2]}
 
 
-def _read_task(request: ModelRequest) -> tuple[str, list[tuple[str, str]]]:
-    """Return the newest task, and the names of tools used since with their results."""
+def _read_task(request: ModelRequest) -> tuple[str, list[tuple[str, str]], bool]:
+    """Return the newest task, the names of tools used since with their results, and whether notices follow the task.
+
+    A task with notices is done by code, which is never refused.
+    """
     names: dict[str, str] = {}
     results: list[tuple[str, str]] = []
-    task = ""
+    task, by_code = "", False
     for message in request.messages:
         content = message["content"]
         if isinstance(content, str):
-            task, results = content[:_MAX_TASK], []
+            task, results, by_code = content[:_MAX_TASK], [], False
             continue
+        texts = [block["text"] for block in content if block["type"] == "text"]
+        if message["role"] == "user" and texts:
+            task, results, by_code = texts[0][:_MAX_TASK], [], len(texts) > 1
         for block in content:
             if block["type"] == "tool_use":
                 names[block["id"]] = block["name"]
             elif block["type"] == "tool_result":
                 results.append((names.get(block["tool_use_id"], ""), str(block["content"])))
-    return task, results
+    return task, results, by_code
 
 
 def _find_best(task: str, tools: Sequence[Block]) -> Block | None:
