@@ -10,9 +10,9 @@ from mcp_exec_client.agent.agent import Agent as Agent
 from mcp_exec_client.agent.code_mode import TOOLS as TOOLS
 from mcp_exec_client.agent.code_mode import CodeMode as CodeMode
 from mcp_exec_client.agent.direct_mode import DirectMode as DirectMode
-from mcp_exec_client.agent.modes import HybridRules as HybridRules
-from mcp_exec_client.agent.modes import ModeChoice as ModeChoice
-from mcp_exec_client.agent.modes import TaskProfile as TaskProfile
+from mcp_exec_client.agent.hybrid_rules import HybridRules as HybridRules
+from mcp_exec_client.agent.hybrid_rules import ModeChoice as ModeChoice
+from mcp_exec_client.agent.hybrid_rules import TaskProfile as TaskProfile
 from mcp_exec_client.agent.outcomes import MAX_RESULT_CHARACTERS as MAX_RESULT_CHARACTERS
 from mcp_exec_client.agent.outcomes import AgentAnswer as AgentAnswer
 from mcp_exec_client.agent.outcomes import AgentError as AgentError

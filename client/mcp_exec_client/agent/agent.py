@@ -18,15 +18,8 @@ from mcp_exec_api.wire.records import NewUsageReport
 from mcp_exec_client.agent.code_mode import CodeMode
 from mcp_exec_client.agent.conversation import ConversationHistory
 from mcp_exec_client.agent.direct_mode import DirectMode
-from mcp_exec_client.agent.modes import (
-    HybridRules,
-    KillSwitch,
-    ModeSelection,
-    RolloutUnit,
-    TaskProfile,
-    TaskSetup,
-    estimate_definitions,
-)
+from mcp_exec_client.agent.hybrid_rules import HybridRules, TaskProfile
+from mcp_exec_client.agent.modes import KillSwitch, ModeSelection, RolloutUnit, TaskSetup, estimate_definitions
 from mcp_exec_client.agent.outcomes import (
     AgentAnswer,
     AgentError,
@@ -44,7 +37,6 @@ from mcp_exec_client.agent.outcomes import (
     TextDelta,
     TextDropped,
     TokenPrice,
-    find_price,
     ignore_event,
 )
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, TokenCounts
@@ -122,7 +114,7 @@ class AgentTask:
                 if self.provider.model != model:
                     text = f"{self.provider.model} answers: {model} failed"
                     await self.on_event(AgentStep(kind="model", text=text, failed=True))
-                self.budget.add(reply.tokens)
+                self.budget.add(reply.tokens, model=self.provider.model)
                 return reply
 
     async def _pass_text(self, text: str) -> None:
@@ -215,7 +207,7 @@ class Agent:
         self._provider = provider
         self._options = options
         self._report = report
-        self._price = find_price(prices or {}, provider.model)
+        self._prices = prices or {}
         self._fenced_code = not provider.supports_tools if fenced_code is None else fenced_code
         self._sleep = sleep
         self._rollout = RolloutUnit(client=client, rollout=rollout, unit=unit) if rollout and unit else None
@@ -245,7 +237,7 @@ class Agent:
             raise AgentError("the conversation has a task already; wait for its end, or use another Agent")
         self._busy = True
         self.trace = trace = RunTrace(task=task, model=self._provider.model)
-        budget = TaskBudget(limits=self.limits, price=self._price)
+        budget = TaskBudget(limits=self.limits, prices=self._prices, model=self._provider.model)
         began = perf_counter()
         try:
             async with asyncio.timeout(self.limits.seconds):

@@ -66,16 +66,14 @@ class ConversationHistory:
 
 
 def reduce_to_text(messages: list[Block]) -> list[Block]:
-    """Return a task's text and its answer's, without uses of tools and thoughts, which belong to a conversation."""
-    texts = (_read_text(messages[0]), _read_text(messages[-1]))
-    return [{"role": role, "content": text} for role, text in zip(("user", "assistant"), texts, strict=True)]
+    """Return a task's text and its answer's; notices, uses of tools and thoughts belong to the opening."""
+    task, answer = _list_texts(messages[0])[0], "".join(_list_texts(messages[-1]))
+    return [{"role": "user", "content": task}, {"role": "assistant", "content": answer}]
 
 
-def _read_text(message: Block) -> str:
+def _list_texts(message: Block) -> list[str]:
     content = message["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(block["text"] for block in content if block["type"] == "text")
+    return [content] if isinstance(content, str) else [block["text"] for block in content if block["type"] == "text"]
 
 
 def _estimate(tasks: list[list[Block]]) -> int:

@@ -1,168 +1,26 @@
-"""The mode of a task: by code or by direct calls, with its tools and its system prompt.
-
-Code pays if the model would otherwise read much data, make a chain of calls, or fan out over many items; a single small
-call is cheaper directly."""
+"""The mode of a task: by code or by direct calls, with its tools and its system prompt."""
 
 import inspect
 import json
 import logging
 import os
-import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final, Self, TypeAlias, get_args
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, get_args
 
-from mcp_exec_client.agent.code_mode import CODE_TOOL_NAMES, CodeMode
+from mcp_exec_client.agent.code_mode import CodeMode
 from mcp_exec_client.agent.conversation import ConversationHistory, Opening
-from mcp_exec_client.agent.direct_mode import SYSTEM_PROMPT, DirectMode, count_rows
-from mcp_exec_client.agent.outcomes import AgentError, AgentStep, Mode, OnEvent, ToolOutcome
+from mcp_exec_client.agent.direct_mode import SYSTEM_PROMPT, DirectMode
+from mcp_exec_client.agent.hybrid_rules import HybridRules, ModeChoice, TaskProfile
+from mcp_exec_client.agent.outcomes import AgentError, Mode
 from mcp_exec_client.agent.providers.model import Block
+from mcp_exec_client.agent.task_tools import TaskTools
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
 from mcp_exec_tools.text import estimate_tokens
 
-MAX_TASK: Final = 20_000
-"""Most characters of a task that are searched for signs of its kind."""
-_POLLING: Final = re.compile(
-    r"\b(?:poll(?:ing|s)?|wait (?:until|for|till)|keep (?:checking|trying)|monitor|watch(?:ing)? (?:for|the|until)"
-    r"|every \d{1,6} ?(?:s|sec|seconds?|min|minutes?|hours?)|as soon as)\b",
-    re.IGNORECASE,
-)
-_ROWS: Final = re.compile(
-    r"\b(\d{1,3}(?:[,. ]\d{3}){1,3}|\d{1,9})(k?)[ -](?:rows?|records?|items?|entries|lines?|orders?|expenses?|messages?"
-    r"|issues|files|documents|users|customers|events|transactions|results)\b",
-    re.IGNORECASE,
-)
-_REDUCING: Final = re.compile(
-    r"\b(?:how many|total|sum of|average|mean (?:of|value)|median|count|group(?:ed)? by"
-    r"|per (?:month|day|week|customer|user|category)"
-    r"|largest|smallest|highest|lowest|most|least|top \d{1,6}|filter|duplicates?|aggregate|statistics)\b",
-    re.IGNORECASE,
-)
-_FAN_OUT: Final = re.compile(
-    r"\b(?:for each|for every|each of|every one of|all (?:of )?(?:the|my|our))\b", re.IGNORECASE
-)
-_STEP: Final = re.compile(r"\b(?:then|after that|afterwards|finally|and also)\b|^[ ]{0,8}\d{1,2}[.)] ", re.I | re.M)
-_MANY_CALLS: Final = 10
-"""Calls that are assumed for a task over each of many items."""
 log = logging.getLogger(__name__)
 _MODES: Final = get_args(Mode)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskProfile:
-    """Expectations of a task. None means unknown."""
-
-    rows: int | None = None
-    """Rows or items that the tools return in total."""
-    calls: int | None = None
-    """Tool calls."""
-    polling: bool | None = None
-    """Whether the task waits for something."""
-    reducing: bool | None = None
-    """Whether the answer is a number or a selection of much data."""
-    servers: int | None = None
-    """Servers whose tools the task needs."""
-    definition_tokens: int | None = None
-    """Estimated tokens of the definitions of the tools that direct calls would offer."""
-
-    @classmethod
-    def estimate(cls, task: str, servers: Collection[str]) -> Self:
-        """Estimate a profile from the words of a task; `servers` are the names of those that it may use."""
-        text = task[:MAX_TASK]
-        rows = [int(re.sub(r"\D", "", number)) * (1000 if kilo else 1) for number, kilo in _ROWS.findall(text)]
-        calls = _MANY_CALLS if _FAN_OUT.search(text) else 1 + len(_STEP.findall(text))
-        words = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text.lower()))
-        return cls(
-            rows=max(rows, default=None),
-            calls=calls,
-            polling=_POLLING.search(text) is not None,
-            reducing=_REDUCING.search(text) is not None,
-            servers=sum(server.lower() in words for server in servers) or None,
-        )
-
-    def override(self, given: "TaskProfile | None") -> "TaskProfile":
-        """Return the profile with what an application knows."""
-        known = {} if given is None else {name: value for name, value in asdict(given).items() if value is not None}
-        return replace(self, **known)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModeChoice:
-    """A mode, and why."""
-
-    mode: Mode
-    reason: str
-    rule: str = ""
-    """The rule that decided, or where the mode comes from."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HybridRules:
-    """Rules of a hybrid agent. A task is done by code if one of them applies, otherwise by direct calls.
-
-    The limits of rows, of result tokens and of calls also hold while direct calls are made: a larger result is cut, and
-    a further call is refused, both with the advice to use code. `bench/tokens.py` has the cost of other values.
-    """
-
-    max_rows: int = 100
-    """More rows: code."""
-    max_calls: int = 2
-    """More calls: code."""
-    max_servers: int = 1
-    """More servers: code."""
-    max_definition_tokens: int = 500
-    """Larger definitions of the tools that match the task: code."""
-    max_result_tokens: int = 2000
-    """More tokens of one result, as an estimate: code. Rows say nothing about a long document."""
-    polling: bool = True
-    """Whether waiting for something means code."""
-    reducing: bool = True
-    """Whether a number or a selection of much data means code."""
-    direct_tools: int = 5
-    """Tools that a direct task is offered: the best matches of its words."""
-
-    def __post_init__(self) -> None:
-        for rule in fields(self):
-            value, kind = getattr(self, rule.name), bool if rule.type is bool else int
-            if type(value) is not kind or value < 0:
-                expected = "true or false" if kind is bool else "a whole number from 0"
-                raise ValueError(f"{rule.name} is {value!r}; it must be {expected}")
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> Self:
-        """Return rules with these values, for example from a file. Raises ValueError for one that does not exist."""
-        allowed = [rule.name for rule in fields(cls)]
-        if unknown := sorted(set(given) - set(allowed)):
-            raise ValueError(f"unknown rule {unknown[0]!r}; allowed are {', '.join(allowed)}")
-        return cls(**given)
-
-    def to_mapping(self) -> dict[str, int | bool]:
-        """Return all rules with their values."""
-        return asdict(self)
-
-    def choose(self, profile: TaskProfile) -> ModeChoice:
-        """Return the mode of a task and the rule that decides."""
-        for rule, applies, describe in self._list_checks(profile):
-            if applies:
-                return ModeChoice(mode="code", rule=rule, reason=describe())
-        return ModeChoice(mode="direct", rule="small", reason="one small call is expected")
-
-    def _list_checks(self, profile: TaskProfile) -> list[tuple[str, bool, Callable[[], str]]]:
-        rows, calls, servers = profile.rows or 0, profile.calls or 1, profile.servers or 1
-        size = profile.definition_tokens or 0
-        return [
-            ("polling", self.polling and bool(profile.polling), lambda: "the task waits for something"),
-            ("max_rows", rows > self.max_rows, lambda: f"{rows} rows are expected, more than {self.max_rows}"),
-            ("max_servers", servers > self.max_servers, lambda: f"{servers} servers are needed"),
-            ("max_calls", calls > self.max_calls, lambda: f"{calls} calls are expected, more than {self.max_calls}"),
-            ("reducing", self.reducing and bool(profile.reducing), lambda: "the answer reduces much data"),
-            (
-                "max_definition_tokens",
-                size > self.max_definition_tokens,
-                lambda: f"the definitions have about {size} tokens, more than {self.max_definition_tokens}",
-            ),
-        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +52,6 @@ _ON: Final = ("1", "true", "yes", "on")
 _OFF: Final = ("", "0", "false", "no", "off")
 KillSwitch: TypeAlias = bool | Callable[[], bool | Awaitable[bool]]
 """A value, or a function that is called before each task, for example one that reads a flag."""
-_SHOWN_CHARACTERS = 2000
-"""Most characters of a result that is too large for a direct call."""
 _FENCED: Final = (
     "\nYou have no tools: write the code into one block that begins with ```python and ends with ```, and you get its "
     "result. `from tool_discovery import search_tools` searches in code. Write no block in your final answer.\n"
@@ -228,81 +84,6 @@ async def find_kill_reason(switch: KillSwitch) -> str | None:
         log.exception("the kill switch failed")
         return "kill switch: the application's function failed"
     return "kill switch: the application's function" if is_on else None
-
-
-@dataclass(kw_only=True)
-class TaskTools:
-    """Tools of one task."""
-
-    code: CodeMode | None
-    """None if the task runs only by direct calls."""
-    direct: DirectMode | None
-    """None if the task runs only by code."""
-    definitions: list[Block]
-    rules: HybridRules | None = None
-    """Bounds of direct calls in a hybrid task."""
-    only_code: str = ""
-    """Why a hybrid task is done by code: direct calls are refused. Empty if they are allowed."""
-    max_failures: int = 3
-    calls: int = 0
-    """Direct calls so far."""
-    failures: int = field(default=0, init=False)
-    """Failed blocks of code in a row."""
-
-    async def work(self, use: Block, *, on_event: OnEvent) -> Block:
-        """Use a tool and return its `tool_result`. Raises AgentError and McpExecError."""
-        name, given = str(use.get("name")), use.get("input")
-        if self.direct is not None and (self.code is None or name not in CODE_TOOL_NAMES):
-            outcome = await self._call(self.direct, name, given, on_event)
-        elif self.code is None:
-            outcome = await self._refuse(f"there is no tool {name[:100]!r}", on_event)
-        else:
-            outcome = await self.run(self.code, name, given, on_event=on_event)
-        return outcome.to_block(str(use.get("id")))
-
-    async def run(self, code: CodeMode, name: str, given: object, *, on_event: OnEvent) -> ToolOutcome:
-        """Use a tool of code mode. After too many failures in a row, no further code is run."""
-        runs_code = name == "execute_code"
-        if runs_code and self.failures >= self.max_failures:
-            return await self._refuse("no attempt is left: answer with what you have, and say what failed", on_event)
-        outcome = await code.work(name, given, on_event=on_event)
-        if not runs_code:
-            return outcome
-        self.failures = self.failures + 1 if outcome.failed else 0
-        if self.failures < self.max_failures:
-            return outcome
-        text = f"{outcome.text}\nThis was attempt {self.failures} of {self.max_failures}: answer with what you have."
-        return ToolOutcome(text=text, failed=True, refused=outcome.refused)
-
-    async def _call(self, direct: DirectMode, name: str, given: object, on_event: OnEvent) -> ToolOutcome:
-        if name not in {tool["name"] for tool in self.definitions}:
-            return await self._refuse(f"there is no tool {name[:100]!r}", on_event)
-        if self.only_code:
-            reason = f"this task is done by code ({self.only_code}): call the tool in a block of execute_code"
-            return await self._refuse(reason, on_event)
-        rules = self.rules
-        if rules is not None and self.calls >= rules.max_calls:
-            reason = f"more than {rules.max_calls} calls are needed"
-            await on_event(AgentStep(kind="mode", text=f"code (max_calls): {reason}"))
-            return await self._refuse(f"{reason}: do the rest by one block of code with execute_code", on_event)
-        self.calls += 1
-        outcome = await direct.work(name, given, on_event=on_event)
-        if rules is None or outcome.failed:
-            return outcome
-        if (rows := count_rows(outcome.text)) > rules.max_rows:
-            rule, reason = "max_rows", f"the result has {rows} rows, more than {rules.max_rows}"
-        elif (size := estimate_tokens(outcome.text)) > rules.max_result_tokens:
-            rule = "max_result_tokens"
-            reason = f"the result has about {size} tokens, more than {rules.max_result_tokens}"
-        else:
-            return outcome
-        await on_event(AgentStep(kind="mode", text=f"code ({rule}): {reason}"))
-        beginning = outcome.text[:_SHOWN_CHARACTERS]
-        return ToolOutcome(text=f"{beginning}... ({reason}: call the tool by code with execute_code, and print less)")
-
-    async def _refuse(self, reason: str, on_event: OnEvent) -> ToolOutcome:
-        await on_event(AgentStep(kind="results", text=reason, failed=True))
-        return ToolOutcome(text=reason, failed=True, refused=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -195,18 +195,17 @@ class TaskBudget:
     """Use of a task's limits so far."""
 
     limits: AgentLimits
-    price: TokenPrice | None
+    prices: Mapping[str, TokenPrice]
+    model: str
+    """Model that is asked first."""
     turns: int = 0
     tokens: TokenCounts = field(default_factory=TokenCounts)
+    cost: Decimal | None = field(init=False)
+    """Money for the models so far; None without a price of each."""
 
     def __post_init__(self) -> None:
-        if self.limits.money is not None and self.price is None:
-            raise AgentError("a limit of money needs a price of the model: give prices={MODEL: TokenPrice(...)}")
-
-    @property
-    def cost(self) -> Decimal | None:
-        """Money for the model so far; None without a price."""
-        return self.price.calculate(self.tokens) if self.price else None
+        self.cost = Decimal() if find_price(self.prices, self.model) else None
+        self._check_price(self.model)
 
     def begin_turn(self) -> int:
         """Count a turn and return the most tokens of its answer. Raises LimitReached."""
@@ -222,9 +221,16 @@ class TaskBudget:
         self.turns += 1
         return left
 
-    def add(self, tokens: TokenCounts) -> None:
-        """Add the tokens of a turn."""
+    def add(self, tokens: TokenCounts, *, model: str) -> None:
+        """Add the tokens of a turn, at the price of the model that answered. Raises AgentError."""
         self.tokens += tokens
+        price = find_price(self.prices, model)
+        self.cost = None if price is None or self.cost is None else self.cost + price.calculate(tokens)
+        self._check_price(model)
+
+    def _check_price(self, model: str) -> None:
+        if self.limits.money is not None and self.cost is None:
+            raise AgentError(f"a limit of money needs a price of model {model}: give prices={{MODEL: TokenPrice(...)}}")
 
 
 @dataclass(kw_only=True)

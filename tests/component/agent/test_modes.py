@@ -215,6 +215,19 @@ async def test_a_kill_switch_in_a_conversation_begins_a_new_one_with_the_texts_s
     assert "print(1)" not in str(model.requests[2][model.conversation])
 
 
+async def test_a_new_conversation_has_the_tasks_so_far_without_what_was_appended_to_them(
+    model: ModelServer, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    model.rewrite([says("1")], [says("2")])
+    is_on = False
+    agent = make_agent(mode="hybrid", kill_switch=lambda: is_on)
+    await agent.run("How many issues are there in total?")
+    assert "by code, not by direct calls" in str(model.requests[0][model.conversation])
+    is_on = True
+    await agent.run("And now?")
+    assert "by code, not by direct calls" not in str(model.requests[1][model.conversation])
+
+
 async def test_what_the_application_expects_precedes_the_words_of_the_task(
     messages: MessagesApi, make_agent: MakeAgent
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ from tests.support.agent_gateway import AgentGateway, Run
 from tests.support.model_servers import chat_api, messages_api
 from tests.support.model_servers.chat_api import ChatApi
 from tests.support.model_servers.messages_api import MessagesApi
-from tests.support.model_servers.script import Request, refused, says, uses
+from tests.support.model_servers.script import Request, Turn, refused, says, uses
 
-from mcp_exec_client.agent import Agent, ModelError, OfflineProvider
+from mcp_exec_client.agent import Agent, ModelError, OfflineProvider, TokenPrice
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 from mcp_exec_client.agent.providers.fallback import FallbackProvider
 from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
 from mcp_exec_client.model_choice import ModelChoice
+
+TOKENS = {"input_tokens": 1_000_000, "output_tokens": 1}
 
 
 class AzureApi(ChatApi):
@@ -125,6 +128,55 @@ async def test_a_model_that_fails_for_good_is_replaced_and_the_trace_says_so(
     assert (steps, trace.model) == ([f"gpt-loopback answers: {claude.model} failed"], "gpt-loopback")
     assert "print(1)" in str(chat.requests[0]["messages"])
     assert messages.attempts == 2
+
+
+async def test_the_next_model_reads_what_the_failed_one_did_as_text(
+    messages: MessagesApi, chat: ChatApi, gateway: AgentGateway, claude: AnthropicProvider
+) -> None:
+    gateway.runs = [Run(stdout="41"), Run(stdout="42")]
+    chat.rewrite([says("Hello.")], [uses("execute_code", code="print(41)")], refused(400))
+    messages.rewrite([uses("execute_code", code="print(42)")], [says("It is 42.")], [says("Still 42.")])
+    async with AsyncOpenAI(api_key=chat_api.KEY, base_url=f"{chat.url}/v1") as sdk, gateway.client() as client:
+        agent = Agent(client, FallbackProvider([OpenAIProvider("gpt-loopback", sdk=sdk), claude]))
+        await agent.run("hello")
+        assert (await agent.run("task")).text == "It is 42."
+        assert (await agent.run("again")).text == "Still 42."
+    texts = [message["content"] for message in messages.requests[0]["messages"]]
+    assert "print(41)" in texts[3]
+    assert "41" in texts[4][0]["text"]
+    assert messages.requests[2]["messages"][4]["content"] == texts[4][0]["text"]
+
+
+async def test_another_model_of_a_vendor_gets_no_thoughts_of_the_first_one(
+    messages: MessagesApi, gateway: AgentGateway
+) -> None:
+    gateway.runs = [Run(stdout="1"), Run(stdout="2")]
+    messages.rewrite(
+        [says("Hello.")],
+        [uses("execute_code", code="print(1)")],
+        refused(404),
+        [uses("execute_code", code="print(2)")],
+        [says("It is 2.")],
+    )
+    async with AsyncAnthropic(api_key=messages_api.KEY, base_url=messages.url) as sdk, gateway.client() as client:
+        agent = Agent(client, FallbackProvider([AnthropicProvider(name, sdk=sdk) for name in ("claude-a", "claude-b")]))
+        await agent.run("hello")
+        assert (await agent.run("task")).text == "It is 2."
+
+
+def price(amount: int) -> TokenPrice:
+    """Return a price of uncached input alone."""
+    return TokenPrice(input=Decimal(amount), output=Decimal(0), cache_read=Decimal(0), cache_write=Decimal(0))
+
+
+async def test_tokens_cost_what_the_model_that_answered_costs(messages: MessagesApi, gateway: AgentGateway) -> None:
+    messages.rewrite(Turn(blocks=[says("1")], usage=TOKENS), refused(404), Turn(blocks=[says("2")], usage=TOKENS))
+    prices = {"claude-a": price(3), "*-b": price(1)}
+    async with AsyncAnthropic(api_key=messages_api.KEY, base_url=messages.url) as sdk, gateway.client() as client:
+        models = [AnthropicProvider(name, sdk=sdk) for name in ("claude-a", "claude-b")]
+        agent = Agent(client, FallbackProvider(models), prices=prices)
+        costs = [(await agent.run("task")).trace.cost for _ in range(2)]
+    assert costs == [Decimal(3), Decimal(1)]
 
 
 async def test_the_scripted_model_does_the_tasks_it_knows_if_the_other_fails(

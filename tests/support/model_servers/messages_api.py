@@ -16,6 +16,8 @@ from tests.support.model_servers.server import ModelServer
 KEY = "sk-ant-loopback"
 _TYPES = {401: "authentication_error", 429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
 _MAX_MARKS = 4
+_SIGNED = {"thinking": "signature", "redacted_thinking": "data"}
+"""Kinds of thoughts, each with the field of its signature."""
 
 
 class MessagesApi(ModelServer):
@@ -29,9 +31,8 @@ class MessagesApi(ModelServer):
         wants_none = request.get("thinking", {}).get("type") == "disabled"
         if turn.status != 200 or not turn.blocks or wants_none:
             return turn
-        blocks = turn.blocks if turn.blocks[0]["type"] == "thinking" else [thinks("Let me see."), *turn.blocks]
-        thought = {**blocks[0], "signature": _sign(request, len(request["messages"]), blocks[0]["thinking"])}
-        return replace(turn, blocks=[thought, *blocks[1:]])
+        blocks = turn.blocks if turn.blocks[0]["type"] in _SIGNED else [thinks("Let me see."), *turn.blocks]
+        return replace(turn, blocks=[_sign(blocks[0], request, len(request["messages"])), *blocks[1:]])
 
     def find_problem(self, request: Request, headers: dict[str, str]) -> str:
         key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
@@ -41,8 +42,6 @@ class MessagesApi(ModelServer):
             return f"at most {_MAX_MARKS} blocks may have cache_control"
         if problem := _find_unsigned(request):
             return problem
-        if request.get("thinking", {}).get("budget_tokens", 0) >= request.get("max_tokens", 2**31):
-            return "`max_tokens` must be greater than `thinking.budget_tokens`"
         used: set[str] = set()
         for message in request["messages"]:
             if not message["content"]:
@@ -93,10 +92,12 @@ class MessagesApi(ModelServer):
         yield _event("message_stop")
 
 
-def _sign(request: Request, count: int, thought: str) -> str:
-    """Return the signature of a thought after the first messages of a request."""
-    begin = [request.get("system"), request.get("tools"), request["messages"][:count], thought]
-    return hashlib.sha256(json.dumps(_strip(begin), sort_keys=True).encode()).hexdigest()
+def _sign(thought: Block, request: Request, count: int) -> Block:
+    """Return a thought with its signature: it is bound to the model and to the first messages of a request."""
+    kept = {name: value for name, value in thought.items() if name != _SIGNED[thought["type"]]}
+    begin = [request.get("model"), request.get("system"), request.get("tools"), request["messages"][:count], kept]
+    signature = hashlib.sha256(json.dumps(_strip(begin), sort_keys=True).encode()).hexdigest()
+    return {**thought, _SIGNED[thought["type"]]: signature}
 
 
 def _strip(value: Any) -> Any:
@@ -117,13 +118,13 @@ def _find_unsigned(request: Request) -> str:
         blocks = message["content"] if isinstance(message["content"], list) else []
         if message["role"] != "assistant" or request.get("thinking", {}).get("type") == "disabled":
             continue
-        thoughts = [block for block in blocks if block["type"] == "thinking"]
+        thoughts = [block for block in blocks if block["type"] in _SIGNED]
         if not thoughts and any(block["type"] == "tool_use" for block in blocks):
             found = blocks[0]["type"]
             return f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but found `{found}`"
         for thought in thoughts:
-            if thought["signature"] != _sign(request, index, thought["thinking"]):
-                return f"messages.{index}.content.0: Invalid `signature` in `thinking` block"
+            if thought != _sign(thought, request, index):
+                return f"messages.{index}.content.0: Invalid `signature` in `{thought['type']}` block"
     return ""
 
 

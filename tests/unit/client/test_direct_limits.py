@@ -6,8 +6,8 @@ import pytest
 
 from mcp_exec_client.agent import HybridRules, TaskProfile
 from mcp_exec_client.agent.direct_mode import DirectMode
-from mcp_exec_client.agent.modes import TaskTools
 from mcp_exec_client.agent.outcomes import OnEvent, RunEvent, ToolOutcome
+from mcp_exec_client.agent.task_tools import TaskTools
 
 
 class OneAnswer:

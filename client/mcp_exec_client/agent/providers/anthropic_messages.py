@@ -117,7 +117,7 @@ class AnthropicProvider:
     def _build(self, request: ModelRequest) -> dict[str, Any]:
         """Return the request's parameters. What precedes a mark is cached: tools, system prompt, earlier messages."""
         system: list[Block] = [{"type": "text", "text": request.system}] if request.system else []
-        tools, messages = list(request.tools), [_drop_foreign(message) for message in request.messages]
+        tools, messages = list(request.tools), list(request.messages)
         if self._caching:
             tools, system, messages = _mark_last(tools), _mark_last(system), _mark_message(messages)
         given: dict[str, Any] = {"model": self.model, "messages": messages, **self._settings}
@@ -139,14 +139,6 @@ class AnthropicProvider:
 def _find_type(body: object) -> str:
     error: Any = body.get("error", body) if isinstance(body, dict) else {}
     return str(error.get("type")) if isinstance(error, dict) else ""
-
-
-def _drop_foreign(message: Block) -> Block:
-    """Return a message without blocks of another vendor's model, which answered earlier."""
-    content = message["content"]
-    if isinstance(content, str) or not any(block["type"].startswith("openai_") for block in content):
-        return message
-    return {**message, "content": [block for block in content if not block["type"].startswith("openai_")]}
 
 
 def _mark_last(items: Sequence[Block]) -> list[Block]:

@@ -1,10 +1,13 @@
 """Models that stand in for one that fails."""
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from mcp_exec_client.agent.outcomes import ModelError
-from mcp_exec_client.agent.providers.model import ModelProvider, ModelReply, ModelRequest, PassText, TokenCounts
+from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, PassText, TokenCounts
+from mcp_exec_client.agent.providers.offline import OfflineProvider
 
 log = logging.getLogger(__name__)
 
@@ -12,13 +15,16 @@ log = logging.getLogger(__name__)
 class FallbackProvider:
     """Asks a model, and once it has failed for good the next one, which then answers for the rest of the conversation.
 
-    A failure that a repeated request may not have is not for good: the agent asks again.
+    A failure that a repeated request may not have is not for good: the agent asks again. What the failed model saw and
+    wrote goes to the next one as text: thoughts and uses of tools are bound to the model that had them.
     """
 
     def __init__(self, providers: Sequence[ModelProvider]) -> None:
         if not providers:
             raise ValueError("providers is empty; it needs one or more")
         self._providers = list(providers)
+        self._earlier: list[Block] = []
+        """Messages of requests that a model failed at."""
 
     @property
     def model(self) -> str:
@@ -34,13 +40,40 @@ class FallbackProvider:
         """Return the answer of the first model that gives one. Raises ModelError if the last one fails."""
         while True:
             try:
-                return await self._providers[0].reply(request, on_text=on_text)
+                return await self._providers[0].reply(self._translate(request), on_text=on_text)
             except ModelError as error:
                 if error.retryable or len(self._providers) == 1:
                     raise
                 failed = self._providers.pop(0)
+                self._earlier.extend(message for message in request.messages if message not in self._earlier)
                 log.warning("model %s failed, model %s goes on: %s", failed.model, self.model, error)
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, as the model that answers now counts them. Raises ModelError."""
-        return await self._providers[0].count_tokens(request)
+        return await self._providers[0].count_tokens(self._translate(request))
+
+    def _translate(self, request: ModelRequest) -> ModelRequest:
+        """Return the request as the model that answers now may have it. The scripted model thinks nothing."""
+        if not self._earlier or isinstance(self._providers[0], OfflineProvider):
+            return request
+        messages = [_tell(message) if message in self._earlier else message for message in request.messages]
+        return replace(request, messages=messages)
+
+
+def _tell(message: Block) -> Block:
+    """Return a message as text, without thoughts."""
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    return {**message, "content": "\n".join(_list_texts(content)) or "(no text)"}
+
+
+def _list_texts(content: list[Block]) -> Iterator[str]:
+    for block in content:
+        if block["type"] == "text" and block["text"]:
+            yield block["text"]
+        elif block["type"] == "tool_use":
+            yield f"[use {block['id']} of {block['name']}: {json.dumps(block['input'], ensure_ascii=False)}]"
+        elif block["type"] == "tool_result":
+            failed = "error" if block.get("is_error") else "result"
+            yield f"[{failed} of use {block['tool_use_id']}: {block['content']}]"

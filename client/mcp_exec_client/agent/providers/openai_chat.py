@@ -1,27 +1,30 @@
 """Models of endpoints that speak OpenAI's chat API, by its SDK."""
 
-import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, NotFoundError, OpenAIError
+from openai import AsyncOpenAI, AsyncStream
 from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
 from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.model import (
-    MAX_ANSWER_CHARACTERS,
     Block,
     ModelReply,
     ModelRequest,
     PassText,
     StopReason,
     TokenCounts,
-    describe_missing_model,
     estimate_input,
     estimate_reply,
+)
+from mcp_exec_client.agent.providers.openai_sdk import (
+    OpenAISdkProvider,
+    StreamedAnswer,
+    read_arguments,
+    write_arguments,
 )
 from mcp_exec_client.model_options import Effort
 
@@ -35,12 +38,8 @@ _MAX_CALLS: Final = 128
 """Tool calls of one answer, the API's limit of parallel calls."""
 
 
-class OpenAIProvider:
-    """A model of an OpenAI-compatible endpoint, with streaming.
-
-    The SDK repeats requests that are refused before their answer begins, and waits as long as the API asks for. Its
-    variables $OPENAI_API_KEY and $OPENAI_BASE_URL select the endpoint.
-    """
+class OpenAIProvider(OpenAISdkProvider):
+    """A model of an OpenAI-compatible endpoint."""
 
     def __init__(
         self,
@@ -60,33 +59,12 @@ class OpenAIProvider:
             limit_field: field with the most tokens of an answer; older endpoints know only `max_tokens`.
             effort: how much a model thinks; by default as the model does by itself.
         """
-        self.model: Final = model
-        self.supports_tools: Final = supports_tools
-        self._sdk = sdk or AsyncOpenAI()
+        super().__init__(model, sdk=sdk, supports_tools=supports_tools)
         self._limit_field = limit_field
         self._settings = {"reasoning_effort": effort} if effort else {}
 
-    async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
-        """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
-        answer = _Answer()
-        try:
-            stream = await self._sdk.chat.completions.create(**self._build(request))
-        except OpenAIError as error:
-            raise translate_error(error, model=self.model, address=str(self._sdk.base_url)) from error
-        try:
-            async with stream:
-                await answer.read(stream, on_text)
-        except OpenAIError as error:
-            raise ModelError(f"the model's answer was cut off: {error}", retryable=True) from error
-        return answer.build(request)
-
-    async def count_tokens(self, request: ModelRequest) -> TokenCounts:
-        """Return an estimate of the input tokens of a request: the API cannot count them."""
-        return TokenCounts(input=estimate_input(request), counted="estimate")
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._sdk.close()
+    async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
+        return await self._sdk.chat.completions.create(**self._build(request)), _Answer()
 
     def _build(self, request: ModelRequest) -> dict[str, Any]:
         messages = [each for message in request.messages for each in _translate_message(message)]
@@ -103,33 +81,6 @@ class OpenAIProvider:
         return given | ({"tools": [_translate_tool(tool) for tool in request.tools]} if request.tools else {})
 
 
-def translate_error(error: OpenAIError, *, model: str, address: str) -> ModelError:
-    """Return what a request's failure means."""
-    if isinstance(error, APIConnectionError):
-        why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-        hint = "check $OPENAI_BASE_URL, the network and its proxy"
-        return ModelError(f"the model at {address} cannot be reached{why}: {hint}")
-    if isinstance(error, APIStatusError):
-        hint = describe_missing_model(model) if isinstance(error, NotFoundError) else ""
-        return ModelError(f"the model's API refused the request: {error}{hint}")
-    return ModelError(f"the model's API failed: {error}")
-
-
-def read_arguments(text: str) -> Block:
-    """Return the arguments of a call. Text that is no JSON object becomes a field that says so."""
-    try:
-        given = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        given = None
-    # the model receives the name of this field with the ones that are allowed
-    return given if isinstance(given, dict) else {"arguments_that_are_no_json_object": text}
-
-
-def write_arguments(given: Block) -> str:
-    """Return the arguments of a call as the API has them."""
-    return json.dumps(given, ensure_ascii=False)
-
-
 @dataclass(kw_only=True)
 class _Call:
     id: str = ""
@@ -141,14 +92,13 @@ class _Call:
 
 
 @dataclass(kw_only=True)
-class _Answer:
+class _Answer(StreamedAnswer):
     """The parts of an answer as they arrive."""
 
     text: list[str] = field(default_factory=list)
     calls: dict[int, _Call] = field(default_factory=dict)
     stop: str | None = None
     usage: CompletionUsage | None = None
-    characters: int = 0
 
     async def read(self, chunks: AsyncIterator[ChatCompletionChunk], on_text: PassText) -> None:
         """Read all parts. Raises ModelError if there are too many."""
@@ -159,7 +109,7 @@ class _Answer:
                 for part in choice.delta.tool_calls or ():
                     self._add_call(part)
                 if choice.delta.content:
-                    self._count(choice.delta.content)
+                    self.count(choice.delta.content)
                     self.text.append(choice.delta.content)
                     await on_text(choice.delta.content)
 
@@ -181,14 +131,9 @@ class _Answer:
         call = self.calls.setdefault(part.index, _Call())
         call.id = part.id or call.id
         if part.function:
-            self._count(part.function.arguments or "")
+            self.count(part.function.arguments or "")
             call.name = call.name or part.function.name or ""
             call.arguments += part.function.arguments or ""
-
-    def _count(self, text: str) -> None:
-        self.characters += len(text)
-        if self.characters > MAX_ANSWER_CHARACTERS:
-            raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
 
     def _read_tokens(self, request: ModelRequest, content: list[Block]) -> TokenCounts:
         if self.usage is None:

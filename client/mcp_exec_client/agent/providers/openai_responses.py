@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from openai import AsyncOpenAI, OpenAIError
+from openai import AsyncOpenAI, AsyncStream
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
 from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.model import (
-    MAX_ANSWER_CHARACTERS,
     Block,
     ModelReply,
     ModelRequest,
@@ -19,7 +18,12 @@ from mcp_exec_client.agent.providers.model import (
     estimate_input,
     estimate_reply,
 )
-from mcp_exec_client.agent.providers.openai_chat import read_arguments, translate_error, write_arguments
+from mcp_exec_client.agent.providers.openai_sdk import (
+    OpenAISdkProvider,
+    StreamedAnswer,
+    read_arguments,
+    write_arguments,
+)
 from mcp_exec_client.model_options import Effort
 
 _REASONING: Final = "openai_reasoning"
@@ -29,10 +33,8 @@ _MAX_ITEMS: Final = 256
 _STOPS: Final[dict[str | None, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
 
 
-class OpenAIResponsesProvider:
-    """A model of the Responses API, with streaming. The API stores nothing: each request has the whole conversation."""
-
-    supports_tools = True
+class OpenAIResponsesProvider(OpenAISdkProvider):
+    """A model of the Responses API. The API stores nothing: each request has the whole conversation."""
 
     def __init__(self, model: str, *, sdk: AsyncOpenAI | None = None, effort: Effort | None = None) -> None:
         """Create access to a model; nothing is sent yet.
@@ -42,31 +44,11 @@ class OpenAIResponsesProvider:
             sdk: client of the SDK, by default one from the variables $OPENAI_API_KEY and $OPENAI_BASE_URL.
             effort: how much a model thinks; by default as the model does by itself.
         """
-        self.model: Final = model
-        self._sdk = sdk or AsyncOpenAI()
+        super().__init__(model, sdk=sdk)
         self._settings: dict[str, Any] = {"reasoning": {"effort": effort}} if effort else {}
 
-    async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
-        """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
-        answer = _Answer()
-        try:
-            stream = await self._sdk.responses.create(**self._build(request))
-        except OpenAIError as error:
-            raise translate_error(error, model=self.model, address=str(self._sdk.base_url)) from error
-        try:
-            async with stream:
-                await answer.read(stream, on_text)
-        except OpenAIError as error:
-            raise ModelError(f"the model's answer was cut off: {error}", retryable=True) from error
-        return answer.build(request)
-
-    async def count_tokens(self, request: ModelRequest) -> TokenCounts:
-        """Return an estimate of the input tokens of a request."""
-        return TokenCounts(input=estimate_input(request), counted="estimate")
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._sdk.close()
+    async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
+        return await self._sdk.responses.create(**self._build(request)), _Answer()
 
     def _build(self, request: ModelRequest) -> dict[str, Any]:
         given: dict[str, Any] = {
@@ -83,21 +65,20 @@ class OpenAIResponsesProvider:
 
 
 @dataclass(kw_only=True)
-class _Answer:
+class _Answer(StreamedAnswer):
     """The items of an answer as they arrive."""
 
     items: list[ResponseOutputItem] = field(default_factory=list)
     response: Response | None = None
-    characters: int = 0
 
     async def read(self, events: AsyncIterator[ResponseStreamEvent], on_text: PassText) -> None:
         """Read all events. Raises ModelError if the API fails, or if there are too many."""
         async for event in events:
             if event.type == "response.output_text.delta":
-                self._count(event.delta)
+                self.count(event.delta)
                 await on_text(event.delta)
             elif event.type == "response.function_call_arguments.delta":
-                self._count(event.delta)
+                self.count(event.delta)
             elif event.type == "response.output_item.done":
                 self.items.append(event.item)
                 if len(self.items) > _MAX_ITEMS:
@@ -121,11 +102,6 @@ class _Answer:
         else:
             raise ModelError(f"the model stopped for an unknown reason: {reason}")
         return ModelReply(content=content, stop=stop, tokens=self._read_tokens(request, content))
-
-    def _count(self, text: str) -> None:
-        self.characters += len(text)
-        if self.characters > MAX_ANSWER_CHARACTERS:
-            raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
 
     def _read_tokens(self, request: ModelRequest, content: list[Block]) -> TokenCounts:
         usage = self.response.usage if self.response else None
