@@ -23,7 +23,9 @@ def blocks(figures: Figures) -> dict[str, str]:
         "winners": _winners(tasks),
         "modes": _mode_table(tasks),
         "levels": _level_table(figures["levels"]),
+        "sizes": _size_table(figures["sizes"]),
         "published": _published_table(figures["published"]),
+        "reported": _reported_table(figures["reported"]),
         "rules": _rule_table(figures["rules"]),
         "changes": _change_table(figures["rules"]),
         "estimate": _estimate_table(figures["estimate"]),
@@ -147,6 +149,21 @@ def _published_table(published: Sequence[Figures]) -> str:
         itemised = [" + ".join(f"{name} {size:,}" for name, size in each[arm].items()) for arm in ("direct", "code")]
         rows.append([each["claim"], f"{direct:,}", f"{code:,}", f"{100 * (1 - code / direct):.1f} %", *itemised])
     return _markdown(["claim", "direct", "code", "less", "direct is", "code is"], rows)
+
+
+def _size_table(sizes: Sequence[Figures]) -> str:
+    rows = [
+        [each["tools"], each["demo"], f"{each['definitions']:,}", f"{each['direct']:,}", f"{each['code']:,}",
+         *(f"{100 * (1 - each[f'code{kind}'] / each[f'direct{kind}']):.1f} %" for kind in ("", " money"))]
+        for each in sizes
+    ]  # fmt: skip
+    head = ["tools", "of them demo", "definitions", "input, direct", "input, code", "less input", "less money, caching"]
+    return _markdown(head, rows)
+
+
+def _reported_table(reported: Sequence[Figures]) -> str:
+    rows = [[each["source"], each["read"], each["claim"], f"{each['less']:g} %", each["basis"]] for each in reported]
+    return _markdown(["source", "date", "claim", "less", "basis"], rows)
 
 
 def _rule_table(rules: Figures) -> str:

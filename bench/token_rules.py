@@ -6,13 +6,13 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-from token_costs import ArmCost, Count, cost_of, define, dump
-from transcripts import Transcript
+from token_costs import ArmCost, Count, cost_of, define
+from transcripts import Arm, Transcript
 
 from mcp_exec_client.agent import HybridRules, TaskProfile
 from mcp_exec_client.agent.code_mode import TOOLS
 from mcp_exec_client.agent.direct_mode import count_rows
-from mcp_exec_client.agent.modes import HYBRID_PROMPT
+from mcp_exec_client.agent.modes import BY_CODE, HYBRID_PROMPT, estimate_definitions
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index
@@ -56,7 +56,7 @@ class HybridAgent:
             for server, tools in catalogs.items()
             for tool in tools
         }
-        self._costs: dict[tuple[str, str, int], ArmCost] = {}
+        self._costs: dict[tuple[str, Arm, int, str], ArmCost] = {}
         self._offered: dict[tuple[str, int], list[dict[str, Any]]] = {}
         self._profiles: dict[tuple[str, int, bool], TaskProfile] = {}
 
@@ -66,14 +66,18 @@ class HybridAgent:
         rows, calls, largest = measure(transcript)
         choice = rules.choose(self._profile(transcript, rules.direct_tools, is_known=is_known))
         if choice.mode == "code":
-            return HybridCost(mode="code", rule=choice.rule, cost=self._cost(transcript, "code", 0))
+            fits = bool(offered) and estimate_definitions(offered) <= rules.max_definition_tokens
+            cost = self._cost(
+                transcript, "code", rules.direct_tools if fits else 0, notice=BY_CODE.format(choice.reason)
+            )
+            return HybridCost(mode="code", rule=choice.rule, cost=cost)
         names = {tool["name"] for tool in offered}
         within = rows <= rules.max_rows and calls <= rules.max_calls and largest <= rules.max_result_tokens
         if within and all(use["name"] in names for use in transcript.uses("direct")):
             return HybridCost(
                 mode="direct", rule=choice.rule, cost=self._cost(transcript, "direct", rules.direct_tools)
             )
-        return HybridCost(mode="code", rule="in task", cost=self._cost(transcript, "late", rules.direct_tools))
+        return HybridCost(mode="code", rule="in task", cost=self._cost(transcript, "code", rules.direct_tools))
 
     def _profile(self, transcript: Transcript, tools: int, *, is_known: bool) -> TaskProfile:
         key = (transcript.task, tools, is_known)
@@ -83,7 +87,7 @@ class HybridAgent:
                 rows, calls, _ = measure(transcript)
                 profile = profile.override(TaskProfile(rows=rows, calls=calls, servers=len(transcript.servers)))
             offered = self._offer(transcript.prompt, tools)
-            size = estimate_tokens(dump(offered)) if offered else 0
+            size = estimate_definitions(offered)
             self._profiles[key] = profile.override(TaskProfile(definition_tokens=size))
         return self._profiles[key]
 
@@ -95,14 +99,17 @@ class HybridAgent:
             self._offered[key] = [self._definitions[name] for name in named if name in self._definitions]
         return self._offered[key]
 
-    def _cost(self, transcript: Transcript, how: str, tools: int) -> ArmCost:
-        key = (transcript.task, how, tools)
+    def _cost(self, transcript: Transcript, arm: Arm, tools: int, *, notice: str = "") -> ArmCost:
+        """Return the cost by one arm with so many tools for direct calls, and a notice after the task."""
+        key = (transcript.task, arm, tools, notice)
         if key not in self._costs:
+            task, *others = transcript.arms[arm]
+            told = [{"type": "text", "text": notice}] if notice else []
             self._costs[key] = cost_of(
                 self._count,
-                system=system_prompt(self._servers) + ("" if how == "code" else HYBRID_PROMPT),
+                system=system_prompt(self._servers) + HYBRID_PROMPT,
                 definitions=[*TOOLS, *self._offer(transcript.prompt, tools)] if tools else TOOLS,
-                messages=transcript.arms["direct" if how == "direct" else "code"],
+                messages=[{**task, "content": [*task["content"], *told]}, *others],
             )
         return self._costs[key]
 

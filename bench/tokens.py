@@ -20,7 +20,7 @@ import tokenizer
 from harness import write_json
 from token_costs import INPUT, OUTPUT, READ, WRITE, ArmCost, Count, cost_of, define, dump
 from token_rules import HybridAgent, measure, study
-from transcripts import FOLDER, ROOT, Transcript, load_catalogs, load_transcripts
+from transcripts import FOLDER, RECORDED, ROOT, Transcript, load_catalogs, load_transcripts, take_tools
 
 from mcp_exec_client.agent import HybridRules
 from mcp_exec_client.agent.code_mode import TOOLS
@@ -33,6 +33,8 @@ from mcp_exec_tools.text import estimate_tokens
 FIGURES = ROOT / "bench" / "data" / "savings.json"
 PLOT = ROOT / "docs" / "agents" / "savings.png"
 PRICINGS = ("plain", "cached", "warm")
+DEMO = frozenset({"calculator", "database", "expenses", "sheets", "slack", "trips", "weather"})
+"""Servers that were written for demonstrations."""
 LEVELS = ("name_only", "with_description", "full")
 PUBLISHED: Sequence[Mapping[str, Any]] = (
     {
@@ -54,6 +56,47 @@ PUBLISHED: Sequence[Mapping[str, Any]] = (
     },
 )
 """Arithmetic that guides print, by its own assumptions: one request, and no turns of the code arm are repeated."""
+SIZES = (96, 251, 508)
+"""Numbers of tools that others have published a saving for."""
+REPORTED: Sequence[Mapping[str, Any]] = (
+    {"source": "[Bifrost](https://www.getmaxim.ai/articles/how-to-reduce-mcp-token-costs-for-claude-code-at-scale)",
+     "read": "2026-11-27", "claim": "code mode, 96 tools: input tokens", "less": 58.2, "basis": "measured"},
+    {"source": "Bifrost", "read": "2026-11-27", "claim": "code mode, 251 tools: input tokens", "less": 84.5,
+     "basis": "measured"},
+    {"source": "Bifrost", "read": "2026-11-27", "claim": "code mode, 508 tools: input tokens", "less": 92.8,
+     "basis": "measured"},
+    {"source": "[Anthropic](https://www.anthropic.com/engineering/code-execution-with-mcp)", "read": "2025-11-04",
+     "claim": "a document into a record: 150,000 tokens become 2,000", "less": 98.7, "basis": "an illustration"},
+    {"source": "[Anthropic](https://www.anthropic.com/engineering/advanced-tool-use)", "read": "2025-11-24",
+     "claim": "programmatic tool calling: 43,588 tokens become 27,297", "less": 37.4, "basis": "measured"},
+    {"source": "Anthropic", "read": "2025-11-24", "claim": "tool search: tokens of definitions", "less": 85,
+     "basis": "measured"},
+    {"source": "[Cloudflare](https://blog.cloudflare.com/code-mode/)", "read": "2026-11-27",
+     "claim": "code mode, a batch of complex tasks", "less": 81, "basis": "measured by others"},
+    {"source": "Cloudflare", "read": "2026-11-27", "claim": "code mode, simple tasks", "less": 32,
+     "basis": "measured by others"},
+)  # fmt: skip
+"""Savings that others report, with their own tasks and tools; `read` is the date of publication or of reading."""
+
+
+def compare_sizes(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, Any]]:
+    """Return what all tasks cost with other numbers of tools. What a search returned stays as it was recorded."""
+    own = load_catalogs()
+    catalogs, rows = own | load_catalogs(RECORDED), []
+    for number in SIZES:
+        taken = take_tools(number, catalogs, transcripts)
+        direct = [_cost_direct(count, each, taken) for each in transcripts]
+        code = [_cost_code(count, each, taken) for each in transcripts]
+        rows.append({
+            "tools": number,
+            "definitions": direct[0].definitions,
+            "demo": sum(len(tools) for server, tools in taken.items() if server in DEMO),
+            "direct": sum(cost.input for cost in direct),
+            "code": sum(cost.input for cost in code),
+            "direct money": round(sum(cost.money("cached") for cost in direct), 1),
+            "code money": round(sum(cost.money("cached") for cost in code), 1),
+        })  # fmt: skip
+    return rows
 
 
 def compare(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, Any]]:
@@ -65,9 +108,7 @@ def compare(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, A
         costs = {
             "direct, all servers": _cost_direct(count, each, catalogs),
             "direct, needed servers": _cost_direct(count, each, {name: catalogs[name] for name in each.servers}),
-            "code": cost_of(
-                count, system=system_prompt(sorted(catalogs)), definitions=TOOLS, messages=each.arms["code"]
-            ),
+            "code": _cost_code(count, each, catalogs),
             "hybrid": hybrid.cost,
         }
         longest, calls, _ = measure(each)
@@ -82,6 +123,10 @@ def compare(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, A
 def _cost_direct(count: Count, transcript: Transcript, catalogs: Mapping[str, list[dict[str, Any]]]) -> ArmCost:
     definitions = [define(server, tool) for server, tools in catalogs.items() for tool in tools]
     return cost_of(count, system=SYSTEM_PROMPT, definitions=definitions, messages=transcript.arms["direct"])
+
+
+def _cost_code(count: Count, transcript: Transcript, catalogs: Mapping[str, list[dict[str, Any]]]) -> ArmCost:
+    return cost_of(count, system=system_prompt(sorted(catalogs)), definitions=TOOLS, messages=transcript.arms["code"])
 
 
 def _describe(cost: ArmCost) -> dict[str, Any]:
@@ -116,7 +161,7 @@ def measure_prompt(count: Count) -> dict[str, Any]:
 def digest_inputs() -> str:
     """Return a digest of the transcripts and catalogs."""
     texts = [path.read_text() for path in sorted(FOLDER.glob("*.json"))]
-    return hashlib.sha256(json.dumps([texts, load_catalogs()]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([texts, load_catalogs(), load_catalogs(RECORDED)]).encode()).hexdigest()
 
 
 def compute(count: Count) -> dict[str, Any]:
@@ -130,7 +175,9 @@ def compute(count: Count) -> dict[str, Any]:
         "prompt": measure_prompt(count),
         "tasks": compare(count, transcripts),
         "levels": measure_levels(count),
+        "sizes": compare_sizes(count, transcripts),
         "published": PUBLISHED,
+        "reported": REPORTED,
         "rules": {
             "from the words of the task": study(agent, transcripts, is_known=False),
             "known to the application": study(agent, transcripts, is_known=True),

@@ -6,7 +6,7 @@ from the real servers if `results` is "recorded", else they only have the shape 
 
 import ast
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +15,8 @@ from jsonschema import Draft202012Validator
 
 ROOT = Path(__file__).parents[1]
 CATALOGS = ROOT / "servers" / "catalogs"
+RECORDED = ROOT / "bench" / "data" / "catalogs"
+"""Catalogs of public servers that do not ship: `tools/list` of the package that `info` names."""
 FOLDER = ROOT / "bench" / "data" / "transcripts"
 REPLACED = frozenset({"github"})
 """Catalogs of archived servers, which another one replaces."""
@@ -42,10 +44,29 @@ class Transcript:
                 yield from (block for block in message["content"] if block["type"] == "tool_use")
 
 
-def load_catalogs() -> dict[str, list[dict[str, Any]]]:
-    """Return the tools of each server whose catalog ships."""
-    found = (json.loads(path.read_text()) for path in sorted(CATALOGS.glob("*.json")) if path.stem not in REPLACED)
+def load_catalogs(folder: Path = CATALOGS) -> dict[str, list[dict[str, Any]]]:
+    """Return the tools of each server of a folder, by default of those whose catalog ships."""
+    found = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")) if path.stem not in REPLACED)
     return {each["server"]: each["tools"] for each in found}
+
+
+def take_tools(
+    number: int, catalogs: Mapping[str, list[dict[str, Any]]], transcripts: Sequence[Transcript]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return so many tools: those that the transcripts call, then the others in the order of the catalogs.
+
+    Raises ValueError if there are fewer.
+    """
+    called = {use["name"] for each in transcripts for use in each.uses("direct")}
+    named = [(server, tool, f"{server}__{tool['name']}") for server, tools in catalogs.items() for tool in tools]
+    if len(named) < number:
+        raise ValueError(f"{number} tools are asked for, and the catalogs have {len(named)}")
+    chosen = {name for _, _, name in sorted(named, key=lambda each: each[2] not in called)[:number]}
+    taken: dict[str, list[dict[str, Any]]] = {}
+    for server, tool, name in named:
+        if name in chosen:
+            taken.setdefault(server, []).append(tool)
+    return taken
 
 
 def load_transcripts(folder: Path = FOLDER) -> list[Transcript]:

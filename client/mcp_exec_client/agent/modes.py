@@ -62,7 +62,7 @@ HYBRID_PROMPT: Final = (
 )
 
 _SERVERS: Final = "The servers whose tools your code may call are now: {}."
-_BY_CODE: Final = "Do this task by code, not by direct calls: {}."
+BY_CODE: Final = "Do this task by code, not by direct calls: {}."
 
 
 async def find_kill_reason(switch: KillSwitch) -> str | None:
@@ -182,7 +182,7 @@ class ModeSelection:
         tools = self._allow(opening, rules=self.rules)
         if choice.mode == "code":
             tools.only_code = choice.reason
-            told += (_BY_CODE.format(choice.reason),)
+            told += (BY_CODE.format(choice.reason),)
         return TaskSetup(choice=choice, opening=opening, tools=tools, servers=servers, notices=told)
 
     def _open(self, mode: Mode, system: str, definitions: list[Block]) -> Opening:
