@@ -17,16 +17,15 @@ import inspect
 import io
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import types
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from mcp import Client, StdioServerParameters
+from stand_ins import make_readings, make_repository, make_up
 from transcript_tasks import CODE, TASKS, BenchTask
 from transcripts import ARMS, FOLDER, ROOT, load_catalogs
 
@@ -36,43 +35,8 @@ from mcp_exec_tools.search.index import Index
 
 DEMO = ("calculator", "database", "expenses", "sheets", "slack", "trips", "weather")
 MADE_UP = frozenset({"github-official", "supabase"})
-GIT_SECONDS = 60
 SHOWN = "/data"
 """Path that the transcripts show for the folder of the recording."""
-
-
-def make_up(server: str, tool: str, arguments: Mapping[str, Any]) -> Any:
-    """Return a result in the shape of a server that needs an account."""
-    if tool == "list_issues":
-        return {"issues": [_make_issue(number) for number in range(60)], "totalCount": 60}
-    if tool == "issue_write":
-        number = arguments["issue_number"]
-        return {"id": str(9_100_000 + number), "url": f"https://github.com/octo/site/issues/{number}"}
-    if tool == "list_projects":
-        return {"projects": [
-            {"id": f"{name}{'abcdefghijklmnopqrst'[len(name):]}" if name != "shop" else "abcdefghijklmnopqrst",
-             "organization_id": "org", "name": name, "region": "eu-central-1", "status": "ACTIVE_HEALTHY",
-             "created_at": "2026-03-02T09:10:11Z"} for name in ("shop", "blog", "tests")]}  # fmt: skip
-    if tool == "list_tables":
-        names = ("users", "products", "orders", "sessions", "audit", "prices")
-        return {"tables": [{"schema": "public", "name": name, "rls_enabled": name not in ("sessions", "audit"),
-                            "rows": 100 * len(name)} for name in names]}  # fmt: skip
-    return {"lints": [{"name": "rls_disabled_in_public", "level": "ERROR", "categories": ["SECURITY"],
-                       "detail": f"Table public.{name} is public, but RLS has not been enabled.",
-                       "remediation": "https://supabase.com/docs/guides/database/database-linter"}
-                      for name in ("sessions", "audit")]}  # fmt: skip
-
-
-def _make_issue(number: int) -> dict[str, Any]:
-    parts = ("Search", "Cart", "Login", "Checkout", "Profile", "Menu")
-    part = parts[number % 6]
-    return {
-        "number": 1200 - number, "title": f"{part}: page {number} does not load after the update", "state": "OPEN",
-        "user": {"login": f"user-{number % 9}"}, "labels": ["stale"] if number % 10 == 7 else ["bug"],
-        "comments": number % 4, "created_at": f"2026-0{number % 9 + 1}-11T08:00:00Z",
-        "body": f"Since the last release the part {part} shows an empty page in some browsers. Steps: open the page, "
-        f"log in, choose item {number}, press back twice. Expected: the list. Actual: an empty page and an error.",
-    }  # fmt: skip
 
 
 class Recorder:
@@ -218,22 +182,8 @@ def _add(messages: list[dict[str, Any]], uses: Sequence[tuple[str, Any]], texts:
 def fill(folder: Path) -> None:
     """Make the files and the repository that the tasks read, the same each time."""
     (folder / "security.md").write_text((ROOT / "docs" / "platform" / "security.md").read_text())
-    lines = [f"2026-10-{i % 28 + 1:02},room-{i % 7},{18 + i * 7 % 50 / 10:.1f},{40 + i * 3 % 30}" for i in range(80)]
-    (folder / "readings.csv").write_text("date,room,temperature,humidity\n" + "\n".join(lines) + "\n")
-    site = folder / "site"
-    site.mkdir()
-    git = ["git", "-C", str(site), "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false"]
-    subprocess.run([*git, "init", "-q"], check=True, timeout=GIT_SECONDS)
-    people = ("Ana Ruiz", "Bo Chen", "Carla Meyer", "Dan Okoye")
-    for index in range(70):
-        person = people[index * index % 4 if index % 3 else index % 4]
-        who = {"NAME": person, "EMAIL": person.split()[0].lower() + "@example.com"}
-        at = (datetime(2026, 9, 1, tzinfo=UTC) + timedelta(hours=7 * index)).isoformat()
-        environment = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
-        environment |= {"GIT_AUTHOR_DATE": at, "GIT_COMMITTER_DATE": at}
-        message = f"site: change page {index % 13} of part {index % 5}"
-        command = [*git, "commit", "-q", "--allow-empty", "-m", message]
-        subprocess.run(command, check=True, env=os.environ | environment, timeout=GIT_SECONDS)
+    (folder / "readings.csv").write_text(make_readings())
+    make_repository(folder / "site")
 
 
 def list_programs(npm: Path, folder: Path) -> dict[str, StdioServerParameters]:

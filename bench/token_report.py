@@ -24,6 +24,7 @@ def blocks(figures: Figures) -> dict[str, str]:
         "modes": _mode_table(tasks),
         "levels": _level_table(figures["levels"]),
         "sizes": _size_table(figures["sizes"]),
+        "live": live_table(figures["live"]),
         "published": _published_table(figures["published"]),
         "reported": _reported_table(figures["reported"]),
         "rules": _rule_table(figures["rules"]),
@@ -41,6 +42,31 @@ def fill_page(page: str, figures: Figures) -> str:
 def prose(page: str) -> str:
     """Return the page without its generated parts."""
     return _BLOCK.sub("", page)
+
+
+def live_line(run: Figures) -> str:
+    """Return one run of a task with a real model as a line."""
+    verdict = "succeeded" if run["succeeded"] else f"FAILED {run['error']}".strip()
+    tokens = f"{run['input']:,} ({run['cached']:,} cached) + {run['output']:,} tokens"
+    return f"{run['task']}, {run['arm']}: {run['turns']} turns, {tokens}, {run['seconds']} s: {verdict}"
+
+
+def live_table(live: Figures | None) -> str:
+    """Return what both arms cost with a real model, or that nobody has run it."""
+    if live is None:
+        return "Not run yet."
+    rows = [
+        [arm, f"{each['succeeded']} of {each['runs']}", f"{each['input']:,}", f"{each['output']:,}",
+         f"{each['money']:,.1f}", each["turns"], each["seconds"]]
+        for arm, each in live["arms"].items()
+    ]  # fmt: skip
+    failed = [f"{run['task']} ({run['arm']})" for run in live["runs"] if not run["succeeded"]]
+    prices = "{:g} and {:g}".format(*live["prices"])
+    head = ["arm", "succeeded", "input", "output", "thousandths of a dollar", "turns", "median seconds"]
+    return "\n".join([
+        f"{live['date']}, {live['model']}, {prices} dollars for a million tokens of input and output.",
+        f"Failed: {', '.join(failed) or 'none'}.", "", _markdown(head, rows),
+    ])  # fmt: skip
 
 
 def draw(figures: Figures, path: Path) -> None:

@@ -176,6 +176,7 @@ def compute(count: Count) -> dict[str, Any]:
         "tasks": compare(count, transcripts),
         "levels": measure_levels(count),
         "sizes": compare_sizes(count, transcripts),
+        "live": json.loads(FIGURES.read_text())["live"],
         "published": PUBLISHED,
         "reported": REPORTED,
         "rules": {
