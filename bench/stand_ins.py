@@ -1,4 +1,4 @@
-"""What the tasks of the token benchmark have beside the demo servers: a repository, and two servers without an account.
+"""What the token benchmark needs next to the demo servers: a repository, and two servers without an account.
 
 As a program, `python3 -c SOURCE NAME`, it serves `github-official`, `supabase`, or `git` with its repository in /data.
 """

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import os
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -363,6 +364,32 @@ async def test_the_client_saves_reviews_runs_and_exports(gateway: Gateway, tmp_p
         await client.skills.delete("from-folder", 1)
         with pytest.raises(NotFound):
             await client.skills.get("from-folder", 1)
+
+
+async def test_folders_of_skills_go_into_a_repository_and_come_back_without_new_versions(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def command(*words: str) -> list[str]:
+        await asyncio.to_thread(main, ["skills", *words, "--gateway", gateway.url, "--api-key", KEY])
+        return capsys.readouterr().out.splitlines()
+
+    for name in ("report", "chart", "draft"):
+        for version in (1, 2):
+            view = await save(gateway, name=name, description=f"The {name}, number {version}.", instructions="# How\n")
+            if name != "draft":
+                await approve(gateway, view)
+    names = ["chart", "report"]
+    assert await command("export", "--approved", "--to", str(tmp_path)) == [str(tmp_path / name) for name in names]
+    assert sorted(os.listdir(tmp_path)) == names
+    folders = [str(tmp_path / name) for name in names]
+    same = [f"{name}-v2 has this content already, and is Approved" for name in names]
+    assert await command("save", *folders) == same
+    (tmp_path / "report" / "scripts" / "run.py").write_text("def run():\n    return 3\n")
+    assert await command("save", *folders) == [same[0], "report-v3 is a draft"]
+    for words in (("export",), ("export", "report-v1", "--approved")):
+        with pytest.raises(SystemExit):
+            await command(*words)
+        assert "give versions, or --approved" in capsys.readouterr().err
 
 
 async def test_the_command_saves_reviews_shows_exports_and_runs(

@@ -35,7 +35,7 @@ def test_there_are_the_eight_the_workflows_and_the_comparisons() -> None:
     assert {name[:2] for name in names if name[0] == "0"} == {f"{number:02}" for number in range(1, 9)}
     assert {name for name in names if name[0] != "0"} == {
         "workflow_github_issue", "workflow_data_filtering", "workflow_plan_trip", "workflow_polling", "multi_server",
-        "workflow_issue_triage", "token_efficiency", "skills_reuse", "session", "basic_supabase",
+        "workflow_issue_triage", "token_efficiency", "skills_reuse", "session", "basic_supabase", "two_agents",
     }  # fmt: skip
 
 

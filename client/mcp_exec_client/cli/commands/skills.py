@@ -7,7 +7,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.options import (
@@ -29,6 +29,9 @@ from mcp_exec_client.cli.output import (
     print_line,
     print_objects,
 )
+
+if TYPE_CHECKING:
+    from mcp_exec_client.client import AsyncClient
 
 _VERSIONED: Final = re.compile(r"(.+?)(?:-v|@)([1-9][0-9]{0,4})")
 _LIST: Final = """Lists versions of skills: all but drafts of other callers.
@@ -54,6 +57,8 @@ example:
 """
 _SAVE: Final = """Saves skills as drafts: from folders with the files SKILL.md and scripts/run.py, or from an execution.
 
+A folder whose content is that of the newest version is not saved again.
+
 examples:
   mcp-exec skills save skills/profile-table skills/chart
   mcp-exec skills save --from-execution exec-01k9x3v5t8q2 --name weekly-report --description "Make the weekly report."
@@ -69,10 +74,11 @@ _DEPRECATE: Final = """Deprecates versions of skills. Only approvers may do this
 example:
   mcp-exec skills deprecate profile-table-v2
 """
-_EXPORT: Final = """Writes the folder of a version of a skill.
+_EXPORT: Final = """Writes the folders of versions of skills, or of the newest approved version of each skill.
 
-example:
+examples:
   mcp-exec skills export profile-table-v2 --to skills
+  mcp-exec skills export --approved --to skills
 """
 _DELETE: Final = """Deletes versions of skills: drafts of one's own, or for approvers any.
 
@@ -111,20 +117,20 @@ def add_to(commands: Subcommands) -> None:
     deprecate = add_command(group, "deprecate", summary="deprecate versions", description=_DEPRECATE, run=_deprecate)
     for command in (approve, deprecate):
         command.add_argument("--comment", metavar="TEXT", help="reason for the decision")
-    export = add_command(group, "export", summary="write the folder of a version", description=_EXPORT, run=_export)
+    export = add_command(group, "export", summary="write folders of skills", description=_EXPORT, run=_export)
     to = export.add_argument("--to", metavar="FOLDER", type=Path, default=Path(), help="folder; default: this one")
     set_completer(to, "file")
+    export.add_argument("--approved", action="store_true", help="the newest approved version of each skill")
     delete = add_command(group, "delete", summary="delete versions", description=_DELETE, run=_delete)
     run = add_command(group, "run", summary="run a skill", description=_RUN, run=_run)
     run.add_argument("--arguments", metavar="JSON", default="{}", help="arguments as a JSON object; - reads stdin")
     run.add_argument("--tool", metavar="PATTERN", action="append", default=[], help="a tool that it may call")
     run.add_argument("--pool", metavar="NAME", help="pool that runs it")
-    for command in (approve, export):
-        command.add_argument("name", metavar="NAME-vVERSION", help="version of a skill")
+    approve.add_argument("name", metavar="NAME-vVERSION", help="version of a skill")
     for command in (show, run):
         command.add_argument("name", metavar="NAME", help="name of the skill, or NAME-vVERSION")
-    for command in (deprecate, delete):
-        command.add_argument("names", metavar="NAME-vVERSION", nargs="+", help="version of a skill")
+    for command, number in ((deprecate, "+"), (delete, "+"), (export, "*")):
+        command.add_argument("names", metavar="NAME-vVERSION", nargs=number, help="version of a skill")
     for command in (listing, search, versions, show):
         command.add_argument("--as-approver", action="store_true", help="include drafts of other callers")
         add_output_option(command, *FORMATS)
@@ -185,17 +191,36 @@ async def _save(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
         if options.from_execution:
             name, execution = options.name, options.from_execution
-            saved = [await client.skills.save(name, options.description, from_execution=execution)]
-        else:
-            saved = []
-            for folder in options.folders:
-                try:
-                    saved.append(await client.skills.save_folder(folder, user=options.user))
-                except OSError as error:
-                    message = f"{error.filename or folder}: {error.strerror or error}"
-                    raise CommandError(message, ExitCode.USAGE) from error
-    for skill in saved:
-        print_line(f"{skill.name}-v{skill.version} is a draft")
+            saved = await client.skills.save(name, options.description, from_execution=execution)
+            print_line(f"{saved.name}-v{saved.version} is a draft")
+            return
+        for folder in options.folders:
+            await _save_folder(client, folder, user=options.user)
+
+
+async def _save_folder(client: "AsyncClient", folder: Path, *, user: str | None) -> None:
+    """Save a folder unless its content is that of the newest version. Raises CommandError."""
+    from mcp_exec_client.errors import NotFound
+    from mcp_exec_client.state.skills import FOLDER_FILES
+    from mcp_exec_common.skills.folder import SkillFolder, read_archive
+    from mcp_exec_common.skills.interface import InvalidSkill
+
+    try:
+        own = SkillFolder.from_files({path: (folder / path).read_text() for path in FOLDER_FILES})
+    except OSError as error:
+        message = f"{error.filename or folder}: {error.strerror or error}"
+        raise CommandError(message, ExitCode.USAGE) from error
+    except (InvalidSkill, UnicodeDecodeError) as error:
+        raise CommandError(f"{folder}: {error}", ExitCode.USAGE) from error
+    try:
+        newest = (await client.skills.versions(own.name))[0] if own.name else None
+    except NotFound:
+        newest = None
+    if newest and read_archive(await client.skills.export(newest.name, newest.version)) == own:
+        print_line(f"{newest.name}-v{newest.version} has this content already, and is {newest.state}")
+        return
+    saved = await client.skills.save_folder(folder, user=user)
+    print_line(f"{saved.name}-v{saved.version} is a draft")
 
 
 async def _approve(options: argparse.Namespace) -> None:
@@ -215,22 +240,32 @@ async def _deprecate(options: argparse.Namespace) -> None:
 
 
 async def _export(options: argparse.Namespace) -> None:
+    if bool(options.names) == options.approved:
+        raise CommandError("give versions, or --approved", ExitCode.USAGE)
+    async with open_client(options) as client:
+        chosen = [_split_version(name) for name in options.names]
+        if options.approved:
+            newest = {each.name: each.version for each in reversed(await client.skills.list(state="Approved"))}
+            chosen = sorted(newest.items())
+        for name, version in chosen:
+            _write_folder(await client.skills.export(name, version), options.to / name)
+
+
+def _write_folder(archive: bytes, folder: Path) -> None:
+    """Write the files of an archive and print the folder. Raises CommandError."""
     from mcp_exec_client.state.skills import FOLDER_FILES, read_members
 
-    name, version = _split_version(options.name)
-    async with open_client(options) as client:
-        archive = await client.skills.export(name, version)
     try:
         files = read_members(archive)
         for path in FOLDER_FILES:
-            target = options.to / name / path
+            target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(files[path])
     except (tarfile.TarError, KeyError) as error:
         raise CommandError(f"the gateway sent no folder of a skill: {error}", ExitCode.UNAVAILABLE) from error
     except OSError as error:
         raise CommandError(f"{error.filename or ''}: {error.strerror or error}", ExitCode.USAGE) from error
-    print_line(str(options.to / name))
+    print_line(str(folder))
 
 
 async def _delete(options: argparse.Namespace) -> None:
