@@ -3,13 +3,14 @@
 Archives come from callers and are hostile: only regular files of known names count, and sizes are checked first.
 """
 
+import hashlib
 import io
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from mcp_exec_api.constants import MAX_CODE_BYTES
 from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES
@@ -54,15 +55,35 @@ class SkillFolder:
             tags=[tag for part in metadata.get("tags", "").split(",") if (tag := part.strip())],
         )
 
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> "SkillFolder":
+        """Return the folder of a version, from the spec of its object."""
+        return cls(
+            name=spec["name"],
+            description=spec["description"],
+            code=spec["code"],
+            instructions=spec.get("instructions") or "",
+            tools=spec.get("tools") or [],
+            tags=spec.get("tags") or [],
+        )
+
     def to_files(self, *, version: int | None = None) -> dict[str, str]:
         """Return the texts of the folder's files by their paths."""
-        lines = ["---", f"name: {self.name}", f"description: {_quote(self.description)}"]
-        if self.tools:
-            lines.append(f"allowed-tools: {_quote(' '.join(self.tools))}")
-        metadata = {"tags": ", ".join(self.tags), "version": str(version or "")}
-        if any(metadata.values()):
-            lines += ["metadata:", *(f"  {key}: {_quote(value)}" for key, value in metadata.items() if value)]
+        lines = ["---"]
+        for key, value in self.to_frontmatter(version=version).items():
+            if isinstance(value, str):
+                lines.append(f"{key}: {_quote(value)}")
+            else:
+                lines += [f"{key}:", *(f"  {name}: {_quote(text)}" for name, text in value.items())]
         return {SKILL_FILE: "\n".join([*lines, "---", self.instructions]), CODE_FILE: self.code}
+
+    def to_frontmatter(self, *, version: int | None = None) -> dict[str, str | dict[str, str]]:
+        """Return the front matter of SKILL.md. All its values are texts, whatever YAML takes them for."""
+        metadata = {"tags": ", ".join(self.tags), "version": str(version or "")}
+        fields: dict[str, str | dict[str, str]] = {"name": self.name, "description": self.description}
+        fields |= {"allowed-tools": " ".join(self.tools)} if self.tools else {}
+        found = {key: value for key, value in metadata.items() if value}
+        return fields | ({"metadata": found} if found else {})
 
 
 def read_folders(root: Path) -> tuple[SkillFolder, ...]:
@@ -97,12 +118,23 @@ def read_archive(data: bytes) -> SkillFolder:
     return SkillFolder.from_files(files)
 
 
+def digest_files(folder: SkillFolder, *, version: int) -> dict[str, tuple[str, int]]:
+    """Return digest (`sha256:` and hexadecimal digits) and size of each file, as `build_archive` has them."""
+    contents = {path: encode(text) for path, text in folder.to_files(version=version).items()}
+    return {path: (f"sha256:{hashlib.sha256(content).hexdigest()}", len(content)) for path, content in contents.items()}
+
+
+def encode(text: str) -> bytes:
+    """Return the bytes of a file's text."""
+    return text.encode("utf-8", "replace")
+
+
 def build_archive(folder: SkillFolder, *, version: int) -> bytes:
     """Return a tar archive of the skill's folder, the same for the same content."""
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for path, text in folder.to_files(version=version).items():
-            content = text.encode("utf-8", "replace")
+            content = encode(text)
             member = tarfile.TarInfo(f"{folder.name}/{path}")
             member.size, member.mode = len(content), 0o644
             archive.addfile(member, io.BytesIO(content))

@@ -14,5 +14,6 @@ every request of both revisions is served without state: any replica serves any 
 - `forms`: asks the client's user for the approval of a call.
 - `transport`: messages, revisions, responses as JSON or as a stream of server-sent events.
 - `code_mode`: the toolset of `mode=code`: `run_code`, `search_tools`, `describe_tools`, and the prompt.
+- `resources`: skills, files, artifacts and tools as resources, their completion, and the skills extension.
 - `direct`: the toolsets of `mode=direct` and `mode=hybrid`.
 """

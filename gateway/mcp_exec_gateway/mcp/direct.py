@@ -274,7 +274,11 @@ class HybridTools(CodeTools):
     async def list_tools(self, request: McpRequest, cursor: str | None) -> ListToolsResult:
         """Return the tools of code on the first page, before the others."""
         page = await self.direct.list_tools(request, cursor)
-        first = list_definitions(request.sender.describe_pool()) if cursor is None else []
+        first = (
+            list_definitions(request.sender.describe_pool(), max_tokens=request.sender.options.max_tokens)
+            if cursor is None
+            else []
+        )
         return page.model_copy(update={"tools": [*first, *page.tools]})
 
     async def call_tool(

@@ -19,17 +19,24 @@ from mcp_types import (
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
+    CompleteRequestParams,
+    CompleteResult,
     EmptyResult,
     GetPromptRequestParams,
     GetPromptResult,
     InputRequiredResult,
     ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
     ListToolsResult,
     PaginatedRequestParams,
+    ReadResourceRequestParams,
+    ReadResourceResult,
     RequestParams,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
 )
+from mcp_types.methods import CacheableMethod
 
 from mcp_exec_api.wire.problems import PROBLEM_PREFIX
 from mcp_exec_common.kube.errors import ApiError
@@ -38,6 +45,18 @@ from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
 from mcp_exec_gateway.mcp.direct import DirectTools, HybridTools, check_access
 from mcp_exec_gateway.mcp.request import Context, McpRequest, Mode, get_request
+from mcp_exec_gateway.mcp.resources.addresses import TEMPLATES
+from mcp_exec_gateway.mcp.resources.completion import complete
+from mcp_exec_gateway.mcp.resources.contents import read_resource
+from mcp_exec_gateway.mcp.resources.listing import list_resources
+from mcp_exec_gateway.mcp.resources.skills import (
+    EXTENSION,
+    GetSkillParams,
+    GetSkillResult,
+    ListSkillsResult,
+    get_skill,
+    list_skills,
+)
 from mcp_exec_gateway.mcp.transport.messages import CHANGES_METHOD
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
 
@@ -49,6 +68,9 @@ Result = TypeVar("Result")
 TRY_LATER: Final = -32000
 """Code of errors that may succeed later: a limit of the caller is reached, or a part of the system is unavailable."""
 _CACHED_MS: Final = 60_000
+_CACHED_METHODS: Final[tuple[CacheableMethod, ...]] = (
+    "tools/list", "prompts/list", "server/discover", "resources/templates/list",
+)  # fmt: skip
 POLL_SECONDS: Final = 5.0
 """Seconds between two looks at the tools, which the gateway reads from the broker as often at most."""
 _MAX_EVENTS: Final = 16
@@ -157,9 +179,9 @@ def build_servers() -> Mapping[Mode, McpServer]:
     """Build the server of each mode."""
     direct, hybrid = DirectTools(), HybridTools()
     return {
-        "code": build_server(CodeTools()),
+        "code": add_resources(build_server(CodeTools())),
         "direct": build_server(direct, changes=ToolChanges(direct)),
-        "hybrid": build_server(hybrid, changes=ToolChanges(hybrid.direct)),
+        "hybrid": add_resources(build_server(hybrid, changes=ToolChanges(hybrid.direct))),
     }
 
 
@@ -190,13 +212,12 @@ def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> Mcp
     async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         return await _translate_problems(toolset.get_prompt(get_request(context), params))
 
-    hint = CacheHint(ttl_ms=_CACHED_MS, scope="private")
     server = (McpServer if changes is None else _ChangingServer)(
         "mcp-exec",
         title="mcp-exec",
         version="v1alpha1",
         instructions=toolset.instructions,
-        cache_hints={"tools/list": hint, "prompts/list": hint, "server/discover": hint},
+        cache_hints=dict.fromkeys(_CACHED_METHODS, CacheHint(ttl_ms=_CACHED_MS, scope="private")),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         on_list_prompts=list_prompts,
@@ -218,6 +239,37 @@ def add_change_streams(server: McpServer, changes: ToolChanges) -> None:
 
     server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)
     server.add_request_handler(CHANGES_METHOD, RequestParams, stream)
+
+
+def add_resources(server: McpServer) -> McpServer:
+    """Let a server serve resources, their completion, and skills as an extension. Returns the server."""
+
+    async def list_all(context: Context, params: PaginatedRequestParams) -> ListResourcesResult:
+        return await _translate_problems(list_resources(get_request(context).sender, params.cursor))
+
+    async def list_templates(context: Context, params: PaginatedRequestParams) -> ListResourceTemplatesResult:
+        return ListResourceTemplatesResult(resource_templates=list(TEMPLATES))
+
+    async def read(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+        return await _translate_problems(read_resource(get_request(context).sender, params.uri))
+
+    async def complete_argument(context: Context, params: CompleteRequestParams) -> CompleteResult:
+        return await _translate_problems(complete(get_request(context).sender, params))
+
+    async def list_own_skills(context: Context, params: PaginatedRequestParams) -> ListSkillsResult:
+        return list_skills(get_request(context).sender, params)
+
+    async def get_one_skill(context: Context, params: GetSkillParams) -> GetSkillResult:
+        return get_skill(get_request(context).sender, params)
+
+    server.extensions[EXTENSION] = {}
+    server.add_request_handler("resources/list", PaginatedRequestParams, list_all)
+    server.add_request_handler("resources/templates/list", PaginatedRequestParams, list_templates)
+    server.add_request_handler("resources/read", ReadResourceRequestParams, read)
+    server.add_request_handler("completion/complete", CompleteRequestParams, complete_argument)
+    server.add_request_handler("skills/list", PaginatedRequestParams, list_own_skills)
+    server.add_request_handler("skills/get", GetSkillParams, get_one_skill)
+    return server
 
 
 async def _translate_problems(call: Awaitable[Result]) -> Result:

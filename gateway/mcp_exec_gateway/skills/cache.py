@@ -11,6 +11,7 @@ from mcp_exec_common.broker.skill_proofs import is_proven, read_skill
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.skills.folder import SkillFolder, digest_files
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search.index import MAX_LIMIT, Index
 
@@ -46,9 +47,22 @@ class SkillCache:
             skills[name] = self.reduce(skill)
 
     def reduce(self, skill: Object) -> Object:
-        """Return a skill without code and instructions, and with the state that holds now."""
-        spec = {name: value for name, value in (skill.get("spec") or {}).items() if name not in _DROPPED}
-        return {**skill, "spec": spec, "status": self.read_status(skill)}
+        """Return a skill without code and instructions, and with the state that holds now.
+
+        An approved one has `files`: digest and size of the files of its folder.
+        """
+        whole, status = skill.get("spec") or {}, self.read_status(skill)
+        spec = {name: value for name, value in whole.items() if name not in _DROPPED}
+        is_approved = status["state"] == SkillState.APPROVED
+        files = digest_files(SkillFolder.from_spec(whole), version=whole["version"]) if is_approved else {}
+        return {**skill, "spec": spec, "status": status, "files": files}
+
+    def list_newest(self, namespace: str) -> list[Object]:
+        """Return the newest approved version of each skill of a namespace, by name."""
+        skills = reversed(self.list_all(namespace))
+        approved = [skill for skill in skills if skill["status"]["state"] == SkillState.APPROVED]
+        newest = {skill["spec"]["name"]: skill for skill in approved}
+        return [newest[name] for name in sorted(newest)]
 
     def read_status(self, skill: Object) -> Object:
         """Return the status with the state by the review, which the operator writes a moment later."""

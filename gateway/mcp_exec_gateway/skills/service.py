@@ -224,16 +224,7 @@ class SkillService:
     @staticmethod
     def export(skill: Object) -> bytes:
         """Return a version's folder as a tar archive."""
-        spec = skill["spec"]
-        folder = SkillFolder(
-            name=spec["name"],
-            description=spec["description"],
-            code=spec["code"],
-            instructions=spec.get("instructions") or "",
-            tools=spec.get("tools") or [],
-            tags=spec.get("tags") or [],
-        )
-        return build_archive(folder, version=spec["version"])
+        return build_archive(SkillFolder.from_spec(skill["spec"]), version=skill["spec"]["version"])
 
     async def _create(self, spec: SkillSpec, found: Object, *, caller: Caller) -> Object:
         first = self.cache.next_version(caller.namespace, spec.name)

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import SessionName
+from mcp_exec_gateway.mcp.budget import DEFAULT_TOKENS
 from mcp_exec_gateway.mcp.request import Sender
 from mcp_exec_tools.prompt import VERSION, system_prompt
 from mcp_exec_tools.search.index import LEVELS, MAX_LIMIT, MAX_QUERY
@@ -57,12 +58,29 @@ _NAME: Final = TypeAdapter(SessionName).json_schema()
 """Schema of names of sessions and workspaces."""
 
 
-def list_definitions(libraries: str) -> list[Tool]:
-    """Return all tools. `libraries` says what code can import; empty if that is unknown."""
+RESULT_SIZE: Final = "anthropic/maxResultSizeChars"
+"""Key of `_meta` that tells Claude Code how long a result may be; it keeps a longer one out of the model's context."""
+_MAX_RESULT_SIZE: Final = 500_000
+"""Largest value that the client accepts."""
+_CHARACTERS_PER_TOKEN: Final = 4
+
+
+def list_definitions(libraries: str, *, max_tokens: int) -> list[Tool]:
+    """Return all tools.
+
+    Args:
+        libraries: what code can import; empty if that is unknown.
+        max_tokens: tokens that the application lets a result have. If they are more than clients take by themselves,
+            the definitions say so.
+    """
+    update: dict[str, Any] = {}
+    if max_tokens > DEFAULT_TOKENS:
+        update = {"meta": {RESULT_SIZE: min(_MAX_RESULT_SIZE, max_tokens * _CHARACTERS_PER_TOKEN)}}
+    tools = [tool.model_copy(update=update) if update else tool for tool in TOOLS]
     if not libraries:
-        return list(TOOLS)
-    described = RUN_CODE.model_copy(update={"description": f"{RUN_CODE.description} {libraries}."})
-    return [described if tool is RUN_CODE else tool for tool in TOOLS]
+        return tools
+    described = {"description": f"{RUN_CODE.description} {libraries}."}
+    return [tool.model_copy(update=described) if tool.name == RUN_CODE.name else tool for tool in tools]
 
 
 def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any]:

@@ -55,7 +55,9 @@ class CodeTools:
         """Return all tools: one page."""
         if cursor is not None:
             raise MCPError(INVALID_PARAMS, "there is one page of tools only; send no cursor")
-        return ListToolsResult(tools=list_definitions(request.sender.describe_pool()))
+        return ListToolsResult(
+            tools=list_definitions(request.sender.describe_pool(), max_tokens=request.sender.options.max_tokens)
+        )
 
     async def call_tool(
         self, request: McpRequest, params: CallToolRequestParams
