@@ -79,6 +79,7 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
+	@hack/conformance
 	pytest $(if $(measured),$(computing) $(measured) --cov-append,$(waiting)) -m 'not kills' tests/component
 
 browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian

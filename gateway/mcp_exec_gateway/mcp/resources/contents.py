@@ -83,9 +83,7 @@ async def _read_tool(sender: Sender, address: Address) -> tuple[str, bytes]:
 
 async def _read_all(sender: Sender, stream: BrokerResponse, address: Address) -> bytes:
     if stream.size is not None and stream.size > MAX_BYTES:
-        detail = (
-            f"{str(address)[:200]} has {stream.size} bytes; at most {MAX_BYTES} are read: use code"
-        )
+        detail = f"{str(address)[:200]} has {stream.size} bytes; at most {MAX_BYTES} are read: use code"
         raise MCPError(INVALID_PARAMS, detail)
     with sender.dependencies.memory.reserving(sender.namespace) as memory:
         memory.require(2 * MAX_BYTES)
