@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples live down lint types unit component browser coverage kills wheel installs fuzz e2e long chaos boards newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills wheel installs fuzz e2e long chaos boards newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -52,6 +52,9 @@ demo: venv  ## create a cluster, install the release and run an example
 
 examples: venv  ## run the tasks of examples/tasks on the release, and print what each saved; TASK=03 runs one
 	@hack/examples $(TASK)
+
+frameworks: venv  ## run the examples of frameworks, each with its real package, on the release
+	@hack/frameworks
 
 live: venv  ## run the tasks of bench/tokens.py with a real model, by its key and for its price; OPTIONS=--write
 	@hack/live $(OPTIONS)

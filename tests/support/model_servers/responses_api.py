@@ -41,30 +41,34 @@ class ResponsesApi(ModelServer):
         return {"error": {"message": message, "type": "server_error" if status >= 500 else "invalid_request_error"}}
 
     def build(self, number: int, request: Request, turn: Turn) -> Any:
-        raise NotImplementedError
+        reason = {"length": "max_output_tokens"}.get(turn.stop, turn.stop) if turn.stop else None
+        return {
+            "id": f"resp_{number}", "object": "response", "created_at": 1, "model": request["model"],
+            "output": _build_items(number, turn), "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
+            "status": "incomplete" if turn.stop else "completed",
+            "incomplete_details": {"reason": reason} if reason else None, "usage": turn.usage or None,
+        }  # fmt: skip
 
     def stream(self, number: int, request: Request, turn: Turn) -> Iterator[str]:
-        reasoning = {
-            "id": f"rs_{number}",
-            "type": "reasoning",
-            "summary": [],
-            "encrypted_content": f"secret of rs_{number}",
-        }
-        items = [reasoning, *(_build_item(number, block) for block in turn.blocks)]
+        response = self.build(number, request, turn)
+        items = response["output"]
         for index, item in enumerate(items):
             for part in split(item["content"][0]["text"]) if item["type"] == "message" else ():
                 place = {"output_index": index, "content_index": 0, "item_id": item["id"], "logprobs": []}
                 yield _event("response.output_text.delta", delta=part, **place)
             yield _event("response.output_item.done", output_index=index, item=item)
-        reason = {"length": "max_output_tokens"}.get(turn.stop, turn.stop) if turn.stop else None
-        response = {
-            "id": f"resp_{number}", "object": "response", "created_at": 1, "model": request["model"], "output": items,
-            "parallel_tool_calls": True, "tool_choice": "auto", "tools": [],
-            "status": "incomplete" if turn.stop else "completed",
-            "incomplete_details": {"reason": reason} if reason else None, "usage": turn.usage or None,
-        }  # fmt: skip
         if not turn.cut:
             yield _event("response.incomplete" if turn.stop else "response.completed", response=response)
+
+
+def _build_items(number: int, turn: Turn) -> list[Block]:
+    reasoning = {
+        "id": f"rs_{number}",
+        "type": "reasoning",
+        "summary": [],
+        "encrypted_content": f"secret of rs_{number}",
+    }
+    return [reasoning, *(_build_item(number, block) for block in turn.blocks)]
 
 
 def _build_item(number: int, block: Block) -> Block:
