@@ -16,8 +16,10 @@ def build(image: str, runtime: str | None = None, *, namespace: str = "agents") 
     for name in ("github", "supabase"):  # stand-ins, which need no network
         commands[name] = ["python3", "-c", Path(__file__).with_name(f"{name}_server.py").read_text()]
     commands["filesystem"] = ["mcp-server-filesystem", "/data"]
-    # these servers hold nothing of value, so that nobody has to approve what they change
-    policy = {"rules": [{"tools": ["*"], "action": "Allow"}]}
+    commands["announcements"] = ["python3", "-m", "mcp_exec_servers.slack"]
+    # the others hold nothing of value, so that nobody has to approve what they change
+    rules = dict.fromkeys(commands, [{"tools": ["*"], "action": "Allow"}])
+    rules["announcements"] = [{"tools": ["post_message"], "action": "Approve"}]
     return [
         {
             "apiVersion": "mcp-exec.dev/v1alpha1",
@@ -30,7 +32,7 @@ def build(image: str, runtime: str | None = None, *, namespace: str = "agents") 
                     **({"runtimeClassName": runtime} if runtime else {}),
                     **({"dataSize": "64Mi"} if name == "filesystem" else {}),
                 },
-                "policy": policy,
+                "policy": {"rules": rules[name]},
             },
         }
         for name, command in commands.items()

@@ -24,16 +24,18 @@ def servers(installed: Cluster, runtimes: dict[str, str | None]) -> Iterator[Non
         yield
 
 
-def test_every_task_runs_and_prints_what_it_saved(servers: None, url: str, api_key: str) -> None:
+def test_every_task_runs_and_prints_what_it_saved(installed: Cluster, servers: None, url: str, api_key: str) -> None:
     environment = os.environ | {"MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": api_key, "NO_PROXY": "*"}
-    done = subprocess.run(
-        [sys.executable, TASKS / "run_all.py"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    with toolservers.approver(installed, url) as approver:
+        key = approver.headers["Authorization"].removeprefix("Bearer ")
+        done = subprocess.run(
+            [sys.executable, TASKS / "run_all.py"],
+            env=environment | {"MCP_EXEC_APPROVER_API_KEY": key},
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     names = [path.stem for path in sorted(TASKS.glob("*.py")) if "    run_task(task)\n" in path.read_text()]
     assert f"{len(names)} tasks succeeded, 0 failed" in done.stdout
