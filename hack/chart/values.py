@@ -205,8 +205,9 @@ class NetworkPoliciesValues(Model):
 class AdmissionPolicyValues(Model):
     """ValidatingAdmissionPolicies for the served namespaces."""
 
-    enabled: bool = True
-    """Create them if the cluster is Kubernetes 1.30 or later. One limits which Secrets the operator creates."""
+    enabled: Literal["auto", True, False] = "auto"
+    """Create them: `auto` if the cluster is Kubernetes 1.30 or later, `true` always, for tools that render the chart
+    without the cluster and may assume an older one. One limits which Secrets the operator creates."""
     trusted_users: Annotated[list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )

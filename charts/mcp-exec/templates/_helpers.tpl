@@ -240,9 +240,12 @@ after its address is translated. Arguments: service and slice, the Service and t
     {{- end }}
 {{- end -}}
 
-{{/* "true" if ValidatingAdmissionPolicies are wanted and exist, which is since Kubernetes 1.30. */}}
+{{/* "true" if ValidatingAdmissionPolicies are wanted. `auto`: if the cluster has them, which is since Kubernetes 1.30. */}}
 {{- define "mcp-exec.admission" -}}
-{{- if and .Values.admissionPolicy.enabled (semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
+{{- $enabled := .Values.admissionPolicy.enabled -}}
+{{- if eq (toString $enabled) "auto" -}}
+{{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
+{{- else if $enabled -}}true{{- end -}}
 {{- end -}}
 
 {{/* Username of a component's ServiceAccount. Arguments: root, component. */}}
