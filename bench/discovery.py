@@ -3,7 +3,7 @@
 hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 if none is found.
 
     python bench/discovery.py --json discovery.json --misses
-    python bench/discovery.py --ablation    # which entries of the table of synonyms change no query's rank
+    python bench/discovery.py --ablation    # which words of the tables of synonyms change no query's rank
 
 The ablation and the misses are of the queries for tuning only. Of the others only figures are printed.
 """
@@ -22,7 +22,7 @@ from queries import DiscoveryQuery, QuerySet, query_sets
 
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search import entries as search_entries
-from mcp_exec_tools.search import index as search_query
+from mcp_exec_tools.search import query as search_query
 from mcp_exec_tools.search import synonyms
 from mcp_exec_tools.search.index import Index
 
@@ -164,7 +164,7 @@ def speed(found: Sequence[Catalog], asked: Iterable[DiscoveryQuery]) -> dict[str
 
 def forget_synonyms() -> None:
     """Clear what was read from the tables of synonyms, after a change."""
-    search_query._load_synonyms.cache_clear()  # noqa: SLF001 - only this benchmark changes the tables
+    search_query.load_synonyms.cache_clear()
     search_entries.stem.cache_clear()
 
 
@@ -175,31 +175,31 @@ def list_tuned_ranks(sets: Mapping[str, QuerySet]) -> list[int | None]:
 
 
 def ablate(sets: Mapping[str, QuerySet]) -> list[dict[str, Any]]:
-    """Leave out each entry of the tables in turn, and return how many queries it ranks better and worse."""
+    """Leave out each word of the tables in turn, and return how many queries it ranks better and worse."""
     before, rows = list_tuned_ranks(sets), []
     for name in TABLES:
         table_of = getattr(synonyms, name)
-        for word, others in list(table_of.items()):
-            del table_of[word]
-            pairs = [(place or DEPTH, old or DEPTH) for place, old in zip(list_tuned_ranks(sets), before, strict=True)]
-            better, worse = sum(place > old for place, old in pairs), sum(place < old for place, old in pairs)
-            rows.append({"table": name, "word": word, "meaning": others, "better": better, "worse": worse})
-            table_of[word] = others
+        for key, words in list(table_of.items()):
+            for word in words.split():
+                table_of[key] = " ".join(each for each in words.split() if each != word)
+                ranks = zip(list_tuned_ranks(sets), before, strict=True)
+                pairs = [(place or DEPTH, old or DEPTH) for place, old in ranks]
+                better, worse = sum(place > old for place, old in pairs), sum(place < old for place, old in pairs)
+                rows.append({"table": name, "entry": key, "word": word, "better": better, "worse": worse})
+            table_of[key] = words
     list_tuned_ranks(sets)
     return rows
 
 
 def print_ablation(target: Path | None) -> None:
-    """Print the entries without effect, and those that do more harm than good."""
+    """Print the words without effect, and those that do more harm than good."""
     rows = ablate({name: each for name, each in query_sets().items() if each.is_for_tuning})
     without = [row for row in rows if not row["better"] and not row["worse"]]
     harmful = [row for row in rows if row["worse"] > row["better"]]
-    print(
-        f"{len(rows)} entries, {len(without)} without effect, {len(harmful)} that rank more queries worse than better"
-    )
+    print(f"{len(rows)} words, {len(without)} without effect, {len(harmful)} that rank more queries worse than better")
     for row in without + harmful:
-        print(f"{row['better']:3} {row['worse']:3} {row['table']} {row['word']}: {row['meaning']}")
-    write_json(target, {"entries": rows})
+        print(f"{row['better']:3} {row['worse']:3} {row['table']} {row['entry']}: {row['word']}")
+    write_json(target, {"words": rows})
 
 
 def print_misses(sets: Mapping[str, QuerySet]) -> None:
@@ -218,7 +218,7 @@ def main() -> None:
     options.add_argument(
         "--misses", action="store_true", help="print the tuning queries that the product's search misses"
     )
-    options.add_argument("--ablation", action="store_true", help="measure each entry of the tables of synonyms instead")
+    options.add_argument("--ablation", action="store_true", help="measure each word of the tables of synonyms instead")
     arguments = options.parse_args()
     if arguments.ablation:
         print_ablation(arguments.json)

@@ -84,7 +84,7 @@ def test_the_ablation_tells_entries_with_effect_from_those_without(
     monkeypatch.setattr(discovery.search_entries, "SAME", same)
     monkeypatch.setattr(discovery, "TABLES", ("SAME",))
     rows = discovery.ablate({"held out": sets["held out"]})
-    effects = {row["word"]: row["better"] + row["worse"] for row in rows}
+    effects = {row["entry"]: row["better"] + row["worse"] for row in rows}
     assert effects.keys() == same.keys()
     assert effects["repo"] > 0
     assert effects["nothing"] == 0

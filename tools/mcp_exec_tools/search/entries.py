@@ -12,13 +12,17 @@ from mcp_exec_tools.catalog import SKILLS, Catalog, Schema, Tool
 from mcp_exec_tools.names import words
 from mcp_exec_tools.overlays import apply_overlays, load_shipped
 from mcp_exec_tools.schemas.parameters import read_parameters
+from mcp_exec_tools.schemas.reading import as_mapping, as_sequence
 from mcp_exec_tools.search.synonyms import SAME, SERVERS
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _DESCRIPTION: Final = 600
 """Number of a description's characters that count. Later ones describe the usage, not the purpose."""
-_PARAMETER_DESCRIPTION: Final = 60
+_PARAMETER_DESCRIPTION: Final = 200
 _PARAMETERS: Final = 40
+_VALUES: Final = 20
+_VALUE: Final = 40
+"""Numbers of values of a parameter that count, and of their characters: `approve` finds a review by its events."""
 _NAME, _SERVER, _KNOWN_AS, _TEXT, _PARAMETER = 8.0, 3.0, 0.7, 1.0, 0.6
 """Weights of a word by the field that contains it."""
 _ADDED: Final = 2.0
@@ -151,13 +155,15 @@ class EntryTerms:
 
 
 def _join_parameters(schema: Mapping[str, Any]) -> str:
-    """Return the names and descriptions of the parameters, in lower case."""
+    """Return the names, descriptions and possible values of the parameters, in lower case."""
     pieces: list[str] = []
     for name, parameter in islice(read_parameters(schema).schemas.items(), _PARAMETERS):
         pieces.append(_split_name(name))
-        description = parameter.get("description") if isinstance(parameter, Mapping) else None
-        if isinstance(description, str):
+        about = as_mapping(parameter)
+        if isinstance(description := about.get("description"), str):
             pieces.append(description[:_PARAMETER_DESCRIPTION])
+        values = (*as_sequence(about.get("enum")), about.get("const"))[:_VALUES]
+        pieces.extend(_split_name(value[:_VALUE]) for value in values if isinstance(value, str))
     return " ".join(pieces).lower()
 
 
