@@ -211,7 +211,12 @@ def stem(word: str) -> str:
                 word = word[:-1]
             break
     word = word[:-1] if len(word) > 3 and word.endswith("e") else word
-    return SAME.get(word, word)
+    return _load_same().get(word, word)
+
+
+@lru_cache(maxsize=1)
+def _load_same() -> dict[str, str]:
+    return {word: standard for standard, others in SAME.items() for word in others.split()}
 
 
 def find_stems(text: str) -> list[str]:

@@ -47,13 +47,17 @@ def load_synonyms() -> Synonyms:
     for meaning, others in MEANINGS.items():
         for word in find_stems(others):
             meanings.setdefault(word, []).append(stem(meaning))
+    phrases: dict[tuple[str, ...], list[str]] = {}
+    for meaning, pairs in PHRASES.items():
+        for pair in pairs.split(", "):
+            phrases.setdefault(tuple(find_stems(pair)), []).append(stem(meaning))
     actions: dict[str, list[str]] = {}
     for action, verbs in ACTIONS.items():
         for verb in find_stems(verbs):
             actions.setdefault(verb, []).append(action)
     return Synonyms(
         meanings=meanings,
-        phrases={tuple(find_stems(pair)): find_stems(others) for pair, others in PHRASES.items()},
+        phrases=phrases,
         same_phrases={tuple(find_stems(pair)): others.split() for pair, others in SAME_PHRASES.items()},
         actions=actions,
     )
