@@ -3,10 +3,9 @@
 hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 if none is found.
 
     python bench/discovery.py --json discovery.json --misses
-    python bench/discovery.py --model       # beside a model's embeddings, and both joined
-    python bench/discovery.py --ablation    # which words of the tables of synonyms change no query's rank
+    python bench/discovery.py --model    # next to a model's embeddings, and both joined
 
-The ablation and the misses are of the queries for tuning only. Of the others only figures are printed.
+Misses are of the queries for tuning only. Of the others only figures are printed.
 """
 
 import argparse
@@ -24,17 +23,12 @@ from harness import percentile, table, write_json
 from queries import DiscoveryQuery, QuerySet, query_sets
 
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.search import entries as search_entries
-from mcp_exec_tools.search import query as search_query
-from mcp_exec_tools.search import synonyms
 from mcp_exec_tools.search.index import Index
 
 SIZES = (500, 1250)
 """Numbers of tools that queries are also asked of."""
 COUNTED = ("requests counted, english", "requests counted, english, GitHub's current server")
 """Sets that were written before the ranking was changed and never looked at."""
-TABLES = ("ACTIONS", "MEANINGS", "PHRASES", "SAME", "SAME_PHRASES", "SERVERS")
-"""Tables of synonyms."""
 DEPTH = 100
 Search = Callable[[str], Sequence[str]]
 """Search function: from a query to tools as SERVER.TOOL, best first."""
@@ -165,48 +159,6 @@ def speed(found: Sequence[Catalog], asked: Iterable[DiscoveryQuery]) -> dict[str
     }
 
 
-def forget_synonyms() -> None:
-    """Clear what was read from the tables of synonyms, after a change."""
-    search_query.load_synonyms.cache_clear()
-    search_entries.stem.cache_clear()
-    search_entries._load_same.cache_clear()  # noqa: SLF001 - only this benchmark changes the tables
-
-
-def list_tuned_ranks(sets: Mapping[str, QuerySet]) -> list[int | None]:
-    """Return the rank of each query's tool, with the tables of synonyms as they are now."""
-    forget_synonyms()
-    return [place for each in sets.values() for place in list_ranks(each, build_product_search)]
-
-
-def ablate(sets: Mapping[str, QuerySet]) -> list[dict[str, Any]]:
-    """Leave out each word of the tables in turn, and return how many queries it ranks better and worse."""
-    before, rows = list_tuned_ranks(sets), []
-    for name in TABLES:
-        table_of = getattr(synonyms, name)
-        for key, words in list(table_of.items()):
-            separator = ", " if name == "PHRASES" else " "
-            for word in words.split(separator):
-                table_of[key] = separator.join(each for each in words.split(separator) if each != word)
-                ranks = zip(list_tuned_ranks(sets), before, strict=True)
-                pairs = [(place or DEPTH, old or DEPTH) for place, old in ranks]
-                better, worse = sum(place > old for place, old in pairs), sum(place < old for place, old in pairs)
-                rows.append({"table": name, "entry": key, "word": word, "better": better, "worse": worse})
-            table_of[key] = words
-    list_tuned_ranks(sets)
-    return rows
-
-
-def print_ablation(target: Path | None) -> None:
-    """Print the words without effect, and those that do more harm than good."""
-    rows = ablate({name: each for name, each in query_sets().items() if each.is_for_tuning})
-    without = [row for row in rows if not row["better"] and not row["worse"]]
-    harmful = [row for row in rows if row["worse"] > row["better"]]
-    print(f"{len(rows)} words, {len(without)} without effect, {len(harmful)} that rank more queries worse than better")
-    for row in without + harmful:
-        print(f"{row['better']:3} {row['worse']:3} {row['table']} {row['entry']}: {row['word']}")
-    write_json(target, {"words": rows})
-
-
 def print_model(sets: Mapping[str, QuerySet], target: Path | None) -> None:
     """Print the quality of the product's search, a model's, and both joined, and what the model costs."""
     before = memory_megabytes()
@@ -254,14 +206,10 @@ def main() -> None:
     options.add_argument(
         "--misses", action="store_true", help="print the tuning queries that the product's search misses"
     )
-    options.add_argument("--ablation", action="store_true", help="measure each word of the tables of synonyms instead")
     options.add_argument(
         "--model", action="store_true", help="compare with a model's embeddings instead (see embedding_search.py)"
     )
     arguments = options.parse_args()
-    if arguments.ablation:
-        print_ablation(arguments.json)
-        return
     sets = query_sets()
     if arguments.model:
         print_model(sets, arguments.json)

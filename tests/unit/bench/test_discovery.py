@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import ablation
 import discovery
 import embedding_search
 import pytest
@@ -74,21 +75,29 @@ def test_unseen_queries_find_their_tool_more_often_than_by_the_plain_ways(sets: 
 def forgets_stems() -> Iterator[None]:
     """Clear the caches of stems and synonyms after a test that changes the tables."""
     yield
-    discovery.forget_synonyms()
+    ablation.forget_synonyms()
 
 
 def test_the_ablation_tells_entries_with_effect_from_those_without(
     forgets_stems: None, monkeypatch: pytest.MonkeyPatch, sets: Sets
 ) -> None:
     same = {"repository": "repo", "nowhere": "nothing"}
-    monkeypatch.setattr(discovery.synonyms, "SAME", same)
-    monkeypatch.setattr(discovery.search_entries, "SAME", same)
-    monkeypatch.setattr(discovery, "TABLES", ("SAME",))
-    rows = discovery.ablate({"held out": sets["held out"]})
+    monkeypatch.setattr(ablation.synonyms, "SAME", same)
+    monkeypatch.setattr(ablation.entries, "SAME", same)
+    monkeypatch.setattr(ablation, "TABLES", ("SAME",))
+    rows = ablation.ablate_words({"held out": sets["held out"]})
     effects = {row["entry"]: row["better"] + row["worse"] for row in rows}
     assert effects.keys() == same.keys()
     assert effects["repository"] > 0
     assert effects["nowhere"] == 0
+
+
+def test_the_ablation_leaves_out_each_part_alone(forgets_stems: None, sets: Sets) -> None:
+    asked = {"tune, demo servers": sets["tune, demo servers"]}
+    rows = ablation.ablate_parts(asked)
+    assert rows["without MEANINGS"]["MRR"] < rows["whole"]["MRR"] - 0.05
+    assert rows["without values of parameters"] != rows["without MEANINGS"]
+    assert discovery.quality(ablation.list_all_ranks(asked)) == rows["whole"]
 
 
 def test_what_is_asked_for_is_among_the_first_five(sets: Sets) -> None:
