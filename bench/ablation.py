@@ -18,9 +18,18 @@ from discovery import DEPTH, Rows, build_product_search, list_ranks, quality
 from harness import table, write_json
 from queries import QuerySet, query_sets
 
-from mcp_exec_tools.search import entries, index, query, relatives, synonyms
+from mcp_exec_tools.search import entries, index, query, relatives
+from mcp_exec_tools.search.phrases import PHRASES, SAME_PHRASES
+from mcp_exec_tools.search.synonyms import ACTIONS, MEANINGS, SAME, SERVERS
 
-TABLES = ("ACTIONS", "MEANINGS", "PHRASES", "SAME", "SAME_PHRASES", "SERVERS")
+TABLES: Mapping[str, dict[str, str]] = {
+    "ACTIONS": ACTIONS,
+    "MEANINGS": MEANINGS,
+    "PHRASES": PHRASES,
+    "SAME": SAME,
+    "SAME_PHRASES": SAME_PHRASES,
+    "SERVERS": SERVERS,
+}
 """Tables of synonyms."""
 PARTS: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     "values apart from words": lambda: patch.object(index, "take_values", lambda text: (text, [])),
@@ -31,7 +40,7 @@ PARTS: Mapping[str, Callable[[], AbstractContextManager[object]]] = {
     "kind of action": lambda: patch.object(index, "find_wanted_actions", lambda words: frozenset()),
     "share of words found": lambda: patch.object(index, "_COVERAGE", 0.0),
     "ignored words": lambda: patch.object(query, "_IGNORED", frozenset()),
-    **{name: partial(patch.dict, getattr(synonyms, name), clear=True) for name in TABLES},
+    **{name: partial(patch.dict, table_of, clear=True) for name, table_of in TABLES.items()},
 }
 """Parts of the search, and how each is left out."""
 
@@ -62,8 +71,8 @@ def ablate_parts(sets: Mapping[str, QuerySet]) -> Rows:
 def ablate_words(sets: Mapping[str, QuerySet]) -> list[dict[str, Any]]:
     """Leave out each word of the tables in turn, and return how many queries it ranks better and worse."""
     before, rows = list_all_ranks(sets), []
-    for name in TABLES:
-        table_of, separator = getattr(synonyms, name), ", " if name == "PHRASES" else " "
+    for name, table_of in TABLES.items():
+        separator = ", " if name == "PHRASES" else " "
         for key, words in list(table_of.items()):
             for word in words.split(separator):
                 table_of[key] = separator.join(each for each in words.split(separator) if each != word)

@@ -20,6 +20,7 @@ ROOT: Final = Path(__file__).parents[1]
 QUERIES: Final = ROOT / "bench" / "data" / "queries.json"
 UNSEEN: Final = ROOT / "bench" / "data" / "unseen.json"
 REQUESTS: Final = ROOT / "bench" / "data" / "requests.json"
+TUNING: Final = ROOT / "bench" / "data" / "tuning.json"
 CATALOGS: Final = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
 """Catalogs of the servers whose wrappers ship, and of two more."""
 SERVERS: Final = frozenset(
@@ -71,7 +72,7 @@ def read_catalogs(servers: frozenset[str] = SERVERS) -> list[Catalog]:
 
 def query_sets() -> dict[str, QuerySet]:
     """Return all queries. Of GitHub's two servers an execution has one, so each has queries of its own."""
-    old, unseen, requests = (json.loads(path.read_text()) for path in (QUERIES, UNSEEN, REQUESTS))
+    old, unseen, requests, tuning = (json.loads(path.read_text()) for path in (QUERIES, UNSEEN, REQUESTS, TUNING))
     split = _parse(old["queries"])
     real, with_demo = read_catalogs(), read_catalogs(SERVERS | DEMO)
     current = (SERVERS | DEMO | {OFFICIAL}) - {ARCHIVED}
@@ -101,6 +102,8 @@ def query_sets() -> dict[str, QuerySet]:
         counted = [each for each in asked if is_held_out(each.text)]
         sets[f"requests looked at, {name}"] = QuerySet(queries=looked_at, catalogs=catalogs, is_for_tuning=True)
         sets[f"requests counted, {name}"] = QuerySet(queries=counted, catalogs=catalogs)
+    for name, catalogs in (("english", all_archived), ("english, GitHub's current server", all_current)):
+        sets[f"tune, {name}"] = QuerySet(queries=_parse(tuning[name]), catalogs=catalogs, is_for_tuning=True)
     return sets
 
 

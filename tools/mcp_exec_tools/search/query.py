@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from mcp_exec_tools.search.entries import AS_IS, find_stems, stem
-from mcp_exec_tools.search.synonyms import ACTIONS, IGNORED, MEANINGS, PHRASES, POLITE, SAME_PHRASES
+from mcp_exec_tools.search.phrases import IGNORED, PHRASES, POLITE, SAME_PHRASES
+from mcp_exec_tools.search.synonyms import ACTIONS, MEANINGS
 
 MAX_TERMS: Final = 40
 """Words and pairs of words of a query that count. Each may match every tool."""

@@ -4,17 +4,18 @@ import re
 from typing import Final
 
 _EXTENSIONS: Final = (
-    "bmp cfg conf csv css doc docx env gif go gz h htm html ini ipynb java jpeg jpg js json jsx log md mov mp3 mp4 "
-    "parquet pdf php png ppt pptx py rb rs rst rtf sh sql svg tar tex tif toml ts tsv tsx txt wav webm xls xlsx xml "
-    "yaml yml zip"
+    "c cfg conf cpp cs csv css doc docx env go gz h htm html ini ipynb java js json jsx kt log md parquet pdf php ppt "
+    "pptx py rb rs rst rtf sh sql swift tar tex toml ts tsv tsx txt xls xlsx xml yaml yml zip"
 )
+_MEDIA: Final = "bmp flac gif jpeg jpg m4a mov mp3 mp4 ogg png svg tif tiff wav webm webp"
 _SHAPES: Final[dict[str, tuple[str, str]]] = {
     "url": (r"https?://\S+", "url fetch"),
     "email": (r"[\w.+-]+@[\w-]+\.[\w.-]+", "user email"),
+    "media": (rf"[\w./~@-]*\w\.(?:{'|'.join(_MEDIA.split())})", "media file path"),
     "file": (rf"[\w./~@-]*\w\.(?:{'|'.join(_EXTENSIONS.split())})", "file path"),
     "path": (r"(?:~|\.{1,2})?(?:/[\w.~-]+)+/?|[\w.-]+(?:/[\w.-]+){2,}/?", "path directory"),
     "repository": (r"[A-Za-z][\w.-]*/[A-Za-z][\w.-]*", "repository owner"),
-    "number": (r"#\d+", "issue number"),
+    "number": (r"#\d+", "issue pull number"),
     "channel": (r"#[A-Za-z][\w-]*", "channel"),
     "user": (r"@[A-Za-z][\w-]*", "user"),
     "commit": (r"(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,40}", "commit sha"),
