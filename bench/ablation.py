@@ -20,7 +20,7 @@ from queries import QuerySet, query_sets
 
 from mcp_exec_tools.search import entries, index, query, relatives
 from mcp_exec_tools.search.phrases import PHRASES, SAME_PHRASES
-from mcp_exec_tools.search.synonyms import ACTIONS, MEANINGS, SAME, SERVERS
+from mcp_exec_tools.search.synonyms import ACTIONS, MEANINGS, SAME
 
 TABLES: Mapping[str, dict[str, str]] = {
     "ACTIONS": ACTIONS,
@@ -28,7 +28,6 @@ TABLES: Mapping[str, dict[str, str]] = {
     "PHRASES": PHRASES,
     "SAME": SAME,
     "SAME_PHRASES": SAME_PHRASES,
-    "SERVERS": SERVERS,
 }
 """Tables of synonyms."""
 PARTS: Mapping[str, Callable[[], AbstractContextManager[object]]] = {

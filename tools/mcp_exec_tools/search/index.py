@@ -15,7 +15,6 @@ from mcp_exec_tools.search.entries import (
     build_postings,
     list_entries,
     stem,
-    weigh_server_words,
 )
 from mcp_exec_tools.search.query import (
     MAX_TERMS,
@@ -63,7 +62,6 @@ class Index:
         ordered = sorted(catalogs, key=lambda catalog: catalog.server)
         packages = assign_modules(ordered) if modules is None else modules
         for catalog in ordered:
-            server = weigh_server_words(catalog.server)
             server_name = fold(catalog.server)
             self._servers.setdefault(server_name, catalog.server)
             for entry in list_entries(catalog, packages[catalog.server]):
@@ -72,7 +70,7 @@ class Index:
                 self._entries.append(entry)
                 self._names.append(frozenset(stem(word) for word in words(entry.name)))
                 self._actions.append(frozenset() if entry.added else find_actions(words(entry.name)[:_VERBS]))
-                terms.append(EntryTerms.from_entry(entry, server))
+                terms.append(EntryTerms.from_entry(entry))
         self._postings = build_postings(terms)
         self._relatives = Relatives(self._postings, load_synonyms().meanings)
 

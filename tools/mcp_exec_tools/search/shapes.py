@@ -14,7 +14,7 @@ _SHAPES: Final[dict[str, tuple[str, str]]] = {
     "media": (rf"[\w./~@-]*\w\.(?:{'|'.join(_MEDIA.split())})", "media file path"),
     "file": (rf"[\w./~@-]*\w\.(?:{'|'.join(_EXTENSIONS.split())})", "file path"),
     "path": (r"(?:~|\.{1,2})?(?:/[\w.~-]+)+/?|[\w.-]+(?:/[\w.-]+){2,}/?", "path directory"),
-    "repository": (r"[A-Za-z][\w.-]*/[A-Za-z][\w.-]*", "repository owner"),
+    "repository": (r"[A-Za-z][\w.-]*/[A-Za-z][\w.-]*", "repository owner github"),
     "number": (r"#\d+", "issue pull number"),
     "channel": (r"#[A-Za-z][\w-]*", "channel"),
     "user": (r"@[A-Za-z][\w-]*", "user"),
