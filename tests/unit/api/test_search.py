@@ -211,16 +211,18 @@ TASKS = Catalog.from_tools(
 @pytest.mark.parametrize(
     ("query", "best"),
     [
-        ("riembursement", None),
-        ("reimburze", "reimburse"),
-        ("reimbures", "reimburse"),
-        ("reimbursee", "reimburse"),
-        ("manuscrpit", "read_entry"),
+        ("riemburse", "reimburse"),
+        ("rimburse", "reimburse"),
+        ("reinburse", "reimburse"),
+        ("reeimburse", "reimburse"),
+        ("raimbursement", None),
+        ("mansucript", "read_entry"),
         ("approving", "write_review"),
         ("what about requested changes", "write_review"),
         ("thank the author of #12", "comment"),
         ("what does acme/shop need", "comment"),
         ("print notes/today.md", "read_entry"),
+        ("print TODAY.MD", "read_entry"),
         ('what is in "tasks/comment of a review" at docs/a.md', "read_entry"),
     ],
 )

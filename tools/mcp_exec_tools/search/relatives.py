@@ -1,6 +1,6 @@
 """Relatives of words that no tool has: their family, the parts of a compound, and what a misspelled word should be."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mcp_exec_tools.search.entries import stem
@@ -24,14 +24,14 @@ class Relatives:
 
     def __init__(self, terms: Iterable[str], meanings: Mapping[str, object]) -> None:
         """Create the table of the terms that tools have, and of the words that the synonyms list."""
-        self._terms: Container[str] = (ordered := dict.fromkeys(terms))
+        self._terms = dict.fromkeys(terms)
         self._meanings = meanings
         self._families: dict[str, list[str]] = {}
         self._spellings: dict[tuple[str, int], list[str]] = {}
-        for term in ordered:
+        for term in self._terms:
             if len(term) >= _PREFIX and term.isalpha():
                 self._families.setdefault(term[:_PREFIX], []).append(term)
-        for term in dict.fromkeys([*ordered, *meanings]):
+        for term in dict.fromkeys([*self._terms, *meanings]):
             if _MISSPELLED - 1 <= len(term) <= _LONGEST and term.isalpha():
                 self._spellings.setdefault((term[0], len(term)), []).append(term)
 

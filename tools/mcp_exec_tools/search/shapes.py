@@ -23,7 +23,7 @@ _SHAPES: Final[dict[str, tuple[str, str]]] = {
     "time": (r"\d{1,2}:\d{2}|\d{1,2}[ap]m", "time"),
 }
 """Pattern of each kind of value, and words for its parameters. The first one that fits counts."""
-_VALUES: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, (pattern, _) in _SHAPES.items()))
+_VALUES: Final = re.compile("|".join(f"(?P<{name}>{pattern})" for name, (pattern, _) in _SHAPES.items()), re.IGNORECASE)
 _QUOTED: Final = re.compile(r'"[^"“”«»`\n]+"|“[^"“”«»`\n]+”|«[^"“”«»`\n]+»|`[^"“”«»`\n]+`')
 _EDGES: Final = ".,;:!?()[]{}'\u2019\""
 _LONGEST: Final = 100
