@@ -1,111 +1,38 @@
 """Quality of the tool search, compared with plain substrings and flat BM25, over real servers' catalogs.
 
-Queries are in bench/data, each with the tools that answer it. One of queries.json is held out if its SHA-256, as a
-number, is odd; the rule is older than the search. Nothing is tuned with held-out queries, nor with those of
-unseen.json, which were written in the words of users before the ranking was changed for such queries.
 hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of the first of them, 0 if none is found.
 
     python bench/discovery.py --json discovery.json --misses
-    python bench/discovery.py --ablation    # which entries of the table of synonyms change no query's rank
+    python bench/discovery.py --model    # next to a model's embeddings, and both joined
+
+Misses are of the queries for tuning only. Of the others only figures are printed.
 """
 
 import argparse
-import hashlib
-import json
 import math
+import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from embedding_search import EmbeddingModel, fuse
 from harness import percentile, table, write_json
+from queries import DiscoveryQuery, QuerySet, query_sets
 
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.search import entries as search_entries
-from mcp_exec_tools.search import index as search_query
-from mcp_exec_tools.search import synonyms
 from mcp_exec_tools.search.index import Index
 
-ROOT = Path(__file__).parents[1]
-QUERIES = ROOT / "bench" / "data" / "queries.json"
-UNSEEN = ROOT / "bench" / "data" / "unseen.json"
-CATALOGS = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
-"""Catalogs of the servers whose wrappers ship, and of two more."""
-SERVERS = frozenset(
-    {"context7", "everything", "fetch", "filesystem", "git", "github", "memory", "sequential-thinking", "slack-npm"}
-    | {"supabase", "time"}
-)
-DEMO = frozenset({"calculator", "database", "expenses", "sheets", "trips", "weather"})
-ARCHIVED, OFFICIAL = "github", "github-official"
-TABLES = ("ACTIONS", "MEANINGS", "PHRASES", "SAME", "SAME_PHRASES", "SERVERS")
-"""Tables of synonyms."""
+SIZES = (500, 1250)
+"""Numbers of tools that queries are also asked of."""
+COUNTED = ("requests counted, english", "requests counted, english, GitHub's current server")
+"""Sets that were written before the ranking was changed and never looked at."""
 DEPTH = 100
 Search = Callable[[str], Sequence[str]]
 """Search function: from a query to tools as SERVER.TOOL, best first."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DiscoveryQuery:
-    """A query and the tools that answer it."""
-
-    text: str
-    tools: frozenset[str]
-    held_out: bool
-    """Whether the query is not used for tuning."""
-
-
-def is_held_out(text: str) -> bool:
-    """Return whether a query is held out."""
-    return int(hashlib.sha256(text.encode()).hexdigest(), 16) % 2 == 1
-
-
-def queries() -> list[DiscoveryQuery]:
-    """Read all queries."""
-    found = json.loads(QUERIES.read_text())
-    return [
-        DiscoveryQuery(
-            text=each["query"],
-            tools=frozenset(each["tools"]),
-            held_out=part == "queries" and is_held_out(each["query"]),
-        )
-        for part in ("queries", "more to tune by")
-        for each in found[part]
-    ]
-
-
-def catalogs(servers: frozenset[str] = SERVERS) -> list[Catalog]:
-    """Read the catalogs of servers."""
-    found = [json.loads(path.read_text()) for folder in CATALOGS for path in sorted(folder.glob("*.json"))]
-    return [Catalog.from_tools(each["server"], each["tools"]) for each in found if each["server"] in servers]
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuerySet:
-    """Queries, and the catalogs that they are asked of."""
-
-    queries: Sequence[DiscoveryQuery]
-    catalogs: Sequence[Catalog]
-
-
-def query_sets() -> dict[str, QuerySet]:
-    """Return all queries. Of GitHub's two servers an execution has one, so each has queries of its own."""
-    asked, demo = queries(), json.loads(QUERIES.read_text())["to tune by, with the demo servers"]
-    unseen = json.loads(UNSEEN.read_text())
-    with_demo, with_official = catalogs(SERVERS | DEMO), catalogs((SERVERS | DEMO | {OFFICIAL}) - {ARCHIVED})
-    return {
-        "tune": QuerySet(queries=[query for query in asked if not query.held_out], catalogs=catalogs()),
-        "tune, demo servers": QuerySet(queries=_parse(demo), catalogs=with_demo),
-        "held out": QuerySet(queries=[query for query in asked if query.held_out], catalogs=catalogs()),
-        "unseen": QuerySet(queries=_parse(unseen["queries"]), catalogs=with_demo),
-        "unseen, GitHub's current server": QuerySet(queries=_parse(unseen["official"]), catalogs=with_official),
-    }
-
-
-def _parse(found: Sequence[dict[str, Any]]) -> list[DiscoveryQuery]:
-    return [DiscoveryQuery(text=each["query"], tools=frozenset(each["tools"]), held_out=True) for each in found]
+Rows = dict[str, dict[str, Any]]
 
 
 def build_product_search(found: Sequence[Catalog]) -> Search:
@@ -171,9 +98,14 @@ def rank(query: DiscoveryQuery, search: Search) -> int | None:
     return next((place for place, tool in enumerate(search(query.text), 1) if tool in query.tools), None)
 
 
-def quality(found: Sequence[DiscoveryQuery], search: Search) -> dict[str, Any]:
+def list_ranks(asked: QuerySet, build: Callable[[Sequence[Catalog]], Search]) -> list[int | None]:
+    """Return the rank of each query's tool."""
+    search = build(asked.catalogs)
+    return [rank(query, search) for query in asked.queries]
+
+
+def quality(ranks: Sequence[int | None]) -> dict[str, Any]:
     """Compute hit@1, hit@5, MRR and the number of queries without a hit."""
-    ranks = [rank(query, search) for query in found]
     return {
         "queries": len(ranks),
         "hit@1": round(sum(place == 1 for place in ranks) / len(ranks), 3),
@@ -183,7 +115,28 @@ def quality(found: Sequence[DiscoveryQuery], search: Search) -> dict[str, Any]:
     }
 
 
-def speed(found: Sequence[Catalog], asked: Sequence[DiscoveryQuery]) -> dict[str, float]:
+def compare(sets: Mapping[str, QuerySet], ways: Mapping[str, Callable[[Sequence[Catalog]], Search]]) -> Rows:
+    """Return the quality of each way for each set."""
+    return {
+        f"{name}, {way}": {"tools": each.size, **quality(list_ranks(each, build))}
+        for name, each in sets.items()
+        for way, build in ways.items()
+    }
+
+
+def compare_sizes(sets: Mapping[str, QuerySet], ways: Mapping[str, Callable[[Sequence[Catalog]], Search]]) -> Rows:
+    """Return the quality of each way for the counted queries in English, with the real tools and with made ones too."""
+    rows = {}
+    for size in (0, *SIZES):
+        asked = [sets[name].extend(size) for name in COUNTED]
+        for way, build in ways.items():
+            ranks = [place for each in asked for place in list_ranks(each, build)]
+            tools = " and ".join(dict.fromkeys(str(each.size) for each in asked))
+            rows[f"{tools} tools, {way}"] = {**quality(ranks)}
+    return rows
+
+
+def speed(found: Sequence[Catalog], asked: Iterable[DiscoveryQuery]) -> dict[str, float]:
     """Return milliseconds of CPU time to index about 350 tools, and to answer each query."""
     copies = math.ceil(350 / sum(len(each.tools) for each in found))
     many = [Catalog(server=f"{each.server}-{copy}", tools=each.tools) for copy in range(copies) for each in found]
@@ -206,49 +159,44 @@ def speed(found: Sequence[Catalog], asked: Sequence[DiscoveryQuery]) -> dict[str
     }
 
 
-def forget_synonyms() -> None:
-    """Clear what was read from the tables of synonyms, after a change."""
-    search_query._load_synonyms.cache_clear()  # noqa: SLF001 - only this benchmark changes the tables
-    search_entries.stem.cache_clear()
+def print_model(sets: Mapping[str, QuerySet], target: Path | None) -> None:
+    """Print the quality of the product's search, a model's, and both joined, and what the model costs."""
+    before = memory_megabytes()
+    model = EmbeddingModel()
+    model.embed(["how much memory does one query take"])
+    memory = memory_megabytes() - before
+    ways = {
+        "mcp-exec": build_product_search,
+        "model": model.build_search,
+        "both": lambda found: fuse(build_product_search(found), model.build_search(found)),
+    }
+    others = {name: each for name, each in sets.items() if not each.is_for_tuning and name not in COUNTED}
+    sizes, rows = compare_sizes(sets, ways), compare(others, ways)
+    print("requests counted, in English\n" + table(sizes) + "\n\n" + table(rows))
+    took = model.time_queries(query.text for each in sets.values() for query in each.queries)
+    costs = {
+        "query, p50 ms": round(percentile(took, 0.5), 2),
+        "query, p99 ms": round(percentile(took, 0.99), 2),
+        "model, MB": round(model.path.stat().st_size / 1e6, 1),
+        "packages, MB": round(model.count_package_bytes() / 1e6, 1),
+        "memory, MB": round(memory, 1),
+    }
+    print("\n" + table({"model": costs}))
+    write_json(target, {"sizes": sizes, "rows": rows, "model": costs})
 
 
-def list_ranks(sets: dict[str, QuerySet]) -> list[int | None]:
-    """Return the rank of each query's tool, with the tables of synonyms as they are now."""
-    forget_synonyms()
-    return [
-        rank(query, search)
-        for each in sets.values()
-        for search in [build_product_search(each.catalogs)]
-        for query in each.queries
-    ]
+def memory_megabytes() -> float:
+    """Return the memory of this process that is resident."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def ablate(sets: dict[str, QuerySet]) -> list[dict[str, Any]]:
-    """Leave out each entry of the tables in turn, and return how many queries it ranks better and worse."""
-    before, rows = list_ranks(sets), []
-    for name in TABLES:
-        table_of = getattr(synonyms, name)
-        for word, others in list(table_of.items()):
-            del table_of[word]
-            pairs = [(place or DEPTH, old or DEPTH) for place, old in zip(list_ranks(sets), before, strict=True)]
-            better, worse = sum(place > old for place, old in pairs), sum(place < old for place, old in pairs)
-            rows.append({"table": name, "word": word, "meaning": others, "better": better, "worse": worse})
-            table_of[word] = others
-    list_ranks(sets)
-    return rows
-
-
-def print_ablation(target: Path | None) -> None:
-    """Print the entries without effect, and those that do more harm than good."""
-    rows = ablate(query_sets())
-    without = [row for row in rows if not row["better"] and not row["worse"]]
-    harmful = [row for row in rows if row["worse"] > row["better"]]
-    print(
-        f"{len(rows)} entries, {len(without)} without effect, {len(harmful)} that rank more queries worse than better"
-    )
-    for row in without + harmful:
-        print(f"{row['better']:3} {row['worse']:3} {row['table']} {row['word']}: {row['meaning']}")
-    write_json(target, {"entries": rows})
+def print_misses(sets: Mapping[str, QuerySet]) -> None:
+    """Print the queries for tuning whose tool is not the first result."""
+    for each in sets.values():
+        search = build_product_search(each.catalogs)
+        for query in each.queries if each.is_for_tuning else ():
+            if (place := rank(query, search)) is None or place > 1:
+                print(place, query.text, "->", sorted(query.tools), "got", search(query.text)[:5])
 
 
 def main() -> None:
@@ -258,24 +206,22 @@ def main() -> None:
     options.add_argument(
         "--misses", action="store_true", help="print the tuning queries that the product's search misses"
     )
-    options.add_argument("--ablation", action="store_true", help="measure each entry of the tables of synonyms instead")
+    options.add_argument(
+        "--model", action="store_true", help="compare with a model's embeddings instead (see embedding_search.py)"
+    )
     arguments = options.parse_args()
-    if arguments.ablation:
-        print_ablation(arguments.json)
+    sets = query_sets()
+    if arguments.model:
+        print_model(sets, arguments.json)
         return
-    sets, rows = query_sets(), {}
-    for name, each in sets.items():
-        for way, build in WAYS.items():
-            rows[f"{name}, {way}"] = quality(each.queries, build(each.catalogs))
+    rows, sizes = compare(sets, WAYS), compare_sizes(sets, WAYS)
     print(table(rows))
-    timing = speed(catalogs(), queries())
+    print("\nrequests counted, in English\n" + table(sizes))
+    timing = speed(sets["tune"].catalogs, [query for each in sets.values() for query in each.queries])
     print("\nmilliseconds\n" + table({"mcp-exec": timing}))
-    for name in ("tune", "tune, demo servers") if arguments.misses else ():
-        search = build_product_search(sets[name].catalogs)
-        for query in sets[name].queries:
-            if (place := rank(query, search)) is None or place > 1:
-                print(place, query.text, "->", sorted(query.tools), "got", search(query.text)[:5])
-    write_json(arguments.json, {"rows": rows, "milliseconds": timing})
+    if arguments.misses:
+        print_misses(sets)
+    write_json(arguments.json, {"rows": rows, "sizes": sizes, "milliseconds": timing})
 
 
 if __name__ == "__main__":

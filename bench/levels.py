@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from discovery import catalogs
 from harness import table, write_json
+from queries import read_catalogs
 
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search.index import LEVELS, MAX_LIMIT, Index
@@ -40,7 +40,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     arguments = options.parse_args()
-    rows = costs(catalogs())
+    rows = costs(read_catalogs())
     print(table(rows))
     write_json(arguments.json, {"rows": rows})
 

@@ -124,8 +124,14 @@ def spell(number: int) -> str:
     return "a" + "".join(("-" if number >> bit & 1 else "_") + "a" for bit in range(12))
 
 
+def spell_word(number: int) -> str:
+    """Return one of many words that are spelled almost alike."""
+    return "abcdef" + "".join(chr(97 + number // 26**place % 26) for place in range(3))
+
+
 LOOPS = "".join(" " * level + "while True:\n" for level in range(60)) + " " * 60 + "pass\n"
 INDEX = Index([Catalog.from_tools("box", [{"name": f"t{number}", "description": "a b c"} for number in range(200)])])
+SIMILAR = Index([Catalog.from_tools("box", [{"name": spell_word(number)} for number in range(1000)])])
 
 GATEWAY = {
     "keys, the last one twice": Case(
@@ -241,6 +247,16 @@ TOOLS = {
     ),
     "a description": Case(search, lambda n: (catalog(tool("t", description="aB" * n)), "ab"), 50_000),
     "a query": Case(INDEX.search, lambda n: "a b c " * n, 40),
+    "a query of values": Case(INDEX.search, lambda n: "/a.b@c-1/" * n + ' "a' * n, 20),
+    "a query of misspelled words": Case(
+        SIMILAR.search, lambda n: " ".join(f"abcdefx{chr(97 + k)}h" for k in range(n)), 4
+    ),
+    "words that are spelled alike": Case(
+        search, lambda n: (catalog(*(tool(spell_word(k)) for k in range(n))), "abcdefxgh abcdefgxh abcdxefgh"), 200
+    ),
+    "values of a parameter": Case(
+        search, lambda n: (catalog(tool("t", properties(1, {"enum": [f"v{k}" for k in range(n)]}))), "v1"), 20_000
+    ),
     "a tool's name in another script": Case(
         lambda name: catalog(tool(name)).spellings, lambda n: "\u0430\u0410" * n, 20_000
     ),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mcp_exec_tools.catalog import Catalog, assign_modules
 from mcp_exec_tools.search.entries import stem
 from mcp_exec_tools.search.index import Index
+from mcp_exec_tools.search.relatives import is_misspelled
 from mcp_exec_tools.wrappers import build_files
 
 
@@ -194,3 +195,54 @@ def test_any_text_can_be_searched_for(query: str) -> None:
 )
 def test_words_that_are_the_same_meet(one: str, other: str) -> None:
     assert stem(one) == stem(other)
+
+
+TASKS = Catalog.from_tools(
+    "tasks",
+    [
+        tool("write_review", "Writes one", event={"enum": ["APPROVE", "REQUEST_CHANGES"]}),
+        tool("read_entry", "Reads one", path={"description": "Where the manuscript is"}),
+        tool("comment", "Says something", owner={}, repo={}, issue_number={}),
+        tool("reimburse", "Pays money back"),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("riemburse", "reimburse"),
+        ("rimburse", "reimburse"),
+        ("reinburse", "reimburse"),
+        ("reeimburse", "reimburse"),
+        ("raimbursement", None),
+        ("mansucript", "read_entry"),
+        ("approving", "write_review"),
+        ("what about requested changes", "write_review"),
+        ("thank the author of #12", "comment"),
+        ("what does acme/shop need", "comment"),
+        ("print notes/today.md", "read_entry"),
+        ("print TODAY.MD", "read_entry"),
+        ('what is in "tasks/comment of a review" at docs/a.md', "read_entry"),
+    ],
+)
+def test_misspelled_words_values_and_the_texts_of_schemas_find_their_tool(query: str, best: str | None) -> None:
+    found = Index([TASKS]).search(query)
+    assert (found[0]["name"] if found else None) == best
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "misspelled"),
+    [
+        ("sandbox", "sandbo", True),
+        ("sandbox", "sanbdox", True),
+        ("sandbox", "sandbux", True),
+        ("sandbox", "sandboxy", True),
+        ("sandbox", "sandbox", False),
+        ("sandbox", "sandxbo", False),
+        ("sandbox", "landbux", False),
+        ("sandbox", "sandb", False),
+    ],
+)
+def test_one_letter_or_a_swap_makes_a_misspelled_word(word: str, other: str, misspelled: bool) -> None:
+    assert is_misspelled(word, other) == is_misspelled(other, word) == misspelled

@@ -1,8 +1,8 @@
 """Maximum size of search results by level: a larger level costs every conversation that uses it."""
 
-import discovery
 import levels
 import pytest
+import queries
 
 BUDGETS = {"name_only": 50, "with_description": 300, "full": 900}
 """Bytes a tool, on the mean of the catalogs."""
@@ -10,7 +10,7 @@ BUDGETS = {"name_only": 50, "with_description": 300, "full": 900}
 
 @pytest.fixture(scope="module")
 def costs() -> dict[str, dict[str, float]]:
-    return levels.costs(discovery.catalogs())
+    return levels.costs(queries.read_catalogs())
 
 
 def test_every_level_keeps_to_its_budget(costs: dict[str, dict[str, float]]) -> None:

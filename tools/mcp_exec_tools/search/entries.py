@@ -12,14 +12,18 @@ from mcp_exec_tools.catalog import SKILLS, Catalog, Schema, Tool
 from mcp_exec_tools.names import words
 from mcp_exec_tools.overlays import apply_overlays, load_shipped
 from mcp_exec_tools.schemas.parameters import read_parameters
-from mcp_exec_tools.search.synonyms import SAME, SERVERS
+from mcp_exec_tools.schemas.reading import as_mapping, as_sequence
+from mcp_exec_tools.search.synonyms import SAME
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _DESCRIPTION: Final = 600
 """Number of a description's characters that count. Later ones describe the usage, not the purpose."""
-_PARAMETER_DESCRIPTION: Final = 60
+_PARAMETER_DESCRIPTION: Final = 200
 _PARAMETERS: Final = 40
-_NAME, _SERVER, _KNOWN_AS, _TEXT, _PARAMETER = 8.0, 3.0, 0.7, 1.0, 0.6
+_VALUES: Final = 20
+_VALUE: Final = 40
+"""Numbers of values of a parameter that count, and of their characters: `approve` finds a review by its events."""
+_NAME, _SERVER, _TEXT, _PARAMETER = 8.0, 3.0, 1.0, 0.6
 """Weights of a word by the field that contains it."""
 _ADDED: Final = 2.0
 """The same as `_NAME` for functions of overlays. Lower, so that tools with the same words come first."""
@@ -134,9 +138,9 @@ class EntryTerms:
     length: int
 
     @classmethod
-    def from_entry(cls, entry: SearchEntry, server: Mapping[str, float]) -> "EntryTerms":
-        """Return the words of an entry, and of its server with their weights."""
-        fixed = dict(server)
+    def from_entry(cls, entry: SearchEntry) -> "EntryTerms":
+        """Return the words of an entry and of its server, with their weights."""
+        fixed = {stem(word): _SERVER for word in words(entry.server)}
         for word in words(entry.name):
             for term in (stem(word), AS_IS + word):
                 fixed[term] = fixed.get(term, 0.0) + (_ADDED if entry.added else _NAME)
@@ -151,28 +155,21 @@ class EntryTerms:
 
 
 def _join_parameters(schema: Mapping[str, Any]) -> str:
-    """Return the names and descriptions of the parameters, in lower case."""
+    """Return the names, descriptions and possible values of the parameters, in lower case."""
     pieces: list[str] = []
     for name, parameter in islice(read_parameters(schema).schemas.items(), _PARAMETERS):
         pieces.append(_split_name(name))
-        description = parameter.get("description") if isinstance(parameter, Mapping) else None
-        if isinstance(description, str):
+        about = as_mapping(parameter)
+        if isinstance(description := about.get("description"), str):
             pieces.append(description[:_PARAMETER_DESCRIPTION])
+        values = (*as_sequence(about.get("enum")), about.get("const"))[:_VALUES]
+        pieces.extend(_split_name(value[:_VALUE]) for value in values if isinstance(value, str))
     return " ".join(pieces).lower()
 
 
 @lru_cache(maxsize=2048)
 def _split_name(name: str) -> str:
     return " ".join(words(name))
-
-
-def weigh_server_words(server: str) -> dict[str, float]:
-    """Return the words of a server's name and of what it is also known as, with their weights."""
-    weights: dict[str, float] = {}
-    for word in words(server):
-        for synonym in find_stems(SERVERS.get(word, "")):
-            weights.setdefault(synonym, _KNOWN_AS)
-    return weights | {stem(word): _SERVER for word in words(server)}
 
 
 def build_postings(terms: list[EntryTerms]) -> dict[str, list[tuple[int, float]]]:
@@ -205,7 +202,12 @@ def stem(word: str) -> str:
                 word = word[:-1]
             break
     word = word[:-1] if len(word) > 3 and word.endswith("e") else word
-    return SAME.get(word, word)
+    return _load_same().get(word, word)
+
+
+@lru_cache(maxsize=1)
+def _load_same() -> dict[str, str]:
+    return {word: standard for standard, others in SAME.items() for word in others.split()}
 
 
 def find_stems(text: str) -> list[str]:
