@@ -61,7 +61,7 @@ def test_a_server_of_ones_own_works_by_its_source_by_an_image_and_by_a_url(
 
 def test_an_applications_functions_become_a_server_whose_tools_code_calls(installed: Cluster) -> None:
     try:
-        for step in steps("agents/migration.md"):
+        for step in steps("coming-from/tool-loop.md"):
             command = step.command.replace("servers import", f"servers import --image {IMAGE}")
             printed = installed.run("bash", "-euc", command).stdout.splitlines()
             assert all(line in printed for line in step.shown), (command, printed)

@@ -31,19 +31,23 @@ class Step:
 
 def steps(page: str) -> list[Step]:
     """Return the commands in the page's blocks of type `console`, in their order."""
-    found = []
-    for block in _BLOCK.findall((DOCS / page).read_text()):
-        lines = iter(block.splitlines())
-        for line in lines:
-            if line.startswith("$ "):
-                found.append([line.removeprefix("$ ")])
-                if end := _HERE_DOCUMENT.search(line):
-                    for inner in lines:
-                        found[-1][0] += f"\n{inner}"
-                        if inner == end[1]:
-                            break
-            else:
-                found[-1].append(line)
+    return [step for block in _BLOCK.findall((DOCS / page).read_text()) for step in split_steps(block)]
+
+
+def split_steps(block: str) -> list[Step]:
+    """Return the commands of one block, in their order."""
+    found: list[list[str]] = []
+    lines = iter(block.splitlines())
+    for line in lines:
+        if line.startswith("$ "):
+            found.append([line.removeprefix("$ ")])
+            if end := _HERE_DOCUMENT.search(line):
+                for inner in lines:
+                    found[-1][0] += f"\n{inner}"
+                    if inner == end[1]:
+                        break
+        else:
+            found[-1].append(line)
     return [Step(command, tuple(shown)) for command, *shown in found]
 
 

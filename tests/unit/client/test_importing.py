@@ -311,7 +311,7 @@ def test_the_number_of_tools_and_an_estimate_of_their_tokens_are_reported(capsys
 
 def test_the_pages_commands_are_valid(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    commands = [step.command for step in steps("agents/migration.md") if step.command.startswith("mcp-exec ")]
+    commands = [step.command for step in steps("coming-from/tool-loop.md") if step.command.startswith("mcp-exec ")]
     assert len(commands) == 2
     for command in commands:
         words = command.partition(" | ")[0].partition(" > ")[0].split()
