@@ -21,10 +21,11 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import httpx
 import jsonschema
 import pytest
 import yaml
-from tests.component.gateway.conftest import KEY, Gateway
+from tests.component.gateway.conftest import CEX, KEY, Gateway
 from tests.support.constants import DEADLINE
 from tests.support.pages import DOCS, split_steps
 
@@ -81,11 +82,12 @@ def read_page(name: str) -> Iterator[Line]:
 class Reader:
     """Does what a reader of the page does."""
 
-    def __init__(self, page: str, folder: Path, url: str) -> None:
+    def __init__(self, page: str, folder: Path, gateway: Gateway) -> None:
         self.page = page
+        self._api_url = gateway.api.url
         self.folder = folder
         self.names: dict[str, Any] = {"__name__": "__main__"}
-        self._environment = {**os.environ, "MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": KEY, "HOME": str(folder)}
+        self._environment = {**os.environ, "HOME": str(folder)}
         programs = folder / "bin"
         programs.mkdir()
         (programs / "mcp-exec").write_text(f'#!/bin/sh\nexec {sys.executable} -m mcp_exec_client "$@"\n')
@@ -121,6 +123,8 @@ class Reader:
             case "yaml":
                 for item in yaml.safe_load_all(line.text):
                     check_manifest(item)
+                    if item.get("kind") == "CodeExecution":
+                        await self._apply_execution(item)
             case _ if line.kind == INSIDE:
                 await asyncio.to_thread(self._run_inside, line)
             case _ if line.kind == HERE:
@@ -147,6 +151,13 @@ class Reader:
             run = client.run(line.text, tools=["*.*"], session=line.session, context={"user_id": "u-42"})
         assert run.succeeded, run.error
 
+    async def _apply_execution(self, item: Any) -> None:
+        """Create the object at the API server, as kubectl does."""
+        async with httpx.AsyncClient(base_url=self._api_url) as http:
+            (await http.post(CEX, json=item)).raise_for_status()
+            execution = (await http.get(f"{CEX}/{item['metadata']['name']}")).json()
+        assert execution["status"]["phase"] == "Succeeded", execution["status"]
+
     async def _run_command(self, command: str) -> str:
         process = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", command),
@@ -162,7 +173,7 @@ class Reader:
 
 
 def check_manifest(item: Any) -> None:
-    """Check an object of mcp-exec by its model, and anything else as values of the chart."""
+    """Check an object by its model, which refuses unknown fields, and anything else as values of the chart."""
     if "kind" in item:
         assert item["apiVersion"].startswith("mcp-exec.dev/")
         SPECS[item["kind"]].model_validate(item["spec"])
@@ -228,7 +239,7 @@ async def test_each_line_of_a_page_does_what_the_page_says(
     monkeypatch.chdir(tmp_path)
     assert shutil.which("curl")
     assert len(list(read_page(page))) > 5
-    reader = Reader(page, tmp_path, gateway.url)
+    reader = Reader(page, tmp_path, gateway)
     await asyncio.to_thread(asyncio.run, reader.read())
 
 
