@@ -204,10 +204,13 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         program="scaling.py", smallest=("--seconds", "70", "--trace", "steady"), limit=1800, draws="--png"
     ),
     "discovery": Benchmark(program="discovery.py"),
+    "ablation": Benchmark(program="ablation.py", in_all=False),
     "levels": Benchmark(program="levels.py"),
     "tls": Benchmark(program="tls.py", smallest=("--samples", "2"), in_all=False),
     "tokens": Benchmark(program="tokens.py", need=Need.TOKENIZER, limit=600),
     "tokenizer": Benchmark(program="tokenizer.py", need=Need.TOKENIZER, limit=600),
+    # an end-to-end test runs its tasks
+    "live": Benchmark(program="live.py", smallest=("--servers", "image", "gvisor"), in_all=False),
     "transcripts": Benchmark(
         program="record_transcripts.py",
         arguments=("--npm", "$BENCH_NPM"),
@@ -219,6 +222,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
 
 PARTS: Final[Mapping[str, str]] = {
     "nodes.py": "burst.py",
+    "stand_ins.py": "live.py",
     "tool_proxy.py": "mcp_direct.py",
     "tool_server.py": "tools.py",
 }

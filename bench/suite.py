@@ -36,7 +36,7 @@ END_SECONDS: Final = 180.0
 """Time between SIGTERM and SIGKILL: a program removes its objects meanwhile."""
 KILL_SECONDS: Final = 10.0
 KUBECTL_SECONDS: Final = 30
-NO_JSON: Final = frozenset({"tokenizer.py", "record_transcripts.py"})
+NO_JSON: Final = frozenset({"tokenizer.py", "record_transcripts.py", "live.py"})
 """Programs without figures for others."""
 _WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT, Need.EXAMPLES})
 

@@ -37,10 +37,10 @@ def build_view(execution: Object, *, attestor: Attestor, include: Include | None
     }
     if workspace := (execution.get("spec") or {}).get("workspace"):
         view["workspace"] = {**workspace, **(status.get("workspace") or {})}
-    if "output" in status:
-        view["output"] = _EMPTY_OUTPUT | status["output"]
-    if "error" in status:
-        view["error"] = {"message": "", **status["error"]}
+    if output := status.get("output"):
+        view["output"] = _EMPTY_OUTPUT | output
+    if error := status.get("error"):
+        view["error"] = {"message": "", **error}
     if include == "code":
         view["code"] = (execution.get("spec") or {}).get("code", "")
     return view

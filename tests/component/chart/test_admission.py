@@ -335,5 +335,7 @@ def test_the_policies_hold_where_they_are_about_alone_and_fail_closed(rendered: 
         ("1.30.0", {"admissionPolicy": {"isolation": False}}, 4),
     ],
 )
-def test_a_cluster_gets_the_policies_that_it_has_or_that_it_is_said_to_have(helm3: Render, version: str, values: Object, count: int) -> None:
+def test_a_cluster_gets_the_policies_that_it_has_or_that_it_is_said_to_have(
+    helm3: Render, version: str, values: Object, count: int
+) -> None:
     assert len(helm3(values, "--kube-version", version).all("ValidatingAdmissionPolicy")) == count
