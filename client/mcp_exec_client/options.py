@@ -136,7 +136,7 @@ class RunOptions(ExecutionOptions, total=False):
 
 
 def default_wait(options: RunOptions) -> float:
-    """Return the seconds that a client waits for the end of a run, unless it is told another time."""
+    """Return the seconds that a client waits for the end of a run if its caller gives no other time."""
     return max(DEFAULT_WAIT_SECONDS, options.get("timeout_seconds", 0) + _BEFORE_RUN_SECONDS)
 
 
