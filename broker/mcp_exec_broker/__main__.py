@@ -10,6 +10,7 @@ from typing import Final
 
 import uvloop
 
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_broker.calls.call import shorten_switch_interval
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.records.audit_log import write_to_stdout
@@ -23,7 +24,7 @@ log = logging.getLogger("mcp_exec_broker")
 
 _APPROVAL_CONNECTIONS: Final = 16
 """Connections for reading executions whose calls wait for an approval. However many wait, no other request does."""
-_KEEP_ALIVE_SECONDS: Final = 330
+_KEEP_ALIVE_SECONDS: Final = MAX_TIMEOUT_SECONDS + 30
 """Longer than any execution, whose connection stays open between calls."""
 _DRAIN_CHECK_SECONDS: Final = 0.25
 _SEND_SECONDS: Final = 2

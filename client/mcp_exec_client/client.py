@@ -20,7 +20,7 @@ from mcp_exec_client.errors import (
 )
 from mcp_exec_client.event_stream import follow_events, streamed
 from mcp_exec_client.events import StreamedEvent
-from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body, suggesting
+from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, build_body, default_wait, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.conversations import Conversations, Records
 from mcp_exec_client.state.files import Files
@@ -79,7 +79,7 @@ class AsyncClient:
         self,
         code: str,
         *,
-        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        wait_seconds: float | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Execution:
@@ -87,9 +87,10 @@ class AsyncClient:
 
         The code starts at most once, also if a response is lost: the request carries an Idempotency-Key, which the
         client makes if none is given. The execution is cancelled if the caller is cancelled or `wait_seconds` are
-        over, which raises WaitExpired.
+        over, which raises WaitExpired: by default 900, or 600 more than `timeout_seconds`.
         """
         body = build_body(code, options)
+        wait_seconds = default_wait(options) if wait_seconds is None else wait_seconds
         key = idempotency_key or uuid.uuid4().hex
         deadline = _now() + wait_seconds
         try:

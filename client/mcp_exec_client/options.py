@@ -76,6 +76,8 @@ def _fold(name: str) -> str:
 
 DEFAULT_WAIT_SECONDS: Final = 900.0
 """Wait for an execution's end, in the queue, for approvals and while it runs."""
+_BEFORE_RUN_SECONDS: Final = 600.0
+"""The part of it in the queue and for approvals, which a longer run leaves as it is."""
 
 
 class WorkspaceOption(TypedDict, total=False):
@@ -131,6 +133,11 @@ class RunOptions(ExecutionOptions, total=False):
     """Input data as JSON. The code has each key as a variable."""
     timeout_seconds: int
     """Time that the code may run."""
+
+
+def default_wait(options: RunOptions) -> float:
+    """Return the seconds that a client waits for the end of a run if its caller gives no other time."""
+    return max(DEFAULT_WAIT_SECONDS, options.get("timeout_seconds", 0) + _BEFORE_RUN_SECONDS)
 
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {

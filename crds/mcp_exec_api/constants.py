@@ -54,7 +54,10 @@ BRIDGE_PORT: Final = 8083
 
 MAX_CODE_BYTES: Final = 256 * 1024
 MAX_CONTEXT_BYTES: Final = 256 * 1024
-MAX_TIMEOUT_SECONDS: Final = 300
+DEFAULT_MAX_TIMEOUT_SECONDS: Final = 300
+"""Default of a pool's `maxTimeoutSeconds`."""
+MAX_TIMEOUT_SECONDS: Final = 3600
+"""Longest time that any pool may allow code to run."""
 MAX_APPROVAL_SECONDS: Final = 3600
 """Longest time that the calls of one execution may wait for approvals, in all. Their pod is held meanwhile."""
 DEFAULT_APPROVAL_SECONDS: Final = 600

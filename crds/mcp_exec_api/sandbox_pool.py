@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from mcp_exec_api.code_findings import CodeCheck
-from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, DEFAULT_MAX_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import Condition, ConditionStatus, Model, Quantity, ToolPattern, parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 
@@ -244,8 +244,8 @@ class SandboxPoolSpec(Model):
     log, or what collects it, then has output that may contain data of users, also after the execution was deleted."""
     code_check: CodeCheck = CodeCheck()
     """Static check of the code before it runs; off by default."""
-    max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
-    """Largest allowed `timeoutSeconds` of an execution, in seconds."""
+    max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = DEFAULT_MAX_TIMEOUT_SECONDS
+    """Largest allowed `timeoutSeconds` of an execution, in seconds: 5 minutes by default, and at most an hour."""
     max_pods: Annotated[int, Field(ge=1, le=10000)] = 100
     """Maximum number of pods of the pool: warm, starting and busy together."""
     max_queued: Annotated[int, Field(ge=1, le=10000)] = DEFAULT_MAX_QUEUED

@@ -7,7 +7,7 @@ from typing import Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.code_findings import CodeCheck
-from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, MAX_TIMEOUT_SECONDS, POOLS, SANDBOX_CONTAINER
+from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, DEFAULT_MAX_TIMEOUT_SECONDS, POOLS, SANDBOX_CONTAINER
 from mcp_exec_api.meta import FieldError, parse_quantity
 from mcp_exec_api.sandbox_pool import PoolTools, Resources, SandboxPoolSpec
 from mcp_exec_api.wire.stats import PoolCapacity
@@ -47,7 +47,7 @@ def read_capacity(pool: Object) -> PoolCapacity:
         memory_bytes=memory,
         cpus=cpus,
         runtime=spec.get("runtimeClassName") or None,
-        max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
+        max_timeout_seconds=int(spec.get("maxTimeoutSeconds", DEFAULT_MAX_TIMEOUT_SECONDS)),
         max_pods=int(spec.get("maxPods", _MAX_PODS)),
         max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
         python=image.python if image is not None else None,
@@ -108,7 +108,7 @@ class CachedPool:
         wait = status.get("expectedWaitSeconds")
         return cls(
             name=pool["metadata"]["name"],
-            max_timeout_seconds=int(spec.get("maxTimeoutSeconds", MAX_TIMEOUT_SECONDS)),
+            max_timeout_seconds=int(spec.get("maxTimeoutSeconds", DEFAULT_MAX_TIMEOUT_SECONDS)),
             max_queued=int(spec.get("maxQueued", DEFAULT_MAX_QUEUED)),
             queued=int(status.get("queued", 0)),
             expected_wait_seconds=None if wait is None else float(wait),

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT
+from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.sandbox_pool import (
     FreeObject,
@@ -199,7 +199,7 @@ class KeyLimitsValues(Model):
     """Sessions that have a pod or will get one."""
     max_workspaces: Annotated[int, Field(ge=0)] | None = None
     """Workspaces of each user, at most those that the broker's limits allow."""
-    max_timeout_seconds: Annotated[int, Field(ge=1, le=300)] | None = None
+    max_timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] | None = None
     """Maximum `timeoutSeconds`."""
     pools: list[Name] | None = None
     """Pools that the key may use."""

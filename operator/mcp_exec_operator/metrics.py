@@ -10,9 +10,9 @@ from mcp_exec_common.process.metrics import MetricsBase
 
 _POOL: Final = ("namespace", "pool")
 _TOKENS: Final = ("namespace", "use_case")
-_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 900, 3600)
 
-_LONG_SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300)
+_LONG_SECONDS: Final = (0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60, 300, 900, 3600)
 _MEMORY_BYTES: Final = tuple(2**exponent for exponent in range(24, 36))
 """From 16 MiB to 32 GiB."""
 _CODE_BYTES: Final = tuple(4**exponent for exponent in range(3, 10))

@@ -14,7 +14,7 @@ from tests.support.until import eventually
         ({}, "spec.code"),
         ({"code": ""}, "spec.code"),
         ({"code": "1", "skillRef": {"name": "a"}}, "spec"),
-        ({"code": "1", "timeoutSeconds": 301}, "spec.timeoutSeconds"),
+        ({"code": "1", "timeoutSeconds": 3601}, "spec.timeoutSeconds"),
         ({"code": "1", "timeoutSeconds": "soon"}, "spec.timeoutSeconds"),
         ({"code": "1", "limits": {"outputBytes": 1}}, "spec.limits.outputBytes"),
         ({"code": "1", "poolRef": {"name": "No Name"}}, "spec.poolRef.name"),
@@ -32,7 +32,7 @@ def test_a_bad_execution_is_refused_by_the_name_of_its_field(
     ("spec", "field"),
     [
         ({"onEmpty": "Panic"}, "spec.onEmpty"),
-        ({"maxTimeoutSeconds": 301}, "spec.maxTimeoutSeconds"),
+        ({"maxTimeoutSeconds": 3601}, "spec.maxTimeoutSeconds"),
         ({"resources": {"limits": {"memory": "lots"}}}, "spec.resources.limits.memory"),
         ({"maxProcesses": 1}, "spec.maxProcesses"),
         ({"workspaceSize": "-1"}, "spec.workspaceSize"),

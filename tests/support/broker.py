@@ -66,6 +66,8 @@ class FakeBroker:
         self.pending: list[Object] = []
         """Pending approvals, newest first."""
         self.closed: list[str] = []
+        self.grant_seconds: list[int] = []
+        """How long the grants of those that were closed may be valid."""
         self.closed_files: list[str] = []
         """Executions that were deleted, each time."""
         self.asked: list[tuple[str, dict[str, str]]] = []
@@ -160,6 +162,7 @@ class FakeBroker:
     async def _close(self, request: web.Request) -> web.Response:
         answer = await self._calls(request)
         self.closed.append(request.match_info["uid"])
+        self.grant_seconds.append(int(request.query["grantSeconds"]))
         return answer
 
     async def _close_files(self, request: web.Request) -> web.Response:

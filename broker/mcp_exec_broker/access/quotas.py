@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache, TLRUCache
 
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_broker.access.limiters import FifoLimiter
@@ -23,8 +23,10 @@ MAX_NAME_CHARACTERS: Final = 4096
 MAX_SERVERS: Final = 8
 """Servers whose names are kept of an execution."""
 _OTHER: Final = "other"
-KEEP_SECONDS: Final = MAX_GRANT_SECONDS + 60
-"""Seconds that a quota is kept, after its last call or its end."""
+CLOCK_SECONDS: Final = 60
+"""Seconds that a quota is kept longer than its grant is valid: clocks differ."""
+KEEP_SECONDS: Final = MAX_GRANT_SECONDS + CLOCK_SECONDS
+"""Seconds that a quota is kept after a call, and after its end if nobody says how long its grant may be valid."""
 _MAX_QUOTAS: Final = 50_000
 """Quotas in memory, of about 1 KiB each: 100 executions with tools end in each second."""
 CONCURRENCY: Final = 10
@@ -89,6 +91,8 @@ class ExecutionUsage:
     bytes_out: int = 0
     """Bytes of arguments."""
     is_closed: bool = False
+    keep_seconds: float = KEEP_SECONDS
+    """How much longer it is kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +114,8 @@ class ExecutionQuota:
         self.grant = grant
         """None for an execution that has made no call since this process started, or has ended."""
         self.is_closed = False
+        self.keep_seconds: float = KEEP_SECONDS
+        """Seconds that it is kept after its last use."""
         self.denied_calls = 0
         """Calls that were denied before their audit record was written."""
         self.limiter = FifoLimiter()
@@ -133,6 +139,8 @@ class ExecutionQuota:
         self._bytes_in, self._bytes_out = usage.bytes_in, usage.bytes_out
         self._by_tool = {_OTHER: usage.calls} if usage.calls else {}
         self.is_closed = usage.is_closed
+        if usage.is_closed:
+            self.keep_seconds = usage.keep_seconds
 
     def begin_call(self, tool: str, *, argument_bytes: int) -> None:
         """Count a call of SERVER.TOOL, even if it is denied; `end_call` must follow in any case.
@@ -234,7 +242,9 @@ class ExecutionQuotas:
     ) -> None:
         self._budget = budget or ExecutionBudget()
         self._max_quotas = max_quotas
-        self._kept: TTLCache[str, ExecutionQuota] = TTLCache(inf, KEEP_SECONDS, timer=clock)
+        self._kept: TLRUCache[str, ExecutionQuota] = TLRUCache(
+            inf, ttu=lambda uid, quota, now: now + quota.keep_seconds, timer=clock
+        )
         self._referenced: WeakValueDictionary[str, ExecutionQuota] = WeakValueDictionary()
         """Also those that expired while a call used them."""
 
@@ -274,9 +284,13 @@ class ExecutionQuotas:
         quota = self.find(uid)
         return 0.0 if quota is None else quota.waiting.seconds
 
-    def close_execution(self, uid: str) -> ExecutionQuota:
-        """Deny all further calls of an execution, even if it has made none yet."""
+    def close_execution(self, uid: str, *, grant_seconds: int = MAX_GRANT_SECONDS) -> ExecutionQuota:
+        """Deny all further calls of an execution, even if it has made none yet.
+
+        `grant_seconds` is the longest time that a grant of it may still be valid.
+        """
         quota = self.find(uid) or ExecutionQuota(None, self._budget)
+        quota.keep_seconds = grant_seconds + CLOCK_SECONDS
         self._keep(uid, quota)
         quota.close()
         return quota

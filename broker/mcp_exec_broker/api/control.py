@@ -25,7 +25,7 @@ from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_common.broker.client import MAX_PENDING_APPROVALS, ApprovalWait, ExecutionCalls, PendingApprovals
-from mcp_exec_common.broker.grants import GrantError, GrantSigner
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantError, GrantSigner
 from mcp_exec_common.peers import PROOF_PATH, compute_proof, is_nonce, normalize_address
 
 log = logging.getLogger(__name__)
@@ -114,14 +114,18 @@ class ControlApi:
         """Return the calls and approvals of an execution; DELETE closes it first."""
         uid = request.path_params["uid"]
         if request.method == "DELETE":
+            try:
+                grant_seconds = _read_grant_seconds(request)
+            except ValueError as error:
+                return PlainTextResponse(f"{error}\n", 400)
             self._measure_execution(uid)
-            self.quotas.close_execution(uid)
+            self.quotas.close_execution(uid, grant_seconds=grant_seconds)
             self.approvals.close_execution(uid)
             self.tokenizers.close_execution(uid)
             if self.workspaces is not None:
                 self.workspaces.store.pending.close(uid)
             try:
-                await self.audit.close_execution(uid)
+                await self.audit.close_execution(uid, grant_seconds=grant_seconds)
             except sqlite3.Error as error:
                 log.warning("cannot store that an execution has ended: %s", error, extra={"uid": uid})
             await self.denials.write_counts(uid)
@@ -182,6 +186,14 @@ class ControlApi:
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", 400)
         return JSONResponse(page)
+
+
+def _read_grant_seconds(request: Request) -> int:
+    """Return how long a grant may still be valid; the longest time if nobody says it. Raises ValueError."""
+    text = request.query_params.get("grantSeconds", str(MAX_GRANT_SECONDS))
+    if not (text.isascii() and text.isdigit() and len(text) < 8 and int(text) <= MAX_GRANT_SECONDS):
+        raise ValueError(f"grantSeconds: must be an integer from 0 to {MAX_GRANT_SECONDS}")
+    return int(text)
 
 
 def _refuse_namespace(namespace: str) -> Response:

@@ -10,7 +10,7 @@ from sqlalchemy import Select, Update, select, update
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
-from mcp_exec_broker.access.quotas import KEEP_SECONDS, ExecutionUsage
+from mcp_exec_broker.access.quotas import CLOCK_SECONDS, KEEP_SECONDS, ExecutionUsage
 from mcp_exec_broker.records.tables import AUDIT
 
 Row = Mapping[str, Any]
@@ -47,8 +47,9 @@ CREATE TRIGGER calls_inserted AFTER INSERT ON calls BEGIN
   INSERT INTO usage (uid, expires, calls, failed, denied, bytes_out) SELECT
     NEW.uid, CAST(strftime('%s', 'now') AS INTEGER) + {KEEP_SECONDS}, NEW.calls, (NEW.ended IS NOT NULL) * NEW.calls,
     (NEW.outcome IS 'denied') * NEW.calls, NEW.bytes_out
-    WHERE NEW.uid <> '' ON CONFLICT (uid) DO UPDATE SET expires = excluded.expires, calls = calls + excluded.calls,
-    failed = failed + excluded.failed, denied = denied + excluded.denied, bytes_out = bytes_out + excluded.bytes_out;
+    WHERE NEW.uid <> '' ON CONFLICT (uid) DO UPDATE SET
+    expires = CASE WHEN closed THEN expires ELSE excluded.expires END, calls = calls + excluded.calls, failed = failed + excluded.failed,
+    denied = denied + excluded.denied, bytes_out = bytes_out + excluded.bytes_out;
   INSERT INTO sizes (namespace, bytes) VALUES (NEW.namespace, {_RECORD_BYTES} + length(NEW.arguments))
     ON CONFLICT (namespace) DO UPDATE SET bytes = bytes + excluded.bytes;
 END;
@@ -198,9 +199,9 @@ def delete_largest(file: sqlite3.Connection, *, count: int) -> int:
     return file.execute(_DELETE_LARGEST, {"count": count}).rowcount
 
 
-def close_execution(file: sqlite3.Connection, uid: str) -> None:
-    """Store that an execution may make no more calls."""
-    file.execute(_CLOSE, (uid, KEEP_SECONDS))
+def close_execution(file: sqlite3.Connection, uid: str, *, grant_seconds: int) -> None:
+    """Store that an execution may make no more calls, though its grant may be valid for so many seconds."""
+    file.execute(_CLOSE, (uid, grant_seconds + CLOCK_SECONDS))
 
 
 def delete_expired_usage(file: sqlite3.Connection) -> None:
@@ -219,8 +220,9 @@ def select_usage(file: sqlite3.Connection) -> list[ExecutionUsage]:
             bytes_in=row["bytes_in"],
             bytes_out=row["bytes_out"],
             is_closed=bool(row["closed"]),
+            keep_seconds=max(row["remaining"], 0),
         )
-        for row in file.execute("SELECT * FROM usage")
+        for row in file.execute("SELECT *, expires - CAST(strftime('%s', 'now') AS INTEGER) AS remaining FROM usage")
     ]
 
 

@@ -41,7 +41,7 @@ from mcp_exec_broker.records.audit_file import (
 )
 from mcp_exec_broker.records.audit_writer import AuditWriter
 from mcp_exec_broker.records.tables import AUDIT
-from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, CallRights, DirectGrant, Grant
 
 audit_lines = logging.getLogger("mcp_exec.audit")
 
@@ -171,9 +171,9 @@ class AuditLog:
         found: list[ExecutionUsage] = await self._writer.submit(select_usage)
         return found
 
-    async def close_execution(self, uid: str) -> None:
-        """Store that an execution may make no more calls. Raises sqlite3.Error."""
-        await self._writer.submit(lambda file: close_execution(file, uid))
+    async def close_execution(self, uid: str, *, grant_seconds: int = MAX_GRANT_SECONDS) -> None:
+        """Store that an execution may make no more calls, as `ExecutionQuotas` does. Raises sqlite3.Error."""
+        await self._writer.submit(lambda file: close_execution(file, uid, grant_seconds=grant_seconds))
 
     async def read_uncopied(self, limit: int) -> Sequence[Row]:
         """Return ended records that were not marked as copied, oldest first. Raises sqlite3.Error."""

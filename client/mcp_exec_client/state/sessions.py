@@ -8,7 +8,7 @@ from typing import Final, Protocol, Self, TypedDict, Unpack
 
 from mcp_exec_api.wire.sessions import Session, SessionList
 from mcp_exec_client.errors import Conflict, NotFound
-from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, describe_unknown, suggesting
+from mcp_exec_client.options import RunOptions, describe_unknown, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.types import Execution
@@ -38,7 +38,7 @@ class CodeRunner(Protocol):
         self,
         code: str,
         *,
-        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        wait_seconds: float | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Execution:
@@ -131,7 +131,7 @@ class OpenSession:
         self,
         code: str,
         *,
-        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        wait_seconds: float | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Execution:

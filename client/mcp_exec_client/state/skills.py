@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Unpack
 
 from mcp_exec_api.wire.skills import Skill, SkillList
-from mcp_exec_client.options import DEFAULT_WAIT_SECONDS, RunOptions, suggesting
+from mcp_exec_client.options import RunOptions, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
 from mcp_exec_client.state.results import drop_unset
 from mcp_exec_client.state.sessions import CodeRunner
@@ -121,7 +121,7 @@ class Skills:
         arguments: Mapping[str, Any] | None = None,
         *,
         version: int | None = None,
-        wait_seconds: float = DEFAULT_WAIT_SECONDS,
+        wait_seconds: float | None = None,
         **options: Unpack[RunOptions],
     ) -> Execution:
         """Run a skill with these arguments, and return the execution at its end, as `run` of the client does."""

@@ -23,7 +23,7 @@ from yarl import URL
 from mcp_exec_api.approvals import Approval, PendingApproval
 from mcp_exec_api.code_execution import ToolCalls
 from mcp_exec_api.meta import Model
-from mcp_exec_common.broker.grants import GrantSigner, ServiceName
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner, ServiceName
 from mcp_exec_common.broker.replicas import list_replicas, reflect_replicas
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
@@ -194,9 +194,15 @@ class BrokerClient:
         """
         return await self._sum_calls("GET", uid, timeout_seconds=timeout_seconds)
 
-    async def close_calls(self, uid: str, *, timeout_seconds: float = 2.0) -> ExecutionCalls:
-        """End an execution's calls and refuse new ones, then return what `get_calls` returns."""
-        return await self._sum_calls("DELETE", uid, timeout_seconds=timeout_seconds)
+    async def close_calls(
+        self, uid: str, *, grant_seconds: int = MAX_GRANT_SECONDS, timeout_seconds: float = 2.0
+    ) -> ExecutionCalls:
+        """End an execution's calls and refuse new ones, then return what `get_calls` returns.
+
+        The broker remembers the end for `grant_seconds`: the longest time that a grant of it may still be valid.
+        """
+        params = {"grantSeconds": str(grant_seconds)}
+        return await self._sum_calls("DELETE", uid, params=params, timeout_seconds=timeout_seconds)
 
     async def close_files(self, uid: str, *, timeout_seconds: float = 2.0) -> None:
         """Forget what an execution has uploaded and not committed. Raises BrokerError if no replica answers."""
@@ -325,9 +331,11 @@ class BrokerClient:
             return
         raise last
 
-    async def _sum_calls(self, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
+    async def _sum_calls(
+        self, method: str, uid: str, *, params: Mapping[str, str] | None = None, timeout_seconds: float
+    ) -> ExecutionCalls:
         records, is_complete = await self._gather(
-            lambda address: self._request_calls(address, method, uid, timeout_seconds=timeout_seconds)
+            lambda address: self._request_calls(address, method, uid, params=params, timeout_seconds=timeout_seconds)
         )
         total = records[0]
         for record in records[1:]:
@@ -344,8 +352,11 @@ class BrokerClient:
             raise BrokerError("no broker replica answers" if results else "no broker replica is ready")
         return answers, len(answers) == len(results)
 
-    async def _request_calls(self, address: str, method: str, uid: str, *, timeout_seconds: float) -> ExecutionCalls:
-        content = await self._ask_one(address, method, f"/v1/executions/{uid}", timeout_seconds=timeout_seconds)
+    async def _request_calls(
+        self, address: str, method: str, uid: str, *, params: Mapping[str, str] | None, timeout_seconds: float
+    ) -> ExecutionCalls:
+        path = f"/v1/executions/{uid}"
+        content = await self._ask_one(address, method, path, params=params, timeout_seconds=timeout_seconds)
         return _parse(ExecutionCalls, content)
 
     async def _ask_one(

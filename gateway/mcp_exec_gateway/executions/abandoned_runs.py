@@ -31,7 +31,7 @@ from mcp_exec_gateway.executions.calls import (
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS: Final = 300.0
-"""Seconds. A call that is repeated later is a new one."""
+"""Seconds since its client left. A call that is repeated later is a new one, unless the run goes on."""
 GRACE_SECONDS: Final = 20.0
 """Least time that a client that gave up has to ask again before its run is cancelled. Who has waited for longer has
 as long again: a model repeats a call after its time-out, and a user who stops one does so sooner."""
@@ -213,7 +213,7 @@ class AbandonedRuns:
         if mark is None:
             run = CalledRun.from_object(execution, call=answered, mark=None)
             return not is_finished(execution) and self._may_be_left_open(run, call)
-        return self.clock() - mark.milliseconds / 1000 <= KEPT_SECONDS
+        return not is_finished(execution) or self.clock() - mark.milliseconds / 1000 <= KEPT_SECONDS
 
     def _create_holder(self) -> str:
         return create_holder(int(self.clock() * 1000))

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 from time import monotonic
 from typing import Final
 
@@ -31,6 +31,7 @@ _LAST_EVENTS_SECONDS: Final = 1.0
 """How long the events of a lost pod are still read: its end may be in flight."""
 _POLL_SECONDS: Final = 1.0
 """Interval of requests to a sandbox on a lost node. It is given up when two in a row get no response."""
+_GRANT_GRACE_SECONDS: Final = 60
 _CANCEL_DELAYS: Final = (0.05, 0.2, 0.5, 1.0, 2.0, 2.0)
 """Seconds after each request to cancel."""
 
@@ -53,6 +54,11 @@ class RunDeadline:
     """How long calls wait for approvals, as the broker confirmed it."""
     _cut: float = inf
     """When a run ends at the latest that was cancelled or lost, by the loop's clock."""
+
+    @property
+    def grant_seconds(self) -> int:
+        """Validity of the run's grants without waits: until its end, with the binding before and the calls after it."""
+        return ceil(self.seconds) + _GRANT_GRACE_SECONDS
 
     @asynccontextmanager
     async def running(self, connection: SupervisorConnection) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ from tests.support.constants import DEADLINE
 from tests.support.until import until
 
 from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
 
 
 async def test_a_structured_result_is_a_value(world: World, box: Toolbox) -> None:
@@ -194,6 +195,16 @@ async def test_an_execution_that_is_closed_loses_its_calls_and_makes_no_more(wor
     assert (await call)[-1]["reason"] == "ExecutionEnded"
     await asyncio.wait_for(box.cancelled.wait(), DEADLINE)
     assert (await world.call("box.add", a=1, b=1))["reason"] == "ExecutionEnded"
+
+
+@pytest.mark.parametrize("seconds", ["", "-1", "1.5", "x", str(MAX_GRANT_SECONDS + 1), "9" * 500])
+async def test_an_end_with_a_bad_time_of_its_grant_is_refused_and_ends_nothing(
+    world: World, box: Toolbox, seconds: str
+) -> None:
+    status, _ = await world.ask("DELETE", f"/v1/executions/uid-1?grantSeconds={seconds}")
+    assert status == 400
+    assert "reason" not in await world.call("box.add", a=1, b=1)
+    assert box.calls == ["add"]
 
 
 async def test_many_calls_share_one_session(world: World) -> None:

@@ -42,7 +42,7 @@ BAD = [
     ({"pool": {"warm": {"max": -1}}}, "pool.warm.max"),
     ({"pool": {"scaling": {"refillPerSecond": 0}}}, "pool.scaling.refillPerSecond"),
     ({"pool": {"onEmpty": "Fail"}}, "pool.onEmpty"),
-    ({"pool": {"maxTimeoutSeconds": 301}}, "pool.maxTimeoutSeconds"),
+    ({"pool": {"maxTimeoutSeconds": 3601}}, "pool.maxTimeoutSeconds"),
     ({"pool": {"resources": {"limits": {"memory": "much"}}}}, "pool.resources.limits.memory"),
     ({"extraPools": [{"image": "x:1"}]}, "extraPools.0"),
     ({"extraPools": [{"name": "A"}]}, "extraPools.0.name"),

@@ -155,7 +155,7 @@ async def test_without_a_key_for_the_model_it_is_said_which_variable_to_set(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--timeout", "0"), "between 1 and 300"),
+        (("--timeout", "0"), "between 1 and 3600"),
         (("--max-turns", "x"), "invalid"),
         (("--steps", "1"), "unrecognized"),
         (("--max-money", "x"), "is not an amount"),

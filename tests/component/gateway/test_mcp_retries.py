@@ -138,13 +138,22 @@ async def test_a_cancellation_without_a_time_out_ends_the_run_at_once(scene: Sce
         assert await call_new(client, scene) != name
 
 
-async def test_after_five_minutes_the_call_is_a_new_one(scene: Scene) -> None:
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_after_five_minutes_the_call_is_a_new_one_unless_the_run_goes_on(scene: Scene, goes_on: bool) -> None:
     abandoned = scene.gateway.dependencies.abandoned
-    async with connecting(scene.gateway.url, MODERN) as client:
+    async with connecting(scene.gateway.url, MODERN, query="?onDisconnect=continue") as client:
         name = await give_up(client, scene)
         now = abandoned.clock
         abandoned.clock = lambda: now() + 301
-        assert await call_new(client, scene) != name
+        if goes_on:
+            again = asyncio.create_task(client.call_tool("run_code", CODE))
+            await until(lambda: not is_marked(scene, name))
+            scene.finish()
+            async with asyncio.timeout(10):
+                assert (await again).structured_content["execution"] == name
+        else:
+            scene.finish()
+            assert await call_new(client, scene) != name
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,7 @@ async def test_calls_are_counted_at_the_end(world: World, broker: FakeBroker, eq
         world.release.set()
         status = await world.finished("one")
     assert broker.closed == [uid]
+    assert broker.grant_seconds == [30 + 15 + 60]  # the run, its end, and what the grant has beyond both
     assert status["toolCalls"] == {
         "total": 3,
         "failed": 1,

@@ -29,7 +29,7 @@ def errors_of(model: Any, data: dict[str, Any]) -> dict[str, str]:
         ({"code": "1", "skillRef": {"name": "a"}}, "code"),
         ({"skillRef": {"name": "a-v2"}}, "skillRef.name"),
         ({"code": "é" * 140_000}, "code"),
-        ({"code": "1", "timeoutSeconds": 301}, "timeoutSeconds"),
+        ({"code": "1", "timeoutSeconds": 3601}, "timeoutSeconds"),
         ({"code": "1", "limits": {"outputBytes": 1}}, "limits.outputBytes"),
         ({"code": "1", "limits": {"cpu": 1}}, "limits.cpu"),
         ({"code": "1", "poolRef": {"name": "A"}}, "poolRef.name"),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.wire.tools import ToolCallRecord
-from mcp_exec_broker.access.quotas import ExecutionUsage
+from mcp_exec_broker.access.quotas import CLOCK_SECONDS, KEEP_SECONDS, ExecutionUsage
 from mcp_exec_broker.errors import CallOutcome
 from mcp_exec_broker.records import audit_writer
 from mcp_exec_broker.records.audit_log import AuditLog, build_record
@@ -138,12 +138,24 @@ async def test_what_an_execution_has_used_outlives_its_records(path: Path) -> No
         await audit.record_denials(call("d", outcome=CallOutcome.DENIED, calls=40, at=MOMENT, ended_at=MOMENT))
         await audit.begin_call(call("e", uid="u-2"))
         await audit.close_execution("u-2")
-        await audit.close_execution("u-3")
+        await audit.close_execution("u-3", grant_seconds=40)
+        await audit.record_denials(
+            call("f", uid="u-3", outcome=CallOutcome.DENIED, calls=1, at=MOMENT, ended_at=MOMENT)
+        )
         await audit.delete_old_records()
     async with AuditLog.open(path) as audit:
         found = {usage.uid: usage for usage in await audit.load_usage()}
-        assert found["u-1"] == ExecutionUsage(uid="u-1", calls=43, failed=42, denied=41, bytes_in=107, bytes_out=30)
+        assert found["u-1"] == ExecutionUsage(
+            uid="u-1",
+            calls=43,
+            failed=42,
+            denied=41,
+            bytes_in=107,
+            bytes_out=30,
+            keep_seconds=found["u-1"].keep_seconds,
+        )
         assert (found["u-2"].calls, found["u-2"].is_closed, found["u-3"].is_closed) == (1, True, True)
+        assert 40 < found["u-3"].keep_seconds <= 40 + CLOCK_SECONDS < found["u-1"].keep_seconds <= KEEP_SECONDS
 
 
 async def test_what_an_execution_has_used_is_forgotten_when_no_grant_is_valid(path: Path) -> None:

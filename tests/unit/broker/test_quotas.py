@@ -8,6 +8,7 @@ from tests.support.clock import Clock
 from tests.support.grants import make_grant
 
 from mcp_exec_broker.access.quotas import (
+    CLOCK_SECONDS,
     KEEP_SECONDS,
     MAX_NAME_CHARACTERS,
     MAX_SERVERS,
@@ -15,6 +16,7 @@ from mcp_exec_broker.access.quotas import (
     ExecutionBudget,
     ExecutionQuota,
     ExecutionQuotas,
+    ExecutionUsage,
     WaitingTime,
 )
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
@@ -156,6 +158,21 @@ def test_the_quota_of_an_ended_execution_keeps_no_grant() -> None:
     found = quotas.get_or_create(grant())
     assert found.grant is None
     assert denial(found).reason == ErrorReason.EXECUTION_ENDED
+
+
+def test_an_execution_that_has_ended_is_remembered_for_as_long_as_its_grant_may_be_valid() -> None:
+    clock = Clock(0.0)
+    quotas = ExecutionQuotas(clock=clock)
+    call(quotas.get_or_create(grant()))
+    for uid in ("u-1", "u-2"):
+        quotas.close_execution(uid, grant_seconds=105)
+    quotas.restore(ExecutionUsage(uid="u-3", is_closed=True, keep_seconds=165))
+    quotas.restore(ExecutionUsage(uid="open", keep_seconds=165))
+    clock.now = 105 + CLOCK_SECONDS - 1
+    assert denial(quotas.get_or_create(grant(uid="u-2"))).reason is ErrorReason.EXECUTION_ENDED
+    assert len(quotas) == 4
+    clock.now += 2
+    assert len(quotas) == 2  # that of u-2, which somebody has just asked for, and the open one
 
 
 def test_the_servers_that_were_called_are_noted_up_to_a_bound() -> None:

@@ -27,7 +27,7 @@ def test_each_command_describes_itself_and_all_its_options_in_the_name_that_was_
         ["run"],
         ["run", "a.py", "-c", "1"],
         ["run", "-c", "1", "--time", "3"],
-        ["run", "-c", "1", "--timeout", "301"],
+        ["run", "-c", "1", "--timeout", "3601"],
         ["run", "-c", "1", "--context", "a"],
         ["run", "-c", "1", "--context", "a:={"],
         ["run", "-c", "1", "--label", "=x"],

@@ -10,6 +10,7 @@ from tests.support.scripted_gateway import URL, Chunks, execution, problem, scri
 from mcp_exec_api.wire.problems import PROBLEM_TITLES
 from mcp_exec_client import errors
 from mcp_exec_client.client import AsyncClient
+from mcp_exec_client.options import RunOptions, default_wait
 from mcp_exec_client.transport import MAX_RESPONSE_BYTES, NO_RETRIES, RetryPolicy
 
 LOST = httpx.ReadError("connection reset")
@@ -79,6 +80,13 @@ async def test_retries_do_not_make_a_run_longer_than_its_wait() -> None:
         "POST /v1/executions",
         "DELETE /v1/executions/e1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "seconds"), [({}, 900), ({"timeout_seconds": 60}, 900), ({"timeout_seconds": 3600}, 4200)]
+)
+def test_a_client_waits_for_a_long_run_longer_than_it_may_take(options: RunOptions, seconds: float) -> None:
+    assert default_wait(options) == seconds
 
 
 async def test_waiting_for_an_execution_does_not_cancel_it() -> None:

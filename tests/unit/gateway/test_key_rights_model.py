@@ -35,7 +35,7 @@ requests = st.fixed_dictionaries(
     },
     optional={
         "user": users,
-        "timeoutSeconds": st.integers(1, 300),
+        "timeoutSeconds": st.integers(1, 3600),
         "priority": st.sampled_from(PRIORITIES),
     },
 )
@@ -46,7 +46,7 @@ limits = st.fixed_dictionaries(
         "users": st.lists(user_patterns, max_size=2),
         "pools": st.lists(st.sampled_from(POOLS), min_size=1, max_size=2),
         "maxPriority": st.sampled_from(PRIORITIES),
-        "maxTimeoutSeconds": st.integers(1, 300),
+        "maxTimeoutSeconds": st.integers(1, 3600),
     },
 )
 

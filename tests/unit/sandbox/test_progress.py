@@ -1,10 +1,16 @@
 """Rates of progress: what the runner sends, and what the supervisor writes."""
 
+import asyncio
 import json
 
 import pytest
 
-from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents
+from mcp_exec_sandbox.supervisor.execution.events import (
+    INTERVAL_SECONDS,
+    LONG_INTERVAL_SECONDS,
+    EventLog,
+    ProgressEvents,
+)
 from mcp_exec_sandbox.tools.progress import ProgressReporter
 
 
@@ -46,6 +52,17 @@ async def test_the_supervisor_bounds_the_number_of_events_but_keeps_the_newest(m
         events._end_interval()  # noqa: SLF001 - instead of a wait
     events.finish()
     assert [event["done"] for event in await read(log)] == [0, 4]
+
+
+async def test_a_run_that_has_reported_half_of_the_events_reports_less_often(monkeypatch):
+    module = "mcp_exec_sandbox.supervisor.execution.events"
+    monkeypatch.setattr(f"{module}.MAX_PROGRESS_EVENTS", 4)
+    loop, waits = asyncio.get_running_loop(), []
+    monkeypatch.setattr(loop, "call_later", lambda seconds, _: waits.append(seconds))
+    events = ProgressEvents(EventLog())
+    for number in range(4):
+        events.add({"done": number, "total": None, "text": ""})
+    assert waits == [INTERVAL_SECONDS, LONG_INTERVAL_SECONDS, LONG_INTERVAL_SECONDS, LONG_INTERVAL_SECONDS]
 
 
 async def test_numbers_that_no_client_could_read_are_refused_and_end_nothing():

@@ -11,6 +11,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_client.cli.commands.run import context_value
 from mcp_exec_client.cli.connection import resolve_gateway
 from mcp_exec_client.cli.model_files import apply_files
@@ -105,7 +106,15 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
 
 
 def _add_limits(command: argparse.ArgumentParser) -> None:
-    add_number(command, "--timeout", 1, 300, metavar="SECONDS", default=30, help="time limit of one block of code")
+    add_number(
+        command,
+        "--timeout",
+        1,
+        MAX_TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        default=30,
+        help="time limit of one block of code",
+    )
     add_number(command, "--max-turns", 1, 100, default=12, help="most messages of the model for a task")
     add_number(command, "--max-tokens", 1, 100_000_000, default=1_000_000, help="most tokens of a task")
     add_number(

@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_client.cli.backends.backend import ExecutionDraft
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, submit
@@ -108,7 +109,9 @@ def _add_execution_options(command: argparse.ArgumentParser) -> None:
         help="workspace whose files the code has, and saves unless `:ro` follows; it is created",
     )
     command.add_argument("--pool", metavar="NAME", help="pool whose pod runs the code; default: default")
-    add_number(command, "--timeout", 1, 300, metavar="SECONDS", help="time limit of the code; default: 30")
+    add_number(
+        command, "--timeout", 1, MAX_TIMEOUT_SECONDS, metavar="SECONDS", help="time limit of the code; default: 30"
+    )
     command.add_argument("--name", metavar="NAME", help="name of the execution; default: one that is made up")
     command.add_argument("--description", metavar="TEXT", help="what the code does, at most 200 characters")
     add_repeated(command, "--label", metavar="KEY=VALUE", type=pair, help="label")

@@ -21,8 +21,6 @@ from mcp_exec_operator.queueing.turns import SerialQueue
 from mcp_exec_operator.queueing.wait_queue import QueueFull
 from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
-_GRACE_SECONDS: Final = 60
-"""How long a grant outlives the longest run, for its binding."""
 _CLOSE_SECONDS: Final = 2.0
 _ALLOWANCE: Final = ArtifactAllowance(count=MAX_ARTIFACTS)
 _MAX_WAITING: Final = 100
@@ -82,9 +80,9 @@ class Files(Feature):
         if record.workspace is None or self.broker is None or attempt.spec.tools:
             return  # the broker ends the files of an execution with its calls
         if record.deleted:
-            self.tasks.spawn(_revoke(self.broker.client, record.uid), name=f"revoke the files of {record.name}")
+            self.tasks.spawn(_revoke(self.broker.client, attempt), name=f"revoke the files of {record.name}")
         elif attempt.outcome is not None and not attempt.ended:
-            await _revoke(self.broker.client, record.uid)
+            await _revoke(self.broker.client, attempt)
         elif attempt.outcome is not None:
             self.tasks.spawn(_discard(self.broker.client, record.uid), name=f"discard files of {record.name}")
 
@@ -119,7 +117,7 @@ class Files(Feature):
             artifacts=_ALLOWANCE,
             pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
+            expires=ceil(time()) + attempt.deadline.grant_seconds,
         )
         return JobFiles(
             url=replica.url,
@@ -136,7 +134,9 @@ async def _discard(broker: BrokerClient, uid: str) -> None:
         await broker.close_files(uid, timeout_seconds=_CLOSE_SECONDS)
 
 
-async def _revoke(broker: BrokerClient, uid: str) -> None:
+async def _revoke(broker: BrokerClient, attempt: Attempt) -> None:
     """Revoke the grant of a sandbox that may still run, so that the next writer meets no late commit."""
     with suppress(BrokerError):
-        await broker.close_calls(uid, timeout_seconds=_CLOSE_SECONDS)
+        await broker.close_calls(
+            attempt.record.uid, grant_seconds=attempt.deadline.grant_seconds, timeout_seconds=_CLOSE_SECONDS
+        )

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.constants import DEFAULT_MAX_TIMEOUT_SECONDS, MAX_APPROVAL_SECONDS
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_operator.executions.attempt import Attempt, Feature
 from mcp_exec_operator.executions.outcome import EndedBeforeRun, build_failure
@@ -15,8 +15,8 @@ from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.sessions.claims import SessionClaims, SessionUnusable
 from mcp_exec_operator.sessions.status import SessionGone
 
-_LONGEST_WAIT_SECONDS: Final = MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0
-"""How long an execution waits for its turn: as long as the longest run takes."""
+_GRACE_SECONDS: Final = 60.0
+"""How long an execution waits for its turn, beyond the longest run of the pool and its waits for approvals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +39,8 @@ class Sessions(Feature):
         if record.session_turn is None:
             with _ending_before_run():
                 record.session_turn = self.claims.join(request, wakeup=record.wakeup)
+        spec = attempt.pool.spec
+        longest = DEFAULT_MAX_TIMEOUT_SECONDS if spec is None else spec.max_timeout_seconds
         await wait_for_turn(
             attempt,
             record.session_turn,
@@ -46,7 +48,7 @@ class Sessions(Feature):
             writer=self.writer,
             reason=Reason.SESSION_BUSY,
             message=f"the session {request.name} runs another execution",
-            timeout_seconds=_LONGEST_WAIT_SECONDS,
+            timeout_seconds=longest + MAX_APPROVAL_SECONDS + _GRACE_SECONDS,
             timeout_message=f"the session {request.name} was busy",
         )
         with _ending_before_run():

@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 _MAX_PROCESSES: Final = 64
 """Processes of the broker that are known of one execution: one, and one more for each restart."""
-_GRACE_SECONDS: Final = 60
-"""How long a grant outlives the longest run, for its binding and for calls that end with it."""
 _CHECK_SECONDS: Final = 0.1
 _CHECKS: Final = 50
 """How often it is checked whether the broker has a pod, before an execution with tools fails."""
@@ -148,13 +146,13 @@ class ToolCallTracker:
     async def cancel(self) -> None:
         """End the calls of a deleted execution at the broker."""
         with suppress(BrokerError):
-            await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
+            await self._close()
 
     async def finish(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """End the calls at the broker, and return the outcome with their counts. Takes at most 2.5 s."""
         try:
             async with asyncio.timeout(_CLOSE_SECONDS + 0.5):
-                final = await self.broker.close_calls(self.record.uid, timeout_seconds=_CLOSE_SECONDS)
+                final = await self._close()
         except (BrokerError, TimeoutError) as error:
             log.warning("the tool calls of an execution are unknown: %s", error, extra=self.record.log_fields)
             calls = self._newest.tool_calls.model_copy(update={"complete": False})
@@ -169,6 +167,11 @@ class ToolCallTracker:
             tool_calls=_count_calls(calls, outcome),
             approvals=approvals,
             durations=separate_waits(outcome.durations, self.waits.seconds),
+        )
+
+    async def _close(self) -> ExecutionCalls:
+        return await self.broker.close_calls(
+            self.record.uid, grant_seconds=self.deadline.grant_seconds, timeout_seconds=_CLOSE_SECONDS
         )
 
     async def _watch(self) -> None:
@@ -302,7 +305,7 @@ class Tools(Feature):
             caller=record.named_caller or None,
             pod_address=attempt.pod.address,
             replica=replica.uid,
-            expires=ceil(time() + attempt.deadline.seconds) + _GRACE_SECONDS,
+            expires=ceil(time()) + attempt.deadline.grant_seconds,
         )
         return JobTools(
             url=replica.url, token=self.broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers

@@ -19,9 +19,11 @@ BATCH_BYTES = 256 * 1024
 MAX_LINE = 1000
 """Characters of a line. With its prefix and in UTF-8 it has less than 4096 bytes, which a pipe takes as a whole."""
 MAX_PROGRESS_EVENTS = 10_000
-"""More than fit into the longest run, at one each interval. Later ones are dropped, but the newest at the end."""
+"""More than fit into an hour, at one each interval. Later ones are dropped, but the newest at the end."""
 INTERVAL_SECONDS = 0.04
 """Time between two events: less than the runner's interval. Of the reports between them, the newest is kept."""
+LONG_INTERVAL_SECONDS = 1.0
+"""The same once half of the events are written: a run that reports so often goes on for long."""
 MAX_NUMBER = 1 << 53
 MAX_CALL_EVENTS = 30_000
 """Three per call, for the maximum number of calls of an execution. Later events are dropped."""
@@ -182,7 +184,7 @@ class ProgressEvents:
         self._pending = {"done": done, "total": total, "text": shorten_line(text, PROGRESS_CHARACTERS)}
         if self._timer is None and self._left:
             self._write()
-            self._timer = asyncio.get_running_loop().call_later(INTERVAL_SECONDS, self._end_interval)
+            self._begin_interval()
 
     def finish(self) -> None:
         """Write the newest report if it was not written."""
@@ -194,7 +196,11 @@ class ProgressEvents:
         self._timer = None
         if self._pending is not None and self._left:
             self._write()
-            self._timer = asyncio.get_running_loop().call_later(INTERVAL_SECONDS, self._end_interval)
+            self._begin_interval()
+
+    def _begin_interval(self) -> None:
+        seconds = INTERVAL_SECONDS if self._left > MAX_PROGRESS_EVENTS // 2 else LONG_INTERVAL_SECONDS
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end_interval)
 
     def _write(self) -> None:
         if self._pending is not None:
