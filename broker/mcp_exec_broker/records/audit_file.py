@@ -48,7 +48,8 @@ CREATE TRIGGER calls_inserted AFTER INSERT ON calls BEGIN
     NEW.uid, CAST(strftime('%s', 'now') AS INTEGER) + {KEEP_SECONDS}, NEW.calls, (NEW.ended IS NOT NULL) * NEW.calls,
     (NEW.outcome IS 'denied') * NEW.calls, NEW.bytes_out
     WHERE NEW.uid <> '' ON CONFLICT (uid) DO UPDATE SET
-    expires = CASE WHEN closed THEN expires ELSE excluded.expires END, calls = calls + excluded.calls, failed = failed + excluded.failed,
+    expires = CASE WHEN closed THEN expires ELSE excluded.expires END,
+    calls = calls + excluded.calls, failed = failed + excluded.failed,
     denied = denied + excluded.denied, bytes_out = bytes_out + excluded.bytes_out;
   INSERT INTO sizes (namespace, bytes) VALUES (NEW.namespace, {_RECORD_BYTES} + length(NEW.arguments))
     ON CONFLICT (namespace) DO UPDATE SET bytes = bytes + excluded.bytes;
