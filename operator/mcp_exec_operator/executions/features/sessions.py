@@ -39,7 +39,7 @@ class Sessions(Feature):
         if record.session_turn is None:
             with _ending_before_run():
                 record.session_turn = self.claims.join(request, wakeup=record.wakeup)
-        spec = attempt.pool.spec
+        spec = self.claims.sessions.pools.get(record.pool).spec
         longest = DEFAULT_MAX_TIMEOUT_SECONDS if spec is None else spec.max_timeout_seconds
         await wait_for_turn(
             attempt,
