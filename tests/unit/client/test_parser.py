@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from mcp_exec_api import constants
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_client.cli.completion import find_arguments, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.main import build_parser, main
-from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode
+from mcp_exec_client.cli.options import CODE_REASONS, MAX_TIMEOUT_SECONDS, REFUSALS, ExitCode
 
 
 @pytest.mark.parametrize("program", ["mcp-exec", KUBECTL])
@@ -66,3 +67,7 @@ def test_code_that_can_not_be_sent_is_refused_before_it_is(
 
 def test_the_reasons_with_an_exit_code_exist() -> None:
     assert set(map(str, Reason)) >= CODE_REASONS | REFUSALS
+
+
+def test_the_longest_time_of_code_is_the_api_s() -> None:
+    assert MAX_TIMEOUT_SECONDS == constants.MAX_TIMEOUT_SECONDS

@@ -11,11 +11,11 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_client.cli.commands.run import context_value
 from mcp_exec_client.cli.connection import resolve_gateway
 from mcp_exec_client.cli.model_files import apply_files
 from mcp_exec_client.cli.options import (
+    MAX_TIMEOUT_SECONDS,
     CommandError,
     ExitCode,
     Subcommands,

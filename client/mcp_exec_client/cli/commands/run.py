@@ -18,11 +18,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_client.cli.backends.backend import ExecutionDraft
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, submit
 from mcp_exec_client.cli.options import (
+    MAX_TIMEOUT_SECONDS,
     MAX_WAIT_SECONDS,
     CommandError,
     ExitCode,
