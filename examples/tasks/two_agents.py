@@ -31,7 +31,7 @@ totals = Counter()
 for path in pathlib.Path().glob("u-*.json"):
     for row in json.loads(path.read_text()):
         totals[row["category"]] += row["amount"]
-print(", ".join(f"{category} {total:.0f}" for category, total in totals.most_common(3)))
+print("largest:", ", ".join(f"{category} {total:.0f}" for category, total in totals.most_common(3)))
 """
 
 

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult
+from mcp_types import ElicitResult, Request, RequestParams, Result
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
 from tests.e2e.toolservers import HARDENED, IMAGE, RESOURCES, patch_keys, running, stdio, tool_server
@@ -279,3 +279,46 @@ async def test_runs_go_on_when_the_replicas_of_the_gateway_are_killed(endpoint: 
     for description in descriptions.values():
         assert not endpoint.find(description)["spec"].get("cancelRequested")
     endpoint.cluster.rolled_out(f"{RELEASE}-gateway", namespace=SYSTEM, seconds=60)
+
+
+class SkillParams(RequestParams):
+    """Parameters of `skills/get`."""
+
+    uri: str
+
+
+class OpenResult(Result):
+    """A result of the skills extension, which the SDK does not know."""
+
+    model_config = {"extra": "allow"}
+
+
+FILES = """
+open("notes.md", "w").write("from the sandbox")
+show("a,b", "table.csv", media_type="text/csv")
+"""
+
+
+async def test_what_code_left_is_read_as_resources_by_its_owner_alone(endpoint: Endpoint) -> None:
+    async with endpoint.connect("http", MODERN) as client:
+        done = await client.call_tool("run_code", {"code": FILES, "workspace": "mcp-resources"})
+        assert not done.is_error, done.content
+        execution, (artifact,) = done.structured_content["execution"], done.structured_content["artifacts"]
+        listed, cursor = [], None
+        while True:
+            page = await client.list_resources(cursor=cursor)
+            listed += [each.uri for each in page.resources]
+            if (cursor := page.next_cursor) is None:
+                break
+        address, shown = "workspace://mcp-resources/notes.md", f"artifact://{execution}/{artifact['id']}"
+        assert {address, "skill://profile-table/SKILL.md"} <= set(listed)
+        assert (await client.read_resource(address)).contents[0].text == "from the sandbox"
+        assert (await client.read_resource(shown)).contents[0].text == "a,b"
+        request: Any = Request[Any, Any](method="skills/get", params=SkillParams(uri="skill://profile-table/SKILL.md"))
+        entry = (await client.session.send_request(request, OpenResult)).model_dump()["skill"]
+        for file in entry["resources"]:
+            text = (await client.read_resource(file["uri"])).contents[0].text
+            assert f"sha256:{hashlib.sha256(text.encode()).hexdigest()}" == file["digest"]
+    async with endpoint.connect("http", MODERN, key=endpoint.stranger) as stranger:
+        with pytest.raises(MCPError, match="there is no resource"):
+            await stranger.read_resource(address)

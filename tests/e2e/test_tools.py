@@ -9,7 +9,7 @@ import pytest
 from mcp_exec_client.__main__ import main as mcp_exec
 from mcp_exec_client.cli.main import kubectl_main
 from tests.e2e import toolservers
-from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway
+from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, MakePool
 from tests.e2e.toolservers import Agent, http_server, running, secret, statuses, stdio, tool_server
 from tests.support.model_servers.messages_api import KEY as MODEL_KEY
 from tests.support.model_servers.messages_api import MessagesApi
@@ -393,6 +393,16 @@ def test_a_model_finds_ten_thousand_rows_by_code_and_reads_five(
     assert (described["server"], described["name"]) == ("sheets", "get_sheet")
     # the model's whole input, its own words and the prompt included: the rows are a megabyte
     assert len(json.dumps(model.requests[-1])) < 12_000
+
+
+def test_code_of_a_pool_that_allows_an_hour_calls_tools_by_a_grant_for_so_long(
+    agent: Agent, make_pool: MakePool
+) -> None:
+    make_pool("hour", maxTimeoutSeconds=3600)
+    code = "from servers.probe import echo\nawait echo(value=1)"
+    assert agent.value(code, "probe.*", timeoutSeconds=3600, poolRef={"name": "hour"}) == 1
+    refused = agent.gateway.client.post("/v1/executions", json={"code": "1", "timeoutSeconds": 301})
+    assert (refused.status_code, "300 seconds that pool default allows" in refused.text) == (422, True), refused.text
 
 
 REMEMBER = """
