@@ -30,14 +30,14 @@ from harness import write_json
 from judgements import JUDGEMENTS, Judgement
 from stand_ins import make_readings
 from token_costs import INPUT, OUTPUT, READ, WRITE
-from transcripts import ARMS, ROOT, Arm, Transcript, load_transcripts
+from transcripts import ARMS, DEMO, ROOT, Arm, Transcript, load_transcripts
 
 from mcp_exec_client import AsyncClient, CodeExecutor
 from mcp_exec_client.agent import Agent, AgentError, AgentLimits, ModelProvider, TokenPrice
 from mcp_exec_client.errors import McpExecError
 from mcp_exec_client.model_choice import PROVIDERS, ModelChoice, ModelNotChosen
 
-DEMO = ("database", "expenses", "sheets", "slack", "trips", "weather")
+NEEDED_DEMO = tuple(name for name in DEMO if name != "calculator")
 STAND_INS = ("git", "github-official", "supabase")
 PROGRAMS = {
     "filesystem": ["mcp-server-filesystem", "/data"],
@@ -45,7 +45,7 @@ PROGRAMS = {
     "time": ["python3", "-m", "mcp_server_time"],
 }
 MEMORY_FILE = {"name": "MEMORY_FILE_PATH", "value": "/tmp/memory.jsonl"}
-SERVERS = (*DEMO, *STAND_INS, *PROGRAMS)
+SERVERS = (*NEEDED_DEMO, *STAND_INS, *PROGRAMS)
 FILES = {
     "/data/security.md": (ROOT / "docs" / "platform" / "security.md").read_text,
     "/data/readings.csv": make_readings,
@@ -76,7 +76,7 @@ class LiveRun:
 
 def build_servers(image: str, runtime: str | None, *, namespace: str = "agents") -> list[dict[str, Any]]:
     """Return the ToolServers of the tasks."""
-    commands = {name: ["python3", "-m", f"mcp_exec_servers.{name}"] for name in DEMO} | PROGRAMS
+    commands = {name: ["python3", "-m", f"mcp_exec_servers.{name}"] for name in NEEDED_DEMO} | PROGRAMS
     source = Path(__file__).with_name("stand_ins.py").read_text()
     commands |= {name: ["python3", "-c", source, name] for name in STAND_INS}
     return [

@@ -27,13 +27,12 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 from stand_ins import make_readings, make_repository, make_up
 from transcript_tasks import CODE, TASKS, BenchTask
-from transcripts import ARMS, FOLDER, ROOT, load_catalogs
+from transcripts import ARMS, DEMO, FOLDER, ROOT, load_catalogs
 
 from mcp_exec_broker.calls.response import ContentBlocks, PythonValue, parse_value
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search.index import Index
 
-DEMO = ("calculator", "database", "expenses", "sheets", "slack", "trips", "weather")
 MADE_UP = frozenset({"github-official", "supabase"})
 SHOWN = "/data"
 """Path that the transcripts show for the folder of the recording."""

@@ -20,7 +20,7 @@ import tokenizer
 from harness import write_json
 from token_costs import INPUT, OUTPUT, READ, WRITE, ArmCost, Count, cost_of, define, dump
 from token_rules import HybridAgent, measure, study
-from transcripts import FOLDER, RECORDED, ROOT, Transcript, load_catalogs, load_transcripts, take_tools
+from transcripts import DEMO, FOLDER, RECORDED, ROOT, Transcript, load_catalogs, load_transcripts, take_tools
 
 from mcp_exec_client.agent import HybridRules
 from mcp_exec_client.agent.code_mode import TOOLS
@@ -33,8 +33,6 @@ from mcp_exec_tools.text import estimate_tokens
 FIGURES = ROOT / "bench" / "data" / "savings.json"
 PLOT = ROOT / "docs" / "agents" / "savings.png"
 PRICINGS = ("plain", "cached", "warm")
-DEMO = frozenset({"calculator", "database", "expenses", "sheets", "slack", "trips", "weather"})
-"""Servers that were written for demonstrations."""
 LEVELS = ("name_only", "with_description", "full")
 PUBLISHED: Sequence[Mapping[str, Any]] = (
     {

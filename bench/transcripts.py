@@ -18,6 +18,8 @@ CATALOGS = ROOT / "servers" / "catalogs"
 RECORDED = ROOT / "bench" / "data" / "catalogs"
 """Catalogs of public servers that do not ship: `tools/list` of the package that `info` names."""
 FOLDER = ROOT / "bench" / "data" / "transcripts"
+DEMO = ("calculator", "database", "expenses", "sheets", "slack", "trips", "weather")
+"""Servers that were written for demonstrations."""
 REPLACED = frozenset({"github"})
 """Catalogs of archived servers, which another one replaces."""
 Arm = Literal["direct", "code"]

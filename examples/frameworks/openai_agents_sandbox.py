@@ -34,7 +34,9 @@ EXEC = """
 import base64, subprocess
 
 def encode(data):
-    return base64.b64encode(data[:limit]).decode()
+    if len(data) > limit:
+        data = data[:limit] + f"\\n[cut: {limit} of {len(data)} bytes]\\n".encode()
+    return base64.b64encode(data).decode()
 
 try:
     done = subprocess.run(command, capture_output=True, timeout=seconds, stdin=subprocess.DEVNULL)
@@ -136,6 +138,8 @@ class McpExecSession(BaseSandboxSession):
             code, context=context, session=self.state.name, timeout_seconds=SECONDS + 10, output_bytes=2 * MAX_BYTES
         )
         done.raise_for_failure()
+        if done.output is not None and done.output.truncated:
+            raise ValueError("the result is larger than an execution may return")
         return done.result
 
 

@@ -18,6 +18,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 
 from mcp_exec_api.files import Owner
+from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_gateway.mcp.budget import MAX_TOKENS
 from mcp_exec_gateway.mcp.resources.addresses import MAX_ADDRESS, TEMPLATES
 from mcp_exec_gateway.mcp.resources.contents import MAX_BYTES
@@ -177,6 +178,15 @@ async def test_a_cursor_that_the_server_did_not_return_is_refused(gateway: Gatew
     async with connecting(gateway.url, MODERN) as client:
         with pytest.raises(MCPError, match="cursor"):
             await client.list_resources(cursor=cursor)
+
+
+async def test_a_store_that_does_not_answer_is_an_error_and_not_an_empty_list(
+    gateway: Gateway, broker: FakeBroker
+) -> None:
+    broker.files.refusal = FilesReason.UNAVAILABLE
+    async with connecting(gateway.url, MODERN) as client:
+        with pytest.raises(MCPError, match=r"unavailable|try again|answer"):
+            await client.list_resources()
 
 
 async def test_variables_of_the_templates_are_completed(gateway: Gateway, broker: FakeBroker) -> None:

@@ -384,8 +384,9 @@ async def test_folders_of_skills_go_into_a_repository_and_come_back_without_new_
     folders = [str(tmp_path / name) for name in names]
     same = [f"{name}-v2 has this content already, and is Approved" for name in names]
     assert await command("save", *folders) == same
-    (tmp_path / "report" / "scripts" / "run.py").write_text("def run():\n    return 3\n")
+    (tmp_path / "report" / "scripts" / "run.py").write_bytes(b"def run():\r\n    return 3\r\n")
     assert await command("save", *folders) == [same[0], "report-v3 is a draft"]
+    assert await command("save", *folders) == [same[0], "report-v3 has this content already, and is Draft"]
     for words in (("export",), ("export", "report-v1", "--approved")):
         with pytest.raises(SystemExit):
             await command(*words)

@@ -206,7 +206,7 @@ async def _save_folder(client: "AsyncClient", folder: Path, *, user: str | None)
     from mcp_exec_common.skills.interface import InvalidSkill
 
     try:
-        own = SkillFolder.from_files({path: (folder / path).read_text() for path in FOLDER_FILES})
+        own = SkillFolder.from_files({path: (folder / path).read_bytes().decode() for path in FOLDER_FILES})
     except OSError as error:
         message = f"{error.filename or folder}: {error.strerror or error}"
         raise CommandError(message, ExitCode.USAGE) from error

@@ -59,7 +59,7 @@ _NAME: Final = TypeAdapter(SessionName).json_schema()
 
 
 RESULT_SIZE: Final = "anthropic/maxResultSizeChars"
-"""Key of `_meta` by which Claude Code reads how long a result may be; it keeps a longer one out of the context."""
+"""Key of `_meta`: Claude Code reads there how long a result may be, and keeps a longer one out of the context."""
 _MAX_RESULT_SIZE: Final = 500_000
 """Largest value that the client accepts."""
 _CHARACTERS_PER_TOKEN: Final = 4

@@ -10,7 +10,7 @@ from mcp_types import INVALID_PARAMS, ResourceTemplate
 Scheme = Literal["skill", "workspace", "artifact", "tool"]
 SCHEMES: Final = get_args(Scheme)
 MAX_ADDRESS: Final = 4096
-"""Characters of an address: a path of 1,024 characters, each of which may take three, and a name."""
+"""Characters of an address. A path has 1,024, and an address may have three for each of them."""
 TEMPLATES: Final = (
     ResourceTemplate(
         name="skill-file",

@@ -10,7 +10,7 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS, BlobResourceContents, ReadResourceResult, TextResourceContents
 
 from mcp_exec_common.broker.client import BrokerResponse
-from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder
+from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder, encode
 from mcp_exec_gateway.files.workspaces import split_path
 from mcp_exec_gateway.http.json import replace_surrogates
 from mcp_exec_gateway.http.problems import HttpProblem
@@ -50,7 +50,7 @@ async def _read_skill(sender: Sender, address: Address) -> tuple[str, bytes]:
     caller = await sender.authorize("get")
     skill = await sender.dependencies.skills.find(address.name, version, caller=caller)
     text = SkillFolder.from_spec(skill["spec"]).to_files(version=version)[address.path]
-    return SKILL_TYPES[address.path], text.encode("utf-8", "replace")
+    return SKILL_TYPES[address.path], encode(text)
 
 
 async def _read_file(sender: Sender, address: Address) -> tuple[str, bytes]:

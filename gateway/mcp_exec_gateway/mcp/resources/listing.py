@@ -42,12 +42,15 @@ async def list_resources(sender: Sender, cursor: str | None) -> ListResourcesRes
 
 
 async def list_workspaces(sender: Sender) -> list[str]:
-    """Return the names of the caller's workspaces; none if no files are stored."""
+    """Return the names of the caller's workspaces; none in an installation without files. Raises HttpProblem."""
+    files = sender.dependencies.files
+    if files.client is None:
+        return []
     owner = find_owner(sender.caller, sender.options.user)
     try:
-        found = await sender.dependencies.files.ask(WorkspaceList, "GET", "workspaces", owner=owner)
+        found = await files.ask(WorkspaceList, "GET", "workspaces", owner=owner)
     except HttpProblem as problem:
-        if problem.status in (404, 503):  # an installation without a broker or without files
+        if problem.status == 404:  # the broker stores no files
             return []
         raise
     return sorted(workspace.name for workspace in found.items)
