@@ -77,6 +77,8 @@ class Settings(MountedKeySettings):
     """Values of the Host header that `/mcp` accepts, as a comma-separated list; empty: all."""
     mcp_heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = 15
     """Longest time without a progress notification for an MCP client that asked for progress."""
+    mcp_task_after_seconds: Annotated[float, Field(gt=0, le=60)] = 10
+    """Seconds after which a run becomes a task, if an MCP client of revision 2026-07-28 understands tasks."""
     drain_seconds: Annotated[float, Field(ge=0, le=60)] = 5
     """Seconds after SIGTERM while the gateway is not ready but accepts requests, so that load balancers notice."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 20

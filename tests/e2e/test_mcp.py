@@ -10,13 +10,14 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
+from mcp.client import ClaimContext, ClientExtension, ResultClaim
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult, Request, RequestParams, Result
+from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Result
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
 from tests.e2e.toolservers import HARDENED, IMAGE, RESOURCES, patch_keys, running, stdio, tool_server
@@ -281,6 +282,61 @@ async def test_runs_go_on_when_the_replicas_of_the_gateway_are_killed(endpoint: 
     endpoint.cluster.rolled_out(f"{RELEASE}-gateway", namespace=SYSTEM, seconds=60)
 
 
+class Task(Result):
+    """A task in place of a call's result."""
+
+    result_type: Literal["task"]
+    task_id: str
+
+
+class TaskParams(RequestParams):
+    """Parameters of `tasks/get` and `tasks/update`."""
+
+    task_id: str
+    input_responses: dict[str, Any] | None = None
+
+
+APPROVE = {"action": "accept", "content": {"decision": "Approve"}}
+
+
+class Tasks(ClientExtension):
+    """What a client adds to the SDK, which has no tasks of revision 2026-07-28: it asks until the run has ended."""
+
+    identifier = "io.modelcontextprotocol/tasks"
+
+    def __init__(self) -> None:
+        self.states: list[dict[str, Any]] = []
+
+    def claims(self) -> list[ResultClaim[Task]]:
+        return [ResultClaim(result_type="task", model=Task, resolve=self.follow)]
+
+    async def ask(self, context: ClaimContext, method: str, params: TaskParams) -> dict[str, Any]:
+        found = await context.session.send_request(Request[Any, Any](method=method, params=params), OpenResult)
+        return found.model_dump(by_alias=True)
+
+    async def follow(self, task: Task, context: ClaimContext) -> CallToolResult:
+        async with asyncio.timeout(90):
+            while True:
+                state = await self.ask(context, "tasks/get", TaskParams(task_id=task.task_id))
+                self.states.append(state)
+                if "result" in state:
+                    return CallToolResult.model_validate(state["result"])
+                given = dict.fromkeys(state.get("inputRequests") or {}, APPROVE)
+                if given:
+                    await self.ask(context, "tasks/update", TaskParams(task_id=task.task_id, input_responses=given))
+                await asyncio.sleep(state["pollIntervalMs"] / 1000)
+
+
+async def test_a_long_run_is_a_task_that_any_replica_answers_and_that_waits_for_an_approval(endpoint: Endpoint) -> None:
+    tasks, code = Tasks(), CODE.replace("0.3", "11")
+    async with endpoint.connect("http", MODERN, elicitation_callback=endpoint.approve, extensions=[tasks]) as client:
+        result = await client.call_tool("run_code", {"code": code, "timeout": 60, "tools": [f"{SERVER}.*"]})
+    assert (result.structured_content["result"], result.is_error) == ({"done": True}, False)
+    assert {state["status"] for state in tasks.states} >= {"working", "input_required", "completed"}
+    (name,) = {state["taskId"] for state in tasks.states}
+    assert endpoint.cluster.get("CodeExecution", name)["status"]["phase"] == "Succeeded"
+
+
 class SkillParams(RequestParams):
     """Parameters of `skills/get`."""
 
@@ -288,7 +344,7 @@ class SkillParams(RequestParams):
 
 
 class OpenResult(Result):
-    """A result of the skills extension, which the SDK does not know."""
+    """A result of an extension, which the SDK does not know."""
 
     model_config = {"extra": "allow"}
 

@@ -20,7 +20,14 @@ INVALID_REQUEST: Final = -32600
 TRY_LATER: Final = -32000
 CANCELLED: Final = "notifications/cancelled"
 _VERSION_META: Final = "io.modelcontextprotocol/protocolVersion"
-_NAMES: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMES: Final = {
+    "tools/call": "name",
+    "prompts/get": "name",
+    "resources/read": "uri",
+    "tasks/get": "taskId",
+    "tasks/update": "taskId",
+    "tasks/cancel": "taskId",
+}
 """Parameter that the header Mcp-Name repeats, by method."""
 _PLAIN: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?")
 _ENCODED: Final = re.compile(r"=\?base64\?.*\?=")

@@ -30,6 +30,7 @@ from mcp_exec_gateway.http.problems import invalid_field
 from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS as CODE_INSTRUCTIONS
 from mcp_exec_gateway.mcp.code_mode.definitions import TOOLS as CODE_TOOLS
 from mcp_exec_gateway.mcp.code_mode.definitions import list_definitions
+from mcp_exec_gateway.mcp.code_mode.run import RunOutcome
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
 from mcp_exec_gateway.mcp.forms import build_form, read_decision
 from mcp_exec_gateway.mcp.request import McpRequest, digest_request
@@ -281,9 +282,7 @@ class HybridTools(CodeTools):
         )
         return page.model_copy(update={"tools": [*first, *page.tools]})
 
-    async def call_tool(
-        self, request: McpRequest, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    async def call_tool(self, request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
         """Call a tool of code, or another one directly."""
         if params.name in _CODE_NAMES:
             return await super().call_tool(request, params)

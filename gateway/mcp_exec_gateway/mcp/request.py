@@ -184,6 +184,8 @@ class McpRequest:
     """Session of the revisions before; None if the client sent none."""
     elicitation: bool = False
     """Whether the client can show forms to its user."""
+    tasks: bool = False
+    """Whether the client takes the task of a run in place of its result, as it says in revision 2026-07-28."""
 
     @property
     def departure(self) -> Departure:

@@ -20,6 +20,7 @@ from mcp_exec_gateway.dependencies import Dependencies, Injected
 from mcp_exec_gateway.http.limits import Reservation
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.http.request_body import read_body
+from mcp_exec_gateway.mcp.code_mode.task_state import EXTENSION as TASKS
 from mcp_exec_gateway.mcp.forms import decide
 from mcp_exec_gateway.mcp.request import McpRequest, Mode, Sender, cancel_request, read_namespace, read_options
 from mcp_exec_gateway.mcp.sdk import (
@@ -41,6 +42,7 @@ from mcp_exec_gateway.mcp.transport.messages import (
     find_version,
     format_error,
     is_modern,
+    offers_extension,
     offers_form_elicitation,
     parse_message,
     read_modern_envelope,
@@ -203,6 +205,7 @@ def _open(sender: Sender, message: RpcMessage, memory: Reservation) -> tuple[Mcp
         is_modern=modern,
         session=session,
         elicitation=session.elicitation if session else offers_form_elicitation(envelope.client_capabilities),
+        tasks=offers_extension(envelope.client_capabilities, TASKS),
     )
     exchange.message_metadata = ServerMessageMetadata(request_context=request)
     return request, Connection.from_envelope(envelope.version, envelope.client_info, envelope.client_capabilities)

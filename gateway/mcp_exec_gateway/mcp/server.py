@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from mcp import MCPError
 from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler, ServerEvent, ToolsListChanged
@@ -18,13 +19,11 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
-    CallToolResult,
     CompleteRequestParams,
     CompleteResult,
     EmptyResult,
     GetPromptRequestParams,
     GetPromptResult,
-    InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -33,8 +32,14 @@ from mcp_types import (
     ReadResourceRequestParams,
     ReadResourceResult,
     RequestParams,
+    ServerCapabilities,
+    ServerTasksCapability,
+    ServerTasksRequestsCapability,
     SubscriptionsListenRequestParams,
     SubscriptionsListenResult,
+    TasksCallCapability,
+    TasksCancelCapability,
+    TasksToolsCapability,
 )
 from mcp_types.methods import CacheableMethod
 
@@ -42,6 +47,10 @@ from mcp_exec_api.wire.problems import PROBLEM_PREFIX
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
+from mcp_exec_gateway.mcp.code_mode.run import RunOutcome
+from mcp_exec_gateway.mcp.code_mode.task_state import EXTENSION as TASKS
+from mcp_exec_gateway.mcp.code_mode.tasks import METHODS as TASK_METHODS
+from mcp_exec_gateway.mcp.code_mode.tasks import create_task, wants_task
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
 from mcp_exec_gateway.mcp.direct import DirectTools, HybridTools, check_access
 from mcp_exec_gateway.mcp.request import Context, McpRequest, Mode, get_request
@@ -88,9 +97,7 @@ class Toolset(Protocol):
     async def list_tools(self, request: McpRequest, cursor: str | None) -> ListToolsResult:
         """Return one page of tools, in an order that does not change."""
 
-    async def call_tool(
-        self, request: McpRequest, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    async def call_tool(self, request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
         """Call a tool. Errors that the model can correct are results; all others are raised."""
 
     async def list_prompts(self, request: McpRequest) -> ListPromptsResult:
@@ -179,31 +186,43 @@ def build_servers() -> Mapping[Mode, McpServer]:
     """Build the server of each mode."""
     direct, hybrid = DirectTools(), HybridTools()
     return {
-        "code": add_resources(build_server(CodeTools())),
+        "code": add_tasks(add_resources(build_server(CodeTools()))),
         "direct": build_server(direct, changes=ToolChanges(direct)),
-        "hybrid": add_resources(build_server(hybrid, changes=ToolChanges(hybrid.direct))),
+        "hybrid": add_tasks(add_resources(build_server(hybrid, changes=ToolChanges(hybrid.direct)))),
     }
 
 
-class _ChangingServer(McpServer):
-    """A server whose tools change: it says so in the revisions with sessions, too."""
+class _GatewayServer(McpServer):
+    """A server that declares to clients with sessions what the SDK does not: that its tools change, and tasks."""
+
+    changes_tools = False
+    offers_tasks = False
+
+    def get_capabilities(self, *options: Any, **more: Any) -> ServerCapabilities:
+        """Return what the server declares; its revision takes what it knows."""
+        capabilities = super().get_capabilities(*options, **more)
+        if self.offers_tasks:
+            requests = ServerTasksRequestsCapability(tools=TasksToolsCapability(call=TasksCallCapability()))
+            capabilities.tasks = ServerTasksCapability(cancel=TasksCancelCapability(), requests=requests)
+        return capabilities
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *options: Any, **more: Any
     ) -> InitializationOptions:
         """Return what the server declares in `initialize`."""
-        changing = notification_options or NotificationOptions(tools_changed=True)
+        changing = notification_options or NotificationOptions(tools_changed=self.changes_tools)
         return super().create_initialization_options(changing, *options, **more)
 
 
-def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> McpServer:
+def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> _GatewayServer:
     """Build the SDK's server with a mode's tools and prompts. `changes` reports changes of the tools."""
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         cursor = params.cursor if params else None
         return await _translate_problems(toolset.list_tools(get_request(context), cursor))
 
-    async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+    async def call_tool(context: Context, params: CallToolRequestParams) -> Any:
+        # the SDK's type of results has none of extensions
         return await _translate_problems(toolset.call_tool(get_request(context), params))
 
     async def list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
@@ -212,7 +231,7 @@ def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> Mcp
     async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult:
         return await _translate_problems(toolset.get_prompt(get_request(context), params))
 
-    server = (McpServer if changes is None else _ChangingServer)(
+    server = _GatewayServer(
         "mcp-exec",
         title="mcp-exec",
         version="v1alpha1",
@@ -224,6 +243,7 @@ def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> Mcp
         on_get_prompt=get_prompt,
     )
     if changes is not None:
+        server.changes_tools = True
         add_change_streams(server, changes)
     return server
 
@@ -241,7 +261,7 @@ def add_change_streams(server: McpServer, changes: ToolChanges) -> None:
     server.add_request_handler(CHANGES_METHOD, RequestParams, stream)
 
 
-def add_resources(server: McpServer) -> McpServer:
+def add_resources(server: _GatewayServer) -> _GatewayServer:
     """Let a server serve resources, their completion, and skills as an extension. Returns the server."""
 
     async def list_all(context: Context, params: PaginatedRequestParams) -> ListResourcesResult:
@@ -269,6 +289,31 @@ def add_resources(server: McpServer) -> McpServer:
     server.add_request_handler("completion/complete", CompleteRequestParams, complete_argument)
     server.add_request_handler("skills/list", PaginatedRequestParams, list_own_skills)
     server.add_request_handler("skills/get", GetSkillParams, get_one_skill)
+    return server
+
+
+def add_tasks(server: _GatewayServer) -> _GatewayServer:
+    """Let a server offer its runs as tasks. Returns the server."""
+
+    def add(method: str, parameters: type[RequestParams], handle: Callable[[McpRequest, Any], Awaitable[Any]]) -> None:
+        async def serve(context: Context, params: Any) -> Any:
+            return await _translate_problems(handle(get_request(context), params))
+
+        server.add_request_handler(method, parameters, serve)
+
+    async def create_wanted(ctx: Context, call_next: CallNext) -> HandlerResult:
+        # not by the handler: the SDK takes no result of a call that is a task in revisions with sessions
+        request = get_request(ctx)
+        if not wants_task(request, ctx.method, ctx.params):
+            return await call_next(ctx)
+        params = CallToolRequestParams.model_validate(ctx.params, by_name=False)
+        return await _translate_problems(create_task(request, params))
+
+    for method, (parameters, handle) in TASK_METHODS.items():
+        add(method, parameters, handle)
+    server.middleware.append(create_wanted)
+    server.extensions[TASKS] = {}
+    server.offers_tasks = True
     return server
 
 

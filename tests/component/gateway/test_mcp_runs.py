@@ -28,6 +28,8 @@ from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
 POD = "default-abcde"
+COLLEAGUE = "mcpx_" + "c" * 43
+"""Key of another caller of the same namespace."""
 Object = dict[str, Any]
 
 
@@ -82,8 +84,8 @@ class Scene:
 
 @asynccontextmanager
 async def playing(api: FakeApiServer, **changes: Any) -> AsyncIterator[Scene]:
-    entries = {"team-a": {**key_entry(KEY), "approver": True}}
-    api.put(SECRETS, keys_secret(**entries))
+    entries = {"team-a": key_entry(KEY), "colleague": key_entry(COLLEAGUE)}
+    api.put(SECRETS, keys_secret(**{name: {**entry, "approver": True} for name, entry in entries.items()}))
     async with (
         FakeSupervisor(key=SANDBOX_KEY, namespace="agents", pod=POD).running() as supervisor,
         serving(api, sandbox_port=supervisor.port, **changes) as gateway,

@@ -16,6 +16,7 @@ from mcp_types import (
     TextContent,
     Tool,
     ToolAnnotations,
+    ToolExecution,
 )
 from pydantic import TypeAdapter
 
@@ -87,6 +88,7 @@ def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
+_TASKS: Final = ToolExecution(task_support="optional")
 RUN_CODE: Final = Tool(
     name="run_code",
     title="Run Python",
@@ -152,6 +154,7 @@ RUN_CODE: Final = Tool(
     annotations=ToolAnnotations(
         read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
     ),
+    execution=_TASKS,
 )
 RUN_SKILL: Final = Tool(
     name="run_skill",
@@ -168,6 +171,7 @@ RUN_SKILL: Final = Tool(
     ),
     output_schema=RUN_CODE.output_schema,
     annotations=RUN_CODE.annotations,
+    execution=_TASKS,
 )
 SAVE_SKILL: Final = Tool(
     name="save_skill",

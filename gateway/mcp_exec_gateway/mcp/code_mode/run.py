@@ -23,12 +23,16 @@ from mcp_exec_gateway.executions.limits import find_longest_timeout
 from mcp_exec_gateway.http.problems import HttpProblem
 from mcp_exec_gateway.mcp.code_mode.output import build_content, build_error, build_result, list_run_artifacts
 from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
+from mcp_exec_gateway.mcp.code_mode.task_state import TaskHandle, TaskState, relate_to_task
 from mcp_exec_gateway.mcp.forms import build_approval_form, list_pending
 from mcp_exec_gateway.mcp.request import McpRequest, mark_request
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 
 log = logging.getLogger(__name__)
+
+RunOutcome = CallToolResult | InputRequiredResult | TaskHandle
+"""What a client gets: the result, a question, or, if it understands tasks and the run takes long, the task."""
 
 _LAST_EVENTS_SECONDS: Final = 2.0
 """Time for the last events of a run to arrive after its status shows the end."""
@@ -38,6 +42,27 @@ _FIRST_RESUMABLE: Final = "2025-11-25"
 """Revision whose clients accept an event without a message, and can resume from it."""
 _LONGEST_SECONDS: Final = 3600.0
 """Time that one request of a revision with sessions may last; the client then resumes the run."""
+
+
+async def build_outcome(request: McpRequest, execution: Object, *, attached: bool = False) -> CallToolResult:
+    """Return the result of a finished execution for a client, with its artifacts. See `build_result`."""
+    sender = request.sender
+    artifacts = list_run_artifacts(sender, execution)
+    content = await build_content(sender, execution, artifacts, memory=request.memory) if artifacts else ()
+    return build_result(
+        execution,
+        artifacts=artifacts,
+        content=content,
+        attached=attached,
+        longest_seconds=find_longest_timeout(sender.caller, pools=sender.dependencies.pools, pool=sender.options.pool),
+        budget=sender.options.budget,
+    )
+
+
+async def may_ask(request: McpRequest) -> bool:
+    """Return whether the client's user decides on approvals: the client shows forms, and the caller may approve."""
+    can_ask = request.elicitation and (request.is_modern or request.exchange.accepts_events)
+    return can_ask and await request.sender.may("approve")
 
 
 @dataclass(kw_only=True)
@@ -51,6 +76,8 @@ class Run:
     asked: dict[str, str]
     """Arguments' digest of each approval that the client was asked for, by id."""
     resumed: bool
+    of_task: bool = False
+    """Whether the client follows the run as a task of revision 2025-11-25."""
     attached: bool = False
     """Whether the same call began the run before, and its client left without the answer."""
     key: ObjectKey = ("", "")
@@ -67,15 +94,15 @@ class Run:
     _relayed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     @classmethod
-    async def prepare(cls, request: McpRequest, point: ResumePoint | None = None) -> Self:
+    async def prepare(cls, request: McpRequest, point: ResumePoint | None = None, *, of_task: bool = False) -> Self:
         """Prepare a new run, or one that is followed from a point."""
-        can_ask = request.elicitation and (request.is_modern or request.exchange.accepts_events)
         run = cls(
             request=request,
-            elicits=can_ask and await request.sender.may("approve"),
+            elicits=await may_ask(request),
             position=point.position if point else StreamPosition(),
             asked=dict(point.asked) if point else {},
             resumed=point is not None,
+            of_task=of_task,
         )
         run._departure = request.departure
         request.exchange.on_end = run.note_end
@@ -92,7 +119,7 @@ class Run:
             drop_empty_fields(spec.to_api()),
             caller=caller,
             conversation=metadata.conversation,
-            session_id=session.id if session else None,
+            session_id=session.id if session and not self.of_task else None,
         )
         marks = mark_request(self.request)
         if idempotency_key is None and (found := await abandoned.find(call, caller=caller, labels=marks)) is not None:
@@ -150,6 +177,8 @@ class Run:
 
     async def _begin(self, key: ObjectKey) -> None:
         self._note_key(key)
+        if self.of_task and not self.resumed:
+            return  # the client has the task at once, and nothing before it
         request = self.request
         if not request.is_modern and request.version >= _FIRST_RESUMABLE:
             await request.exchange.send_position(self._format_point(self.position))
@@ -163,8 +192,8 @@ class Run:
             self._relay = asyncio.create_task(self._relay_progress(relay))
             self._heartbeat = asyncio.create_task(relay.beat())
 
-    async def follow(self, execution: Object) -> CallToolResult | InputRequiredResult:
-        """Return the outcome, or the approvals that the run waits for. Raises HttpProblem."""
+    async def follow(self, execution: Object) -> RunOutcome:
+        """Return the outcome, approvals that the run waits for, or its task if it takes long. Raises HttpProblem."""
         try:
             async with asyncio.timeout(self._seconds):
                 while not is_finished(execution):
@@ -179,31 +208,24 @@ class Run:
         except ExecutionDeleted:
             return build_error(f"execution {self.key[1]} was deleted before it ended")
         except (TimeoutError, ShuttingDown):
+            if self.request.tasks:
+                return TaskHandle.of(TaskState.read(execution))
             if self.request.is_modern:
                 return InputRequiredResult(request_state=self._format_point(self._current_position))
             self._departure = Departure.CONTINUE
             raise ContinueElsewhere from None
 
     async def _build_result(self, execution: Object) -> CallToolResult:
-        sender = self.request.sender
-        artifacts = list_run_artifacts(sender, execution)
-        content = await build_content(sender, execution, artifacts, memory=self.request.memory) if artifacts else ()
+        result = await build_outcome(self.request, execution, attached=self.attached)
         self._answered = True
-        return build_result(
-            execution,
-            artifacts=artifacts,
-            content=content,
-            attached=self.attached,
-            longest_seconds=find_longest_timeout(
-                sender.caller, pools=sender.dependencies.pools, pool=sender.options.pool
-            ),
-            budget=sender.options.budget,
-        )
+        return result
 
     @property
     def _seconds(self) -> float:
-        longest = self.request.sender.dependencies.executions.max_wait_seconds
-        return longest if self.request.is_modern else _LONGEST_SECONDS
+        dependencies = self.request.sender.dependencies
+        if self.request.tasks:
+            return dependencies.settings.mcp_task_after_seconds
+        return dependencies.executions.max_wait_seconds if self.request.is_modern else _LONGEST_SECONDS
 
     async def _wait(self) -> Object:
         """Return the execution at its next news."""
@@ -237,6 +259,8 @@ class Run:
         for approval_id, form in forms.items():
             token = ApprovalToken(execution=self.key[1], approval=approval_id, digest=self.asked[approval_id])
             message = form.model_dump(by_alias=True, mode="json", exclude_none=True)
+            if self.of_task:
+                message["params"]["_meta"] = relate_to_task(self.key[1])
             await self.request.exchange.send_message({"id": str(token), **message})
         return None
 

@@ -1,8 +1,8 @@
 """The toolset of `mode=code`: which function serves which tool, and the tools that run code and save skills."""
 
 import json
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,11 +13,9 @@ from mcp_types import (
     CallToolResult,
     GetPromptRequestParams,
     GetPromptResult,
-    InputRequiredResult,
     ListPromptsResult,
     ListToolsResult,
     TextContent,
-    Tool,
 )
 from pydantic import ValidationError
 
@@ -25,15 +23,17 @@ from mcp_exec_api.constants import IDEMPOTENCY_META
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.skills import NewSkill
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, not_found
 from mcp_exec_gateway.http.query_params import is_idempotency_key
-from mcp_exec_gateway.http.request_body import parse_json, parse_spec
+from mcp_exec_gateway.http.request_body import parse_spec
 from mcp_exec_gateway.mcp.code_mode import definitions
+from mcp_exec_gateway.mcp.code_mode.arguments import read_arguments
 from mcp_exec_gateway.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS, list_definitions
 from mcp_exec_gateway.mcp.code_mode.discovery import InvalidArguments, check_names, describe_tools, search_tools
 from mcp_exec_gateway.mcp.code_mode.files import read_file, write_file
 from mcp_exec_gateway.mcp.code_mode.output import build_error, choose_output_bytes
-from mcp_exec_gateway.mcp.code_mode.run import Run
+from mcp_exec_gateway.mcp.code_mode.run import Run, RunOutcome
 from mcp_exec_gateway.mcp.forms import decide
 from mcp_exec_gateway.mcp.request import McpRequest, Sender
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
@@ -59,19 +59,16 @@ class CodeTools:
             tools=list_definitions(request.sender.describe_pool(), max_tokens=request.sender.options.max_tokens)
         )
 
-    async def call_tool(
-        self, request: McpRequest, params: CallToolRequestParams
-    ) -> CallToolResult | InputRequiredResult:
+    async def call_tool(self, request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
         """Call a tool. Arguments that the model can correct are an error in the result."""
-        if params.name in _TOOLS:
-            params.arguments = read_arguments(_TOOLS[params.name], params.arguments or {})
         try:
-            if params.name == "run_code":
+            if params.name in RUNNING_TOOLS:
+                if params.request_state is None:
+                    params.arguments = RUNNING_TOOLS[params.name](params.arguments or {})
                 return await run_code(request, params)
-            if params.name == "run_skill":
-                return await run_skill(request, params)
             if params.name in _OF_SENDER:
-                return await _OF_SENDER[params.name](request.sender, params.arguments or {})
+                arguments = read_arguments(_TOOLS[params.name], params.arguments or {})
+                return await _OF_SENDER[params.name](request.sender, arguments)
         except InvalidArguments as error:
             return build_error(str(error))
         names = ", ".join(tool.name for tool in TOOLS)
@@ -98,8 +95,13 @@ class SkillReference:
         return {"name": self.name, **({} if self.version is None else {"version": self.version})}
 
 
-def read_reference(arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _read_code(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return read_arguments(definitions.RUN_CODE, arguments)
+
+
+def _read_reference(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of `run_code` that run a skill. Raises InvalidArguments."""
+    arguments = read_arguments(definitions.RUN_SKILL, arguments)
     check_names(arguments, "name", "version", "arguments", "timeout")
     if not isinstance(name := arguments.get("name"), str):
         raise InvalidArguments("name is missing: send the name of a skill; search_tools finds skills")
@@ -108,6 +110,13 @@ def read_reference(arguments: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidArguments("arguments must be an object: the arguments of the skill by their names")
     reference = SkillReference(name=name.replace("_", "-"), version=arguments.get("version"))
     return {REFERENCE: reference, "context": dict(given), "timeout": arguments.get("timeout")}
+
+
+RUNNING_TOOLS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]] = {
+    "run_code": _read_code,
+    "run_skill": _read_reference,
+}
+"""Tools that run code, each with what reads its arguments as those of `run_code`. It may raise InvalidArguments."""
 
 
 async def save_skill(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
@@ -194,7 +203,7 @@ Decisions = list[tuple[ApprovalToken, Any]]
 """Filled forms that are not recorded yet, each with the approval that it answers."""
 
 
-async def run_code(request: McpRequest, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+async def run_code(request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
     """Run code, or follow a run that the client has left for an input. Raises InvalidArguments and HttpProblem."""
     if params.request_state is not None:
         point = ResumePoint.parse(params.request_state, field="requestState")
@@ -205,6 +214,18 @@ async def run_code(request: McpRequest, params: CallToolRequestParams) -> CallTo
             # the run can't be followed now, which is no reason to ask its user again
             await _record(request, decisions)
             raise
+    async with starting_run(request, params) as (run, execution):
+        return await run.follow(execution)
+
+
+@asynccontextmanager
+async def starting_run(
+    request: McpRequest, params: CallToolRequestParams, *, of_task: bool = False
+) -> AsyncIterator[tuple[Run, Object]]:
+    """Create the execution of a call, or find the one that the call repeats, and follow it within the context.
+
+    `of_task` says that the client gets a task at once. Raises InvalidArguments and HttpProblem.
+    """
     sender, service = request.sender, request.sender.dependencies.executions
     caller = await sender.authorize("create")
     with service.hold_wait(caller, service.max_wait_seconds):
@@ -214,38 +235,40 @@ async def run_code(request: McpRequest, params: CallToolRequestParams) -> CallTo
             spec = await service.check(new.read_spec(), caller=caller)
         except HttpProblem as problem:
             raise explain_problem(problem) from None
-        run = await Run.prepare(request)
+        run = await Run.prepare(request, of_task=of_task)
         key = _read_idempotency_key(request)
         async with run.starting(spec, metadata=metadata, caller=caller, idempotency_key=key) as execution:
             del new, spec
             _forget_arguments(request, params)
-            return await run.follow(execution)
-
-
-async def run_skill(request: McpRequest, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-    """Run a skill as `run_code` runs code. Raises InvalidArguments and HttpProblem."""
-    if params.request_state is None:
-        params.arguments = read_reference(params.arguments or {})
-    return await run_code(request, params)
+            yield run, execution
 
 
 async def resume_run(
-    request: McpRequest, point: ResumePoint, *, decisions: Decisions | None = None
-) -> CallToolResult | InputRequiredResult:
-    """Follow an execution of the caller from a point, and record what its user decided. Raises HttpProblem."""
+    request: McpRequest, point: ResumePoint, *, decisions: Decisions | None = None, of_task: bool = False
+) -> RunOutcome:
+    """Follow an execution of the caller from a point, and record what its user decided. Raises HttpProblem.
+
+    `of_task` says that the client follows it as a task of revision 2025-11-25.
+    """
     sender, service = request.sender, request.sender.dependencies.executions
     caller = await sender.authorize("get")
     with service.hold_wait(caller, service.max_wait_seconds):
         key = (sender.namespace, point.execution)
-        execution = await service.find(point.execution, caller=caller)
-        if sender.dependencies.attestor.read_caller(execution) != caller.label:
-            raise not_found(*key)
-        run = await Run.prepare(request, point)
+        await find_own_run(sender, point.execution)
+        run = await Run.prepare(request, point, of_task=of_task)
         async with run.watching(key) as execution:
             if decisions:
                 await run.wait_for_relay()
                 await _record(request, decisions)
             return await run.follow(execution)
+
+
+async def find_own_run(sender: Sender, name: str) -> Object:
+    """Return an execution that the caller created. Raises HttpProblem, a 404 for one of somebody else as well."""
+    execution = await sender.dependencies.executions.find(name, caller=sender.caller)
+    if sender.dependencies.attestor.read_caller(execution) != sender.caller.label:
+        raise not_found(sender.namespace, name)
+    return execution
 
 
 def _read_decisions(params: CallToolRequestParams, point: ResumePoint) -> Decisions:
@@ -285,69 +308,6 @@ def _forget_arguments(request: McpRequest, params: CallToolRequestParams) -> Non
             arguments.clear()
     request.memory.release()
 
-
-_INTEGER: Final = re.compile(r"\s*([+-]?[0-9]{1,15})(?:\.0{1,15})?\s*")
-_BOOLEANS: Final = {"true": True, "false": False}
-_ITEM: Final = re.compile(r"\s*([^\s,\[\]{}\"']+)\s*")
-_MAX_ITEMS: Final = 1000
-
-
-def read_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments in the types of the tool's schema, without those that are left out."""
-    schema: Mapping[str, Any] = tool.input_schema
-    properties, required = schema["properties"], schema["required"]
-    read: dict[str, Any] = {}
-    for name, value in arguments.items():
-        if name in properties and name not in required and (value is None or value == ""):
-            continue
-        reader = _READERS.get(properties[name].get("type", "")) if name in properties else None
-        read[name] = value if reader is None else reader(value)
-    return read
-
-
-def _read_integer(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    match = _INTEGER.fullmatch(value) if isinstance(value, str) else None
-    return int(match[1]) if match else value
-
-
-def _read_boolean(value: Any) -> Any:
-    return _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
-
-
-def _read_object(value: Any) -> Any:
-    parsed = _parse(value, "{") if isinstance(value, str) else None
-    return parsed if isinstance(parsed, dict) else value
-
-
-def _read_array(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    if value.lstrip().startswith("["):
-        parsed = _parse(value, "[")
-        return parsed if isinstance(parsed, list) else value
-    items = value.split(",", _MAX_ITEMS)
-    matches = [_ITEM.fullmatch(item) for item in items]
-    return [match[1] for match in matches if match] if all(matches) else value
-
-
-def _parse(text: str, opening: str) -> Any:
-    """Return the value of a JSON text that begins so, or None if it is not valid."""
-    if not text.lstrip().startswith(opening):
-        return None
-    try:
-        return parse_json(text.encode())
-    except (HttpProblem, UnicodeEncodeError, json.JSONDecodeError):
-        return None
-
-
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "integer": _read_integer,
-    "boolean": _read_boolean,
-    "object": _read_object,
-    "array": _read_array,
-}
 
 _OF_SENDER: Final[Mapping[str, Callable[[Sender, Mapping[str, Any]], Awaitable[CallToolResult]]]] = {
     "save_skill": save_skill,

@@ -148,6 +148,12 @@ def offers_form_elicitation(capabilities: object) -> bool:
     return isinstance(elicitation, dict) and ("form" in elicitation or not elicitation)
 
 
+def offers_extension(capabilities: object, extension: str) -> bool:
+    """Return whether a client understands an extension, as its capabilities say in each request."""
+    extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    return isinstance(extensions, dict) and isinstance(extensions.get(extension), dict)
+
+
 SESSION_HEADER: Final = "mcp-session-id"
 _ID: Final = re.compile(r"(\d{4}-\d\d-\d\d)\.([01])\.[0-9a-f]{32}")
 
