@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills wheel installs fuzz e2e long chaos boards newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills wheel release installs fuzz e2e long chaos boards newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -99,6 +99,9 @@ kills: venv  ## kill the operator at each of its steps, and every two seconds wh
 wheel: venv  ## build the wheel in build/, for pip install
 	rm -f build/*.whl
 	python -m hatchling build -t wheel -d build
+
+release: venv  ## make the release VERSION=x.y.z of this checkout: tests, changelog, tag, wheel, chart, images; nothing is pushed
+	@python -m hack.new_release $(VERSION) $(if $(CHECKS),--checks '$(CHECKS)') $(if $(BUILD),--build '$(BUILD)')
 
 installs: venv  ## install the wheel by pip with each extra of the client into an empty environment
 	pytest $(computing) tests/install

@@ -24,6 +24,7 @@ class Metrics(MetricsBase):
 
     def __init__(self) -> None:
         super().__init__("mcp_exec_broker_")
+        self.declare_version("broker")
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.calls = self.counter(

@@ -361,6 +361,7 @@ class Client(Blocking[AsyncClient]):
     search_tools = blocking(AsyncClient.search_tools)
     tools = blocking(AsyncClient.tools)
     stats = blocking(AsyncClient.stats)
+    version = blocking(AsyncClient.version)
     usage = blocking(AsyncClient.usage)
     audit = iterating(AsyncClient.audit)
 

@@ -13,6 +13,7 @@ from mcp_exec_api.wire.executions import ApprovalList, ExecutionList, ExecutionS
 from mcp_exec_api.wire.stats import NamespaceStats
 from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
 from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
+from mcp_exec_api.wire.version import ReleaseVersion
 from mcp_exec_client.errors import (
     McpExecError,
     RequestInvalid,
@@ -215,6 +216,10 @@ class AsyncClient:
     async def stats(self) -> NamespaceStats:
         """Return what the caller can use in the namespace, and what is in use."""
         return await self.channel.fetch(NamespaceStats, "GET", "/v1/stats")
+
+    async def version(self) -> ReleaseVersion:
+        """Return the gateway's version, and the API versions and revisions of MCP that it speaks."""
+        return await self.channel.fetch(ReleaseVersion, "GET", "/v1/version")
 
     async def usage(
         self, *, by: UsageGrouping = "use-case", since: datetime | None = None, until: datetime | None = None

@@ -14,6 +14,7 @@ from mcp_exec_api.wire.skills import Skill
 from mcp_exec_api.wire.stats import NamespaceStats, PoolCapacity
 from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
 from mcp_exec_api.wire.usage import UsageReport
+from mcp_exec_api.wire.version import ReleaseVersion
 from mcp_exec_api.wire.workspaces import CommitResult, Workspace, WorkspaceFile, WorkspaceVersion
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
 from mcp_exec_client.state.results import ExecutionArtifact
@@ -33,6 +34,7 @@ __all__ = [
     "NewUsageReport",
     "PendingApprovalList",
     "PoolCapacity",
+    "ReleaseVersion",
     "RolloutReport",
     "ServerTool",
     "ServerTools",

@@ -51,6 +51,7 @@ ROUTERS: Final = (
     namespaces.tools_router,
     namespaces.audit_router,
     service.router,
+    service.version_router,
 )
 """The routes of the API, in the order of the OpenAPI document."""
 

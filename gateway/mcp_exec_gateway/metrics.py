@@ -20,6 +20,7 @@ class Metrics(MetricsBase):
     def __init__(self, *, count_waits: Callable[[], float], count_streams: Callable[[], float]) -> None:
         """Create metrics that start at zero. The functions return the values of the two gauges."""
         super().__init__("mcp_exec_")
+        self.declare_version("gateway")
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self.gauge("gateway_open_streams", "Open event streams.").set_function(count_streams)

@@ -30,6 +30,7 @@ def main() -> None:
     files: dict[Path, Callable[[], str]] = {
         CHART / "values.yaml": documents.build_values_yaml,
         CHART / "values.schema.json": documents.build_schema_json,
+        CHART / "Chart.yaml": lambda: documents.update_chart(CHART / "Chart.yaml"),
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),

@@ -2,6 +2,8 @@
 
 import inspect
 import json
+import re
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -9,6 +11,7 @@ from values import Values
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_api.wire.version import RELEASE
 
 Schema = dict[str, Any]
 
@@ -204,6 +207,11 @@ def build_pool_defaults() -> str:
     said = SandboxPoolSpec(image="none").to_api()
     names = [alias for _, alias, _ in list_fields(SandboxPoolSpec) if alias != "image"]
     return json.dumps({name: said.get(name, "") for name in names}, indent=2) + "\n"
+
+
+def update_chart(path: Path) -> str:
+    """Build the text of Chart.yaml with the version of the release."""
+    return re.sub(r"(?m)^(version|appVersion): .*$", rf"\1: {RELEASE}", path.read_text())
 
 
 def build_readme() -> str:

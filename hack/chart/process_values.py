@@ -34,8 +34,8 @@ class ImagesValues(Model):
 
     repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s@]+[^\s@/]$")] = "localhost"
     """The part of the images' names before `/mcp-exec-NAME`, for example `registry.example.com/team`."""
-    tag: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")] = "dev"
-    """Image tag."""
+    tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
+    """Image tag. Empty means the chart's `appVersion`."""
 
 
 class ImageValues(Model):

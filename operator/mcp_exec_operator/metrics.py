@@ -24,6 +24,7 @@ class Metrics(MetricsBase):
 
     def __init__(self) -> None:
         super().__init__("mcp_exec_")
+        self.declare_version("operator")
         self.executions = self.counter("executions", "Finished executions", "phase", "reason", "start", *_POOL)
         self.code_findings = self.counter(
             "code_findings", "Findings of the code check before a run", *_POOL, "rule", "mode"

@@ -21,7 +21,7 @@ from mcp_types import CallToolResult, ElicitResult, Request, RequestParams, Resu
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
 from tests.e2e.toolservers import HARDENED, IMAGE, RESOURCES, patch_keys, running, stdio, tool_server
-from tests.support.until import eventually
+from tests.support.until import eventually, until_answered
 
 pytestmark = pytest.mark.timeout(300)
 MODERN, SESSIONS = "2026-07-28", "2025-11-25"
@@ -315,16 +315,14 @@ class Tasks(ClientExtension):
         return found.model_dump(by_alias=True)
 
     async def follow(self, task: Task, context: ClaimContext) -> CallToolResult:
-        async with asyncio.timeout(90):
-            while True:
-                state = await self.ask(context, "tasks/get", TaskParams(task_id=task.task_id))
-                self.states.append(state)
-                if "result" in state:
-                    return CallToolResult.model_validate(state["result"])
-                given = dict.fromkeys(state.get("inputRequests") or {}, APPROVE)
-                if given:
-                    await self.ask(context, "tasks/update", TaskParams(task_id=task.task_id, input_responses=given))
-                await asyncio.sleep(state["pollIntervalMs"] / 1000)
+        async def look() -> CallToolResult | None:
+            state = await self.ask(context, "tasks/get", TaskParams(task_id=task.task_id))
+            self.states.append(state)
+            if given := dict.fromkeys(state.get("inputRequests") or {}, APPROVE):
+                await self.ask(context, "tasks/update", TaskParams(task_id=task.task_id, input_responses=given))
+            return CallToolResult.model_validate(state["result"]) if "result" in state else None
+
+        return await until_answered(look, every=1, seconds=90)
 
 
 async def test_a_long_run_is_a_task_that_any_replica_answers_and_that_waits_for_an_approval(endpoint: Endpoint) -> None:

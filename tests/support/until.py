@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tests.support.constants import DEADLINE
@@ -25,6 +25,15 @@ async def until(holds: Callable[[], T], *, what: str = "", state: Callable[[], A
             raise AssertionError(describe(holds, what=what, value=value, seconds=DEADLINE, state=state))
         await asyncio.sleep(0.001)
     return value
+
+
+async def until_answered(ask: Callable[[], Awaitable[T | None]], *, every: float, seconds: float = DEADLINE) -> T:
+    """Return the first answer that is not None, for what is known only by asking. Raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if (answer := await ask()) is not None:
+                return answer
+            await asyncio.sleep(every)
 
 
 def eventually(holds: Callable[[], T], *, seconds: float = 30, every: float = 0.1, what: str = "") -> T:

@@ -78,7 +78,7 @@ capabilities:
 {{- $all := .root.Values.images | default dict -}}
 {{- $own := .values | default dict -}}
 {{- $own.repository | default (printf "%s/mcp-exec-%s" ($all.repository | default "localhost") .name) -}}
-:{{- $own.tag | default ($all.tag | default "dev") -}}
+:{{- $own.tag | default ($all.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 
 {{/* Fields of a pod that operator, gateway and broker share. Arguments: root, values. */}}

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from mcp_exec_client.cli import completion, profiles
+from mcp_exec_client.cli import completion, profiles, version
 from mcp_exec_client.cli.commands import (
     agent,
     doctor,
@@ -48,7 +48,7 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for module in (run, executions, sessions, workspace, skills, tools, usage, records, rollouts, doctor):
+    for module in (run, executions, sessions, workspace, skills, tools, usage, records, rollouts, doctor, version):
         module.add_to(commands)
     if program == PROGRAM:
         servers = add_group(commands, "servers", summary="wrappers of MCP servers, and a server of own tools")

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from mcp_exec_api.wire.version import RELEASE
+
 
 class MetricsBase:
     """Base of classes whose attributes are metrics."""
@@ -13,6 +15,13 @@ class MetricsBase:
         self.registry = CollectorRegistry() if registry is None else registry
         self._prefix = prefix
         self._labels: list[tuple[Counter | Gauge | Histogram, set[str]]] = []
+
+    def declare_version(self, component: str) -> None:
+        """Add the metric that says which version of a component runs."""
+        info = Gauge(
+            "mcp_exec_build_info", "1, with the version that runs.", ("component", "version"), registry=self.registry
+        )
+        info.labels(component, RELEASE).set(1)
 
     def counter(self, name: str, text: str, *labels: str) -> Counter:
         """Return a new counter."""

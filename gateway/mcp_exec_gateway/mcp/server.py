@@ -44,6 +44,7 @@ from mcp_types import (
 from mcp_types.methods import CacheableMethod
 
 from mcp_exec_api.wire.problems import PROBLEM_PREFIX
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.executions.index import ShuttingDown
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
@@ -234,7 +235,7 @@ def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> _Ga
     server = _GatewayServer(
         "mcp-exec",
         title="mcp-exec",
-        version="v1alpha1",
+        version=RELEASE,
         instructions=toolset.instructions,
         cache_hints=dict.fromkeys(_CACHED_METHODS, CacheHint(ttl_ms=_CACHED_MS, scope="private")),
         on_list_tools=list_tools,

@@ -18,11 +18,11 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
 from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, PROBLEM_PREFIX, PROBLEM_TITLES, ProblemDetails
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
 from mcp_exec_gateway.openapi.examples import EVENTS, EXAMPLES, PROBLEMS
 
 TITLE: Final = "mcp-exec gateway"
-VERSION: Final = "v1alpha1"
 DESCRIPTION: Final = """\
 Runs code in warm, single-use sandbox pods. A request that waits receives **200** when the execution has ended, also if
 it failed: `phase` has the outcome. **202** with a `Location` means that the execution continues. Errors of the request
@@ -183,7 +183,7 @@ def _find_declared(endpoint: Callable[..., Any]) -> _Declared:
 def build_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
     """Build the document of these routers' routes."""
     routes = [route for router in routers for route in router.routes]
-    document = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=routes)
+    document = get_openapi(title=TITLE, version=RELEASE, description=DESCRIPTION, routes=routes)
     components = document["components"]
     components["schemas"] |= _build_schemas(list_request_models(routers), list_response_models(routers))
     components["responses"] = {_name_problem(status): describe_problem(status) for status in PROBLEMS}

@@ -2,6 +2,9 @@
 
 from typing import Any, Final
 
+from mcp_exec_api.constants import API_VERSION
+from mcp_exec_api.wire.version import RELEASE
+
 _SUCCEEDED: Final[dict[str, Any]] = {
     "name": "exec-01k9x3v5t8q2",
     "namespace": "agents",
@@ -454,6 +457,13 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
     "ServerTools": _show(one=_TOOLS),
     "CallList": _show(page={"items": [_RECORD], "next": "eyJ1bnRpbCI6IjIwMjYifQ=="}),
     "NamespaceStats": _show(one=_STATS),
+    "ReleaseVersion": _show(
+        one={
+            "version": RELEASE,
+            "apiVersions": [API_VERSION],
+            "mcpRevisions": ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"],
+        }
+    ),
 }
 """Examples by the name of their schema. A response with a status of its own has them as `SCHEMA STATUS`."""
 PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {

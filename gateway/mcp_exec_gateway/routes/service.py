@@ -1,6 +1,6 @@
-"""Routes of the gateway itself, without authentication: index, health checks, metrics and the API's description.
+"""Routes of the gateway itself, without authentication but of its version: index, health checks, metrics, description.
 
-The description is the OpenAPI document and Swagger UI, from this gateway's own files.
+The description of the API is the OpenAPI document and Swagger UI, from this gateway's own files.
 """
 
 from functools import lru_cache
@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from fastapi import APIRouter
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_api.constants import API_VERSION
+from mcp_exec_api.wire.version import RELEASE, ReleaseVersion
 from mcp_exec_common.kube.reflector import find_unsynced
 from mcp_exec_common.process.health import report_liveness, report_readiness
-from mcp_exec_gateway.dependencies import Injected
+from mcp_exec_gateway.dependencies import Injected, ListCaller
 from mcp_exec_gateway.http.json import json_response, to_json
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.openapi.document import OperationRoute, build_operation_id
+from mcp_exec_gateway.openapi.document import OperationRoute, build_operation_id, build_router
 
 router = APIRouter(tags=["health"], route_class=OperationRoute, generate_unique_id_function=build_operation_id)
+version_router = build_router(prefix="/v1", tag="version")
 metrics_router = APIRouter()
 """Routes of a port that is not part of the Service."""
 docs_router = APIRouter(include_in_schema=False)
@@ -91,6 +95,20 @@ async def check_readiness(dependencies: Injected) -> Response:
     """
     report = report_readiness(find_unsynced(dependencies.reflectors), stopping=dependencies.shutdown.draining.is_set())
     return json_response(report.body, status=report.status_code)
+
+
+@version_router.get("/version", response_model=ReleaseVersion, response_description="The version")
+async def get_version(caller: ListCaller) -> Response:
+    """Get the gateway's version.
+
+    Returns the version of the release, and the API versions and revisions of MCP that the gateway speaks.
+    """
+    found = ReleaseVersion(
+        version=RELEASE,
+        api_versions=[API_VERSION],
+        mcp_revisions=[*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS],
+    )
+    return json_response(found.to_api())
 
 
 @metrics_router.get("/metrics")

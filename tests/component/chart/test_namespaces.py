@@ -11,6 +11,7 @@ from tests.component.chart.conftest import CHART, Render, Rendered, complete
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling
+from mcp_exec_api.wire.version import RELEASE
 
 
 def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:
@@ -20,7 +21,7 @@ def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -
 
 def test_the_default_pool_says_no_more_than_it_must(render: Render) -> None:
     spec = render({"pool": {"runtimeClassName": "NodeDefault"}}).one("SandboxPool", "default")["spec"]
-    assert spec == {"image": "localhost/mcp-exec-sandbox:dev"}
+    assert spec == {"image": f"localhost/mcp-exec-sandbox:{RELEASE}"}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_the_pool_with_libraries_for_data_is_made_only_if_it_is_wanted(render: R
     assert render().names("SandboxPool") == ["default"]
     values = {"pool": {"runtimeClassName": "gvisor", "maxPods": 9, "warm": {"min": 4, "max": 8}}}
     data = pool(render({**values, "dataPool": {"enabled": True}}), "data")
-    assert (data.image, data.runtime_class_name, data.max_pods) == ("localhost/mcp-exec-data:dev", "gvisor", 9)
+    assert (data.image, data.runtime_class_name, data.max_pods) == (f"localhost/mcp-exec-data:{RELEASE}", "gvisor", 9)
     assert (data.warm.min, data.warm.max, data.preimport) == (1, None, ["numpy", "pandas"])
     assert data.resources.limits.memory == "1280Mi"
     own = {"enabled": True, "image": "mine:1", "preimport": []}

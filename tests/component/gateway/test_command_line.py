@@ -17,6 +17,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_client.transport import NO_RETRIES
 
 ERROR = {"type": "ValueError", "message": "no\x1b[2J", "line": 2, "traceback": "Traceback\n  line 2\nValueError: no\n"}
@@ -32,6 +33,14 @@ async def test_output_goes_where_the_code_wrote_it_and_the_result_comes_last(
     assert ended.out == 'a\x1b[2J\nb\n{\n  "n": [\n    1,\n    "ü"\n  ]\n}\n'
     gateway.finish_all(output={"stdout": "", "stderr": "", "result": "text"})
     assert (await command("run", "-c", "'text'")).out == "text\n"
+
+
+async def test_the_versions_of_program_and_gateway_are_shown(gateway: Gateway, command: Command) -> None:
+    ended = await command("version")
+    assert (ended.code, ended.out) == (0, f"client: {RELEASE}\ngateway: {RELEASE}\n")
+    assert (await command("version", "--client")).out == f"client: {RELEASE}\n"
+    found = json.loads((await command("version", "-o", "json")).out)
+    assert found["gateway"]["apiVersions"] == ["mcp-exec.dev/v1alpha1"]
 
 
 async def test_all_options_become_fields_of_the_execution(gateway: Gateway, command: Command, tmp_path: Path) -> None:

@@ -9,7 +9,10 @@ import jsonschema
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.component.gateway.conftest import Gateway, serving
+from tests.component.gateway.mcp_client import SESSIONS, connecting
 from tests.support.api_server import FakeApiServer
+
+from mcp_exec_api.wire.version import RELEASE
 
 
 async def test_health_asks_nobody_who_they_are(gateway: Gateway) -> None:
@@ -72,6 +75,17 @@ async def test_metrics_have_bounded_labels(gateway: Gateway) -> None:
         "mcp_exec_gateway_waiters": 0,
         "mcp_exec_gateway_open_streams": 0,
     }
+
+
+async def test_the_version_is_the_same_everywhere_and_needs_a_key(gateway: Gateway) -> None:
+    assert (await gateway.ask("GET", "/v1/version", key=None)).status == 401
+    answer = (await gateway.ask("GET", "/v1/version")).json
+    assert (answer["version"], answer["apiVersions"]) == (RELEASE, ["mcp-exec.dev/v1alpha1"])
+    assert answer["mcpRevisions"][-2:] == ["2025-11-25", "2026-07-28"]
+    assert (await gateway.ask("GET", "/openapi.json")).json["info"]["version"] == RELEASE
+    assert f'mcp_exec_build_info{{component="gateway",version="{RELEASE}"}} 1.0' in await gateway.read_metrics()
+    async with connecting(gateway.url, SESSIONS) as client:
+        assert (client.server_info.name, client.server_info.version) == ("mcp-exec", RELEASE)
 
 
 async def test_each_request_leaves_one_line(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:

@@ -84,13 +84,12 @@ async def test_approved_skills_are_served_with_the_digest_of_each_file(gateway: 
                 await ask(client, "skills/get", GetParams(uri=uri))
 
 
-async def test_the_endpoint_declares_the_extension_where_it_runs_code(gateway: Gateway) -> None:
-    for mode, declared in (("code", {"io.modelcontextprotocol/skills": {}}), ("direct", {})):
+async def test_the_endpoint_declares_resources_and_skills_where_it_runs_code(gateway: Gateway) -> None:
+    for mode, declared in (("code", True), ("direct", False)):
         async with connecting(gateway.url, MODERN, query=f"?mode={mode}") as client:
             found = (await ask(client, "server/discover", RequestParams()))["capabilities"]
-        assert (found.get("extensions", {}), "resources" in found, "completions" in found) == (
-            declared, bool(declared), bool(declared),
-        )  # fmt: skip
+        extension = "io.modelcontextprotocol/skills" in found.get("extensions", {})
+        assert (extension, "resources" in found, "completions" in found) == (declared, declared, declared)
 
 
 async def test_a_newer_approved_version_replaces_the_one_before(gateway: Gateway) -> None:

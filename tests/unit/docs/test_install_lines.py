@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WHEEL = f"build/{PROJECT['name'].replace('-', '_')}-{PROJECT['version']}-py3-none-any.whl"
+WHEEL = f"build/{PROJECT['name'].replace('-', '_')}-VERSION-py3-none-any.whl"
 FOLDERS = ("docs", "charts", "client", "gateway", "operator", "broker", "sandbox_image", "servers_image", "examples")
 LINE = re.compile(r"\bpip3? install +(?P<quote>['\"]?)(?P<what>[^'\"`\n ]+)(?P=quote)")
 FILES = [

@@ -1,0 +1,169 @@
+"""Make a release of this checkout: everything that needs no credentials.
+
+python -m hack.new_release VERSION [--checks STAGES] [--build PARTS]
+
+It runs the checks (`make STAGES`), sets the version, writes the generated files, collects changes/ into CHANGELOG.md,
+commits and tags, and builds wheel, chart and images into build/release/VERSION, with notes and checksums. Nothing is
+pushed. Until the commit, a failure leaves the checkout as it was.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import helm_python
+
+from mcp_exec_api.wire.version import RELEASE
+
+ROOT: Final = Path(__file__).parents[1]
+_SOURCE: Final = "crds/mcp_exec_api/wire/version.py"
+_VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-(?:alpha|beta|rc)\.([1-9]\d*))?")
+"""A version of SemVer; wheels have no other pre-releases."""
+_STAGES: Final = "lint types unit component e2e"
+_IMAGES: Final = ("sandbox", "operator", "gateway", "broker", "servers")
+
+
+class ReleaseError(Exception):
+    """Why there is no release."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRelease:
+    """One release, made step by step."""
+
+    version: str
+    folder: Path
+    """Where its artifacts go."""
+
+    @property
+    def tag(self) -> str:
+        """Its tag in git."""
+        return f"v{self.version}"
+
+    def check_state(self) -> None:
+        """Raise ReleaseError if the version or the checkout is not fit for a release."""
+        if not _VERSION.fullmatch(self.version):
+            raise ReleaseError(f"{self.version!r} is no version; allowed: 1.2.3, 1.2.3-alpha.1, -beta.1 and -rc.1")
+        if order(self.version) <= order(RELEASE):
+            raise ReleaseError(f"{self.version} is not later than {RELEASE}, the version of {_SOURCE}")
+        if read("git", "status", "--porcelain"):
+            raise ReleaseError("there are changes that are not committed: commit or remove them first")
+        if read("git", "tag", "--list", self.tag):
+            raise ReleaseError(f"there is a tag {self.tag}")
+        if not any(ROOT.glob("changes/*.*.md")):
+            raise ReleaseError("changes/ has no fragment: CONTRIBUTING.md says how one is written")
+
+    def write(self) -> None:
+        """Set the version in all files, and collect the changes. Restores the checkout if that fails."""
+        try:
+            source = ROOT / _SOURCE
+            source.write_text(source.read_text().replace(f'RELEASE = "{RELEASE}"', f'RELEASE = "{self.version}"'))
+            run("make", "--no-print-directory", "--old-file=venv", "generate")
+            run("towncrier", "build", "--yes", "--version", self.version)
+            run("git", "add", "--all")
+            run("git", "commit", "--quiet", "--message", f"Release {self.version}")
+        except (ReleaseError, KeyboardInterrupt):
+            run("git", "reset", "--quiet", "--hard")
+            run("git", "clean", "--quiet", "--force", "changes")
+            raise
+        run("git", "tag", "--annotate", self.tag, "--message", f"mcp-exec {self.version}")
+
+    def build(self, parts: Sequence[str]) -> None:
+        """Build the parts, and write their notes and checksums."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        for part in parts:
+            BUILDERS[part](self)
+        (self.folder / "NOTES.md").write_text(find_notes((ROOT / "CHANGELOG.md").read_text(), self.version))
+        files = sorted(path for path in self.folder.iterdir() if path.name != "SHA256SUMS")
+        sums = [f"{hash_file(path)}  {path.name}\n" for path in files]
+        (self.folder / "SHA256SUMS").write_text("".join(sums))
+
+    def build_wheel(self) -> None:
+        """Build the wheel."""
+        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(self.folder))
+
+    def build_chart(self) -> None:
+        """Package the chart."""
+        helm_python.package(str(ROOT / "charts" / "mcp-exec"), destination=str(self.folder))
+
+    def build_images(self) -> None:
+        """Build the images, as archives."""
+        run("hack/images", environment={"TAG": self.version})
+        for name in _IMAGES:
+            shutil.copyfile(ROOT / ".cache" / "images" / f"{name}.tar", self.folder / f"mcp-exec-{name}.tar")
+
+
+BUILDERS: Final[Mapping[str, Callable[[NewRelease], None]]] = {
+    "wheel": NewRelease.build_wheel,
+    "chart": NewRelease.build_chart,
+    "images": NewRelease.build_images,
+}
+
+
+def order(version: str) -> tuple[int, ...]:
+    """Return what versions are compared by: a pre-release comes before its version."""
+    match = _VERSION.fullmatch(version)
+    assert match is not None
+    kinds = {"alpha": 0, "beta": 1, "rc": 2}
+    kind = next((kinds[name] for name in kinds if f"-{name}." in version), len(kinds))
+    return (*map(int, match.groups()[:3]), kind, int(match[4] or 0))
+
+
+def find_notes(changelog: str, version: str) -> str:
+    """Return the part of CHANGELOG.md about a version. Raises ReleaseError if there is none."""
+    match = re.search(rf"(?ms)^## {re.escape(version)} .*?(?=^## |\Z)", changelog)
+    if match is None:
+        raise ReleaseError(f"CHANGELOG.md has no section of {version}")
+    return match[0].rstrip() + "\n"
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def run(*command: str, environment: Mapping[str, str] | None = None) -> None:
+    """Run a command in the checkout. Raises ReleaseError if it fails."""
+    if subprocess.run(command, cwd=ROOT, env={**os.environ, **(environment or {})}, check=False).returncode:
+        raise ReleaseError(f"`{' '.join(command)}` failed; its messages are above")
+
+
+def read(*command: str) -> str:
+    """Return what a command prints."""
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def main() -> None:
+    """Make the release."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("version")
+    parser.add_argument("--checks", default=_STAGES, help=f"targets of the Makefile; default: {_STAGES}")
+    parser.add_argument("--build", default=" ".join(BUILDERS), help=f"what to build; default: {' '.join(BUILDERS)}")
+    options = parser.parse_args()
+    parts = options.build.split()
+    if unknown := [part for part in parts if part not in BUILDERS]:
+        parser.error(f"--build: {unknown[0]!r} is not one of {', '.join(BUILDERS)}")
+    release = NewRelease(version=options.version, folder=ROOT / "build" / "release" / options.version)
+    try:
+        release.check_state()
+        if options.checks:
+            run("hack/stages", *options.checks.split())
+        release.write()
+        release.build(parts)
+    except ReleaseError as error:
+        sys.exit(f"no release: {error}")
+    print(f"{release.folder.relative_to(ROOT)} has the artifacts. Next: git push --follow-tags")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""`make release` in a clone of the checkout: what it refuses, and what one release leaves."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.support.constants import DEADLINE
+
+ROOT = Path(__file__).parents[3]
+PACKAGES = ("crds", "operator", "gateway", "broker", "client", "common", "sandbox_image", "servers_image", "tools")
+Release = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def git(folder: Path, *arguments: str) -> str:
+    names = ("-c", "user.name=Test", "-c", "user.email=test@example.com")
+    done = subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A repository with the files of the checkout, as they are."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
+        if (ROOT / name).is_file() and not name.startswith(("bench/data/", "tests/data/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "before")
+    return folder
+
+
+@pytest.fixture
+def release(clone: Path) -> Release:
+    def make(version: str, *options: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(str(clone / name) for name in PACKAGES),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "VENV": str(Path(sys.executable).parents[1]),
+            **{
+                f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+            },
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "hack.new_release", version, *options],
+            cwd=clone, env=environment, capture_output=True, text=True, timeout=2 * DEADLINE, check=False,
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.mark.timeout(180)
+def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone: Path, release: Release) -> None:
+    (clone / "changes" / "+sooner.fixed.md").write_text("It is sooner.\n")
+    git(clone, "add", "--all")
+    git(clone, "commit", "--quiet", "--message", "a change")
+    done = release("0.9.0", "--checks", "", "--build", "wheel chart")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert git(clone, "describe", "--tags", "--exact-match") == "v0.9.0"
+    assert git(clone, "status", "--porcelain") == ""
+    assert [path.name for path in (clone / "changes").iterdir()] == ["README.md"]
+    chart = yaml.safe_load((clone / "charts" / "mcp-exec" / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == ("0.9.0", "0.9.0")
+    folder = clone / "build" / "release" / "0.9.0"
+    names = ["NOTES.md", "SHA256SUMS", "mcp-exec-0.9.0.tgz", "mcp_exec-0.9.0-py3-none-any.whl"]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert "- It is sooner." in (folder / "NOTES.md").read_text()
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
+    with tarfile.open(folder / "mcp-exec-0.9.0.tgz") as archive:
+        assert "mcp-exec/values.schema.json" in archive.getnames()
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ("0.9", "'0.9' is no version; allowed: 1.2.3"),
+        ("v0.9.0", "'v0.9.0' is no version"),
+        ("0.0.1", "0.0.1 is not later than"),
+        ("0.9.0", "there is a tag v0.9.0"),
+    ],
+)
+def test_what_is_no_next_version_is_refused(clone: Path, release: Release, version: str, reason: str) -> None:
+    git(clone, "tag", "v0.9.0")
+    done = release(version, "--checks", "")
+    assert (done.returncode, reason in done.stderr) == (1, True), done.stderr
+    assert git(clone, "log", "--format=%s") == "before"
+
+
+def test_a_checkout_with_changes_is_refused_and_failed_checks_change_nothing(clone: Path, release: Release) -> None:
+    done = release("0.9.0", "--checks", "no-such-stage")
+    assert "no release: `hack/stages no-such-stage` failed" in done.stderr
+    assert git(clone, "status", "--porcelain") == ""
+    (clone / "README.md").write_text("changed")
+    assert "there are changes that are not committed" in release("0.9.0", "--checks", "").stderr
