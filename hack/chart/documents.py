@@ -154,9 +154,8 @@ prints a first command.
   `--force-conflicts`, the chart's value wins.
 - **A new field of a pool** that is set in the same upgrade that introduces it fails Helm's check, which runs before the
   Job. Upgrade first, or use `--disable-openapi-validation`.
-- **`helm template`**, `--dry-run` and tools that only render cannot read from the cluster. Set
-  `networkPolicy.apiServer.cidrs`. Two renderings with the same values are equal: no key, time or random value is in
-  them.
+- **Tools that only render**, such as `helm template` and Argo CD, get all objects: no template reads from the cluster,
+  and two renderings with the same values are equal.
 
 ## Required choices
 
@@ -165,14 +164,17 @@ prints a first command.
   node's own kernel.
 - **`namespaces`** must not contain the release's own namespace. It contains the keys of the release, and an account
   that may create ToolServers or pods in a served namespace can read the Secrets there.
-- **`networkPolicy.apiServer.cidrs`**: operator and gateway may reach sandboxes, the broker and these addresses, and
-  nothing else. If it is empty, each installation and upgrade reads the addresses and ports of the Service `kubernetes`
-  and of its EndpointSlice from the cluster; this needs the right to get both in the namespace `default`. Run
-  `helm upgrade --reuse-values` after the API server's addresses have changed. If your provider changes them without
-  notice, set the networks of the control plane. To see the addresses:
-  `kubectl get service,endpointslices kubernetes --namespace default`. Cilium does not compare the nodes' own addresses
-  with these networks unless its `policyCIDRMatchMode` contains `nodes`. If the API server runs on nodes of the cluster,
-  set this mode, or add a CiliumNetworkPolicy that allows operator and gateway the entity `kube-apiserver`.
+
+## Addresses of the API server
+
+Operator and gateway may reach sandboxes, the broker and the API server, and nothing else. By default, the last rule
+allows the ports `networkPolicy.apiServer.ports` at any address: the addresses of a managed API server change without
+notice, and some network plugins compare them with no network. To allow only its addresses, set
+`networkPolicy.apiServer.cidrs` to the networks of the control plane.
+`kubectl get service,endpointslices kubernetes --namespace default` prints the addresses and ports of today: of the
+Service and of the servers behind it, since plugins compare a connection before or after its address is translated.
+Cilium does not compare the nodes' own addresses with networks unless its `policyCIDRMatchMode` contains `nodes`. If the
+API server runs on nodes of the cluster, set this mode, or leave `cidrs` empty.
 
 ## API keys
 

@@ -42,11 +42,8 @@ From these accounts it accepts approvals of calls and of skills, and promotions,
 """
 
 
-_REQUIRED: Final = {
-    "pool": {"runtimeClassName": "gvisor"},
-    "networkPolicy": {"apiServer": {"cidrs": ["10.96.0.1/32"]}},
-}
-"""Values that the chart requires without a cluster. No right depends on them."""
+_REQUIRED: Final = {"pool": {"runtimeClassName": "gvisor"}}
+"""Values that the chart requires. No right depends on them."""
 
 
 def render_chart(chart: Path) -> list[dict[str, Any]]:

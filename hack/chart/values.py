@@ -181,9 +181,9 @@ class ApiServerValues(Model):
     """Addresses and ports of the Kubernetes API server."""
 
     cidrs: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[1-9][0-9]{0,2}$")]] = Field(default_factory=list)
-    """Networks of its Service and EndpointSlice, for example `10.0.0.1/32`. Empty means those that Helm finds."""
-    ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443]
-    """Ports at `cidrs`: of its Service and of the server itself."""
+    """Networks of its Service and EndpointSlice, for example `10.0.0.1/32`. Empty means any address, at `ports`."""
+    ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443, 8443, 16443]
+    """Ports of its Service and of the servers themselves. The last two are those of minikube and MicroK8s."""
 
 
 class NetworkPoliciesValues(Model):
@@ -197,9 +197,10 @@ class NetworkPoliciesValues(Model):
     """Peers that may reach the metrics of operator, broker and gateway. Empty: all for the operator, none for the
     others."""
     broker_to: Peers = Field(default_factory=list)
-    """Peers that the broker may reach besides stdio servers: MCP servers, token endpoints, DNS. Empty: all."""
+    """Peers that the broker may reach besides stdio servers: MCP servers, token endpoints, DNS. Empty: all.
+    Otherwise `apiServer.cidrs` is required."""
     api_server: ApiServerValues = ApiServerValues()
-    """The Kubernetes API server: with the sandboxes, all that operator and gateway may reach."""
+    """The Kubernetes API server: with sandboxes and broker, all that operator and gateway may reach."""
 
 
 class AdmissionPolicyValues(Model):

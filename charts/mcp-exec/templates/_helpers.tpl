@@ -194,50 +194,22 @@ operator has created it.
 {{ include "mcp-exec.apiServerEgress" . }}
 {{- end -}}
 
-{{/* Egress rules to the API server: to the given addresses, else to those that the cluster returns. */}}
-{{- define "mcp-exec.apiServerEgress" -}}
-{{- $given := .Values.networkPolicy.apiServer -}}
-{{- if $given.cidrs -}}
-{{- include "mcp-exec.addressEgress" (dict "cidrs" $given.cidrs "ports" $given.ports) -}}
-{{- else -}}
-{{- $slices := printf "discovery.k8s.io/%s" (ternary "v1" "v1beta1" (semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version)) -}}
-{{- $service := lookup "v1" "Service" "default" "kubernetes" -}}
-{{- include "mcp-exec.foundEgress" (dict "service" $service "slice" (lookup $slices "EndpointSlice" "default" "kubernetes")) -}}
-{{- end -}}
-{{- end -}}
-
 {{/*
-Egress rules to the addresses of the API server's Service and of its endpoints: network plugins compare a connection before or
-after its address is translated. Arguments: service and slice, the Service and the EndpointSlice `kubernetes`.
+Egress rule to the API server: to the given networks, else to its usual ports at any address. The addresses of a managed
+API server change without notice, and network plugins compare a connection before or after they are translated.
 */}}
-{{- define "mcp-exec.foundEgress" -}}
-{{- $service := (.service | default dict).spec | default dict -}}
-{{- $addresses := list -}}
-{{- $ports := list -}}
-{{- $slice := .slice | default dict -}}
-{{- range $slice.endpoints -}}{{- $addresses = concat $addresses .addresses -}}{{- end -}}
-{{- range $slice.ports -}}{{- $ports = append $ports .port -}}{{- end -}}
-{{- if not (and $service $addresses $ports) -}}
-{{- fail "networkPolicy.apiServer.cidrs is empty, and Helm did not find the API server's addresses, because it rendered without a cluster: set it to the addresses that `kubectl get service,endpointslices kubernetes --namespace default` prints, for example [10.96.0.1/32, 192.0.2.10/32]" -}}
-{{- else -}}
-{{- $servicePorts := list -}}
-{{- range $service.ports -}}{{- $servicePorts = append $servicePorts .port -}}{{- end -}}
-{{- include "mcp-exec.addressEgress" (dict "cidrs" ($service.clusterIPs | default (list $service.clusterIP)) "ports" $servicePorts) }}
-{{ include "mcp-exec.addressEgress" (dict "cidrs" ($addresses | uniq | sortAlpha) "ports" ($ports | uniq)) -}}
-{{- end -}}
-{{- end -}}
-
-{{/* An egress rule to addresses or networks. Arguments: cidrs, ports. */}}
-{{- define "mcp-exec.addressEgress" -}}
-- to:
-    {{- range .cidrs }}
-    {{- $whole := ternary . (printf "%s/%s" . (ternary "128" "32" (contains ":" .))) (contains "/" .) }}
-    - ipBlock: {cidr: {{ $whole | quote }}}
-    {{- end }}
-  ports:
-    {{- range .ports }}
+{{- define "mcp-exec.apiServerEgress" -}}
+{{- $server := .Values.networkPolicy.apiServer -}}
+- ports:
+    {{- range $server.ports }}
     - {port: {{ . | int64 }}, protocol: TCP}
     {{- end }}
+  {{- with $server.cidrs }}
+  to:
+    {{- range . }}
+    - ipBlock: {cidr: {{ . | quote }}}
+    {{- end }}
+  {{- end }}
 {{- end -}}
 
 {{/* "true" if ValidatingAdmissionPolicies are wanted. `auto`: if the cluster has them, which is since Kubernetes 1.30. */}}

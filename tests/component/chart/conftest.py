@@ -52,11 +52,8 @@ class Rendered:
 
 Render = Callable[..., Rendered]
 
-REQUIRED: Object = {
-    "pool": {"runtimeClassName": "gvisor"},
-    "networkPolicy": {"apiServer": {"cidrs": ["10.96.0.1/32"]}},
-}
-"""Values that a rendering without a cluster needs."""
+REQUIRED: Object = {"pool": {"runtimeClassName": "gvisor"}}
+"""Values that a rendering needs."""
 
 
 def complete(values: Object | None) -> Object:

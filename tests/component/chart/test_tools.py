@@ -52,11 +52,13 @@ def test_sandboxes_alone_reach_the_calls_and_operator_and_gateway_the_control_po
 
 def test_what_the_broker_reaches_can_be_narrowed(render: Render) -> None:
     peer = {"ipBlock": {"cidr": "10.1.0.0/16"}}
-    rendered = render({"networkPolicy": {"brokerTo": [peer]}})
+    rendered = render({"networkPolicy": {"brokerTo": [peer], "apiServer": {"cidrs": ["10.96.0.1/32"]}}})
     servers, api, others = rendered.one("NetworkPolicy", "mcp-exec-broker")["spec"]["egress"]
     assert servers["ports"] == [{"port": 8083, "protocol": "TCP"}]
-    assert [port["port"] for port in api["ports"]] == [443, 6443]
+    assert api["to"] == [{"ipBlock": {"cidr": "10.96.0.1/32"}}]
     assert others == {"to": [peer]}
+    with pytest.raises(AssertionError, match=r"set networkPolicy\.apiServer\.cidrs to the addresses that `kubectl get"):
+        render({"networkPolicy": {"brokerTo": [peer]}})  # a rule for any address would widen it
 
 
 def test_without_a_broker_there_is_nothing_of_it(render: Render) -> None:
