@@ -5,8 +5,6 @@ python -m mcp_exec_api --check   writes nothing and exits with 1 if a file diffe
 """
 
 import argparse
-import hashlib
-import json
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -18,19 +16,10 @@ from mcp_exec_api.crd_schema import build_definitions
 
 _HEADER: Final = "# Generated from crds/mcp_exec_api by `make generate`. Do not edit.\n"
 
-ANNOTATION_DIGEST: Final = f"{GROUP}/digest"
-"""Annotation of a definition with the digest of its spec."""
-
-
-def spec_digest(crd: dict[str, Any]) -> str:
-    """Return the digest that shows the chart whether a stored definition needs an upgrade."""
-    return "sha256:" + hashlib.sha256(json.dumps(crd["spec"], sort_keys=True).encode()).hexdigest()
-
 
 def format_crd(crd: dict[str, Any]) -> str:
-    """Format a CRD as YAML with its digest. Kubernetes before 1.25 ignores its CEL rules."""
-    metadata = crd["metadata"] | {"annotations": {ANNOTATION_DIGEST: spec_digest(crd)}}
-    return _HEADER + yaml.safe_dump(crd | {"metadata": metadata}, sort_keys=False, width=1000)
+    """Format a CRD as YAML. Kubernetes before 1.25 ignores its CEL rules."""
+    return _HEADER + yaml.safe_dump(crd, sort_keys=False, width=1000)
 
 
 def build_files() -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+RELEASE_VERSION: Final = "0.1.0"
+"""Version of the release that this code belongs to, as pyproject.toml and the chart have it."""
 GROUP: Final = "mcp-exec.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"
@@ -35,6 +37,8 @@ LABEL_SESSION: Final = f"{GROUP}/session"
 LABEL_TOOL_SERVER: Final = f"{GROUP}/tool-server"
 LABEL_SKILL: Final = f"{GROUP}/skill"
 """Label of a Skill object: name of the skill."""
+ANNOTATION_RELEASE_VERSION: Final = f"{GROUP}/release-version"
+"""Annotation of a CustomResourceDefinition: release whose operator wrote it last."""
 LABEL_SHIPPED: Final = f"{GROUP}/shipped"
 """Label of a Skill object that the release brings. It selects; a proof says whether it is true."""
 SANDBOX_NAME: Final = "mcp-exec-sandbox"

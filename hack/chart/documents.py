@@ -131,10 +131,11 @@ prints a first command.
 - **Install.** Helm installs the CRDs in `crds/` first. When the operator starts, it creates the Secrets with the
   sandbox key and the API keys. Until then, the pods of gateway and broker wait in ContainerCreating, with the Event
   FailedMount; with `--wait` or `--atomic`, Helm waits for them as long as `--timeout` says.
-- **Upgrade.** If the cluster's CRDs are of another version, a Job with the operator's image upgrades them
-  (`crds.upgrade`). The sandbox key, the initial API key and all keys that you added to the Secret `<release>-api-keys`
-  remain: the operator has created these Secrets, and Helm does not know them.
-  [upgrading.md](../../docs/platform/upgrading.md) lists values that an upgrade requires, and what it changes.
+- **Upgrade.** When the operator of the new version starts, it upgrades the cluster's CRDs (`crds.upgrade`;
+  [upgrading.md](../../docs/platform/upgrading.md#definitions) has the details). The sandbox key, the initial API key
+  and all keys that you added to the Secret `<release>-api-keys` remain: the operator has created these Secrets, and
+  Helm does not know them. [upgrading.md](../../docs/platform/upgrading.md) also lists values that an upgrade requires,
+  and what it changes.
 - **Uninstall.** CRDs, executions, namespaces that the chart created, the Secret with the API keys, the operators' Lease
   and, after `helm test`, its pod remain. Of a release `mcp-exec`, remove the last two by
   `kubectl delete lease/mcp-exec-operator pod/mcp-exec-test -n mcp-exec-system --ignore-not-found`. The operator's
@@ -153,7 +154,7 @@ prints a first command.
 - **Helm 4 after `kubectl scale sbp`**, if `pool.warm` is set: the upgrade reports a field conflict. With
   `--force-conflicts`, the chart's value wins.
 - **A new field of a pool** that is set in the same upgrade that introduces it fails Helm's check, which runs before the
-  Job. Upgrade first, or use `--disable-openapi-validation`.
+  operator upgrades the CRDs. Upgrade first, or run `kubectl apply --server-side -f charts/mcp-exec/crds` before.
 - **Tools that only render**, such as `helm template` and Argo CD, get all objects: no template reads from the cluster,
   and two renderings with the same values are equal.
 

@@ -22,11 +22,10 @@ Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
 class CrdsValues(Model):
-    """The CustomResourceDefinitions of CodeExecution, SandboxPool, SandboxSession, Skill and ToolServer. Helm installs
-    and never removes them."""
+    """The CustomResourceDefinitions in `crds/`. Helm installs and never changes or removes them."""
 
     upgrade: bool = True
-    """Run a Job that upgrades the CRDs to this chart's version. Only one release in a cluster needs it."""
+    """The operator upgrades them to its version when it starts. It leaves those of a newer version as they are."""
 
 
 class ImagesValues(Model):

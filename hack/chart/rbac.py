@@ -16,9 +16,12 @@ These are all rights that the chart grants, for a release `mcp-exec` in `mcp-exe
 change Secrets of served namespaces. Broker and operator may get the Secrets that a ToolServer names: the broker uses
 their values, the operator detects a changed value and replaces the pod. In the release's namespace, the operator may
 create Secrets. A ValidatingAdmissionPolicy (Kubernetes 1.30 or later) limits this to the names in the table, and to the
-type Opaque. `operator.watchNodes: false` removes the right
-to read nodes; `broker.enabled: false` removes all rights that tools need. For every row of this table, and for what
-must be refused, the end-to-end tests ask the API server with `kubectl auth can-i`.
+type Opaque. The operator may replace the CustomResourceDefinitions of mcp-exec, and create any: RBAC cannot restrict
+`create` to a name.
+
+`operator.watchNodes: false` removes the right to read nodes, `crds.upgrade: false` those on definitions,
+`broker.enabled: false` all rights that tools need. For every row of this table, and for what must be refused, the
+end-to-end tests ask the API server with `kubectl auth can-i`.
 
 | Account | Where | API group | Resource | Only named | Verbs |
 |---|---|---|---|---|---|

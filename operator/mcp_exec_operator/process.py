@@ -19,6 +19,7 @@ from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTabl
 from mcp_exec_common.process.health import HealthReport, report_liveness, report_readiness
 from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_operator.definitions import Definitions
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
@@ -163,6 +164,8 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
+        if settings.upgrade_crds:
+            await Definitions(kube=kube, wait_seconds=settings.api_wait_seconds).upgrade()
         key = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_key()
         supervisors = await stack.enter_async_context(SupervisorClient.connect(key=key, port=sandbox_port))
         process = OperatorProcess(

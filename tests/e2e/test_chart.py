@@ -13,6 +13,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiException, VersionApi
 
+from mcp_exec_api.constants import RELEASE_VERSION
 from tests.e2e.objects import JSON_PATCH
 from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import HARDENED
@@ -26,7 +27,7 @@ GONE_SECONDS = 420
 CHART = ROOT / "charts" / "mcp-exec"
 RELEASE, SYSTEM, SERVED = "charttest", "charttest-system", "charttest"
 FULLNAME = f"{RELEASE}-mcp-exec"
-DIGEST = "mcp-exec.dev/digest"
+WRITTEN_BY = "mcp-exec.dev/release-version"
 KEYS = {"sandbox-key", "api-keys", "initial-api-key"}
 PLACES = {
     "each served namespace": ("--namespace", SERVED),
@@ -68,6 +69,8 @@ FORBIDDEN = [
     ("operator", None, "list", "namespaces"),
     ("operator", None, "list", "secrets"),
     ("operator", None, "patch", "customresourcedefinitions.apiextensions.k8s.io"),
+    ("operator", None, "update", "customresourcedefinitions.apiextensions.k8s.io:another"),
+    ("operator", None, "delete", "customresourcedefinitions.apiextensions.k8s.io:skills.mcp-exec.dev"),
     ("gateway", SERVED, "create", "pods"),
     ("gateway", SERVED, "list", "pods"),
     ("gateway", SERVED, "create", "pods/exec"),
@@ -344,26 +347,29 @@ def test_keys_that_an_upgrade_or_a_user_deletes_come_back(release: Release) -> N
     assert release.secret("initial-api-key")["api-key"] != first
 
 
-def test_an_upgrade_brings_definitions_of_another_version_up_to_date(release: Release) -> None:
+def test_an_operator_that_starts_upgrades_earlier_definitions_and_leaves_newer_ones(release: Release) -> None:
     name = "sandboxpools.mcp-exec.dev"
 
     def columns() -> list[str]:
         found = release.cluster.get("CustomResourceDefinition", name)["spec"]["versions"][0]["additionalPrinterColumns"]
         return [column["name"] for column in found]
 
-    def digest() -> str:
-        return str(release.cluster.get("CustomResourceDefinition", name)["metadata"]["annotations"][DIGEST])
+    def restart(version: str | None) -> None:
+        """Restart the operators after the definition was written by a version."""
+        change = {"metadata": {"annotations": {WRITTEN_BY: version}}}
+        release.cluster.merge("CustomResourceDefinition", name, change)
+        release.cluster.kubectl("rollout", "restart", f"deployment/{FULLNAME}-operator", "-n", SYSTEM)
+        release.cluster.kubectl("rollout", "status", f"deployment/{FULLNAME}-operator", "-n", SYSTEM, "--timeout=3m")
 
-    current, expected = digest(), columns()
-    release.cluster.merge("CustomResourceDefinition", name, {"metadata": {"annotations": {DIGEST: "older"}}})
-    older: list[dict[str, Any]] = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]
-    release.cluster.objects.patch("CustomResourceDefinition", name, older, namespace=None, way=JSON_PATCH)
-    assert columns() != expected
-    release.helm("upgrade")
-    assert (digest(), columns()) == (current, expected)
-    for kind in ("Job", "ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
-        left = release.cluster.names(kind, namespace=SYSTEM)
-        assert not [name for name in left if f"{FULLNAME}-crds" in name], kind
+    expected = columns()
+    lacking: list[dict[str, Any]] = [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/0"}]
+    release.cluster.objects.patch("CustomResourceDefinition", name, lacking, namespace=None, way=JSON_PATCH)
+    restart("99.0.0")
+    assert columns() == expected[1:]
+    restart(None)
+    assert columns() == expected
+    annotations = release.cluster.get("CustomResourceDefinition", name)["metadata"]["annotations"]
+    assert annotations[WRITTEN_BY] == RELEASE_VERSION
 
 
 def no_sandbox_is_left(cluster: Cluster) -> None:

@@ -45,6 +45,8 @@ SECRETS = resource_path("secrets", namespace=SYSTEM)
 KEY_SECRET = "sandbox-key"
 EVENTS = resource_path("events", namespace=NAMESPACE)
 
+_OWN_METADATA = ("labels", "annotations")
+
 
 def sandbox_key_secret() -> Object:
     """Return the Secret with the sandbox key."""
@@ -280,9 +282,10 @@ class World(FakeApiServer, Stage):
         """Replace an object like the API server: a changed spec is a new generation, the status stays."""
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
             return answer_status(409, "Conflict", "the object has been modified")
-        if all(found.get(name) == body.get(name) for name in ("spec",)):
+        same_spec = found.get("spec") == body.get("spec")
+        if same_spec and all(found["metadata"].get(name) == body["metadata"].get(name) for name in _OWN_METADATA):
             return web.json_response(found)
-        generation = found["metadata"].get("generation", 1) + 1
+        generation = found["metadata"].get("generation", 1) + (not same_spec)
         metadata = {**found["metadata"], **body["metadata"], "generation": generation}
         return web.json_response(self.put(collection, {**found, **body, "metadata": metadata}))
 

@@ -2,6 +2,9 @@
 
 from tests.component.chart.conftest import Object, Render
 
+from mcp_exec_api.constants import GROUP
+from mcp_exec_api.crd_schema import build_definitions
+
 API_KEYS = ("api-keys", "initial-api-key")
 
 
@@ -82,12 +85,17 @@ def test_roles_for_people_are_bound_to_nobody_and_part_of_kubernetes_own_on_requ
     assert not any("status" in resource or "approval" in resource for resource, _ in manager)
 
 
-def test_the_operators_only_right_everywhere_is_to_read_nodes(render: Render) -> None:
+def test_the_operators_only_rights_everywhere_are_to_read_nodes_and_to_upgrade_its_definitions(render: Render) -> None:
     rendered = render({"namespaces": ["agents"]})
     assert rendered.one("ClusterRole", "mcp-exec-operator")["rules"] == [
         {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}
     ]
-    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "true"
+    replaces, creates = rendered.one("ClusterRole", "mcp-exec-operator-crds")["rules"]
+    assert replaces["resources"] == creates["resources"] == ["customresourcedefinitions"]
+    assert sorted(replaces["resourceNames"]) == sorted(f"{plural}.{GROUP}" for plural in build_definitions())
+    assert (replaces["verbs"], creates["verbs"]) == (["get", "update"], ["create"])
+    settings = rendered.environment("mcp-exec-operator")
+    assert (settings["MCP_EXEC_WATCH_NODES"], settings["MCP_EXEC_UPGRADE_CRDS"]) == ("true", "true")
 
 
 def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render) -> None:
@@ -96,11 +104,13 @@ def test_no_disruption_budget_holds_up_the_eviction_of_sandboxes(render: Render)
         assert labels["app.kubernetes.io/component"] in ("operator", "gateway", "broker")
 
 
-def test_without_nodes_to_watch_the_operators_rights_elsewhere_are_on_its_lease_its_keys_and_the_brokers_replicas(
+def test_without_rights_in_the_cluster_those_elsewhere_are_on_its_lease_its_keys_and_the_brokers_replicas(
     render: Render,
 ) -> None:
-    rendered = render({"namespaces": ["agents"], "operator": {"watchNodes": False}})
-    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_WATCH_NODES"] == "false"
+    values = {"namespaces": ["agents"], "operator": {"watchNodes": False}, "crds": {"upgrade": False}}
+    rendered = render(values)
+    settings = rendered.environment("mcp-exec-operator")
+    assert (settings["MCP_EXEC_WATCH_NODES"], settings["MCP_EXEC_UPGRADE_CRDS"]) == ("false", "false")
     found = {
         (kind, binding["metadata"].get("namespace"), binding["roleRef"]["name"])
         for kind in ("ClusterRoleBinding", "RoleBinding")
@@ -143,10 +153,6 @@ def test_every_binding_names_a_role_and_an_account_of_the_chart(render: Render) 
             rendered.one(role, binding["roleRef"]["name"], namespace=binding["metadata"].get("namespace"))
             assert binding["subjects"][0]["name"] in accounts
             assert binding["subjects"][0]["namespace"] == "blue-system"
-
-
-def test_a_rendering_without_a_cluster_brings_no_right_to_change_definitions(render: Render) -> None:
-    assert "customresourcedefinitions" not in render().text
 
 
 def test_the_approvers_role_reads_and_decides_and_is_nobodys_until_it_is_bound(render: Render) -> None:

@@ -1,6 +1,7 @@
 """Keys: none is in the chart. The operator gets the names of those that it creates, or uses Secrets of the user."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -37,14 +38,33 @@ def test_two_renderings_are_equal_and_have_no_secret(render: Render, values: Obj
     assert first.all("Secret") == []
 
 
-def test_no_template_makes_a_random_value_a_time_or_a_key() -> None:
+VARYING = ["ago", r"date\w*", "unixEpoch", "now", r"rand\w+", "shuffle", "uuidv4", "bcrypt", "htpasswd", "encryptAES"]
+KEYS = [r"gen\w+", "derivePassword"]
+READING = ["lookup", "getHostByName", r"\.Capabilities\.APIVersions", r"\.Release\.(?:Revision|IsInstall|IsUpgrade)"]
+CALL = re.compile(rf"(?<![\w.-])(?:{'|'.join([*VARYING, *KEYS, *READING])})\b(?!-)")
+"""Names of Helm and Sprig. `helm template` has nothing to look up, and no earlier revision."""
+
+
+def test_no_template_makes_a_random_value_a_time_or_a_key_or_reads_from_the_cluster() -> None:
     found = {
-        (path.name, word)
+        (path.name, call)
         for path in (CHART / "templates").rglob("*.*")
-        for word in ("rand", "now ", "genCA", "genPrivateKey", "htpasswd", "uuidv4", "kind: Secret", '"Secret"')
-        if word in path.read_text()
+        for action in re.findall(r"\{\{-?(?!\s*/\*)(.*?)-?\}\}", path.read_text(), re.DOTALL)
+        for call in CALL.findall(re.sub(r'"[^"]*"|`[^`]*`', '""', action))
     }
-    assert found == set()
+    assert found == {("job.yaml", "lookup"), ("job.yaml", ".Release.IsUpgrade")}
+
+
+@pytest.mark.parametrize(
+    "action",
+    ['lookup "v1" "Secret" "" "x"', "randAlphaNum 8", "now | date `2006`", "$x := genCA 1", "(.Release.IsUpgrade)"],
+)
+def test_such_a_call_would_be_found(action: str) -> None:
+    assert CALL.search(action)
+
+
+def test_no_template_has_a_secret() -> None:
+    assert [path.name for path in (CHART / "templates").rglob("*.yaml") if "kind: Secret" in path.read_text()] == []
 
 
 def test_the_operator_creates_the_keys_where_the_others_look_for_them(render: Render, told: Any) -> None:
