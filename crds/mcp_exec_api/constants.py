@@ -2,8 +2,6 @@
 
 from typing import Final
 
-RELEASE_VERSION: Final = "0.1.0"
-"""Version of the release that this code belongs to, as pyproject.toml and the chart have it."""
 GROUP: Final = "mcp-exec.dev"
 VERSION: Final = "v1alpha1"
 API_VERSION: Final = f"{GROUP}/{VERSION}"

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION, RELEASE_VERSION
+from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION
 from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -35,7 +36,7 @@ class Definitions:
     kube: KubeClient
     wait_seconds: float
     """Seconds to wait for an API server that does not accept them."""
-    version: str = RELEASE_VERSION
+    version: str = RELEASE
     definitions: list[Object] = field(default_factory=lambda: list(build_definitions().values()))
 
     async def upgrade(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from kubernetes.client import ApiException, VersionApi
 
-from mcp_exec_api.constants import RELEASE_VERSION
+from mcp_exec_api.wire import version
 from tests.e2e.objects import JSON_PATCH
 from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import HARDENED
@@ -369,7 +369,7 @@ def test_an_operator_that_starts_upgrades_earlier_definitions_and_leaves_newer_o
     restart(None)
     assert columns() == expected
     annotations = release.cluster.get("CustomResourceDefinition", name)["metadata"]["annotations"]
-    assert annotations[WRITTEN_BY] == RELEASE_VERSION
+    assert annotations[WRITTEN_BY] == version.RELEASE
 
 
 def no_sandbox_is_left(cluster: Cluster) -> None:

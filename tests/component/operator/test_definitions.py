@@ -10,8 +10,9 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import World
 
-from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION, RELEASE_VERSION
+from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION
 from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_operator.definitions import Definitions
@@ -28,7 +29,7 @@ async def upgrade(world: World) -> Any:
     async with aiohttp.ClientSession(base_url=world.url) as session:
         kube = KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(), timeout_seconds=5)
 
-        async def run(*, wait_seconds: float = 0, version: str = RELEASE_VERSION) -> None:
+        async def run(*, wait_seconds: float = 0, version: str = RELEASE) -> None:
             await Definitions(kube=kube, wait_seconds=wait_seconds, version=version).upgrade()
 
         yield run
@@ -78,7 +79,7 @@ async def test_an_earlier_definition_is_replaced_as_a_whole_and_keeps_the_labels
     assert spec(world) == WANTED
     meta = world.collections[CRDS][POOLS]["metadata"]
     assert meta["labels"] == {"argocd.argoproj.io/instance": "mcp-exec"}
-    assert meta["annotations"][ANNOTATION_RELEASE_VERSION] == RELEASE_VERSION
+    assert meta["annotations"][ANNOTATION_RELEASE_VERSION] == RELEASE
 
 
 async def test_a_kind_that_a_new_version_brings_is_created(world: World, upgrade: Any) -> None:
