@@ -42,3 +42,20 @@ def test_locked_node_images_are_in_the_order_of_their_kubernetes() -> None:
     assert len(found) == len([line for line in text.splitlines() if not line.startswith("#")])
     versions = [tuple(map(int, version)) for version in found]
     assert versions == sorted(versions, reverse=True)
+
+
+def test_every_file_of_the_public_forge_can_be_read() -> None:
+    files = [*(ROOT / ".github").rglob("*.yml")]
+    assert {"kind.yml", "bug.yml", "dependabot.yml"} <= {path.name for path in files}
+    assert all(isinstance(yaml.safe_load(path.read_text()), dict) for path in files)
+
+
+def test_updates_are_asked_for_where_packages_are_locked() -> None:
+    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
+    folders = {folder for each in updates for folder in each.get("directories", ())}
+    locked = {
+        path.parent
+        for pattern in ("*/Dockerfile", "*/package-lock.json", "tests/*/package-lock.json")
+        for path in ROOT.glob(pattern)
+    }
+    assert folders == {f"/{path.relative_to(ROOT)}" for path in locked}
