@@ -62,12 +62,9 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "operator.image.repository": os.environ.get("OPERATOR_IMAGE", "localhost/mcp-exec-operator"),
         "gateway.image.repository": os.environ.get("GATEWAY_IMAGE", "localhost/mcp-exec-gateway"),
         "pool.image": os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev"),
-        "operator.image.tag": os.environ.get("TAG", "dev"),
-        "gateway.image.tag": os.environ.get("TAG", "dev"),
+        "images.tag": os.environ.get("TAG", "dev"),
         "broker.image.repository": os.environ.get("BROKER_IMAGE", "localhost/mcp-exec-broker"),
-        "broker.image.tag": os.environ.get("TAG", "dev"),
         "servers.image.repository": os.environ.get("SERVERS_REPOSITORY", "localhost/mcp-exec-servers"),
-        "servers.image.tag": os.environ.get("TAG", "dev"),
         "pool.warm.min": "2",
         "pool.runtimeClassName": runtimes.get("gvisor") or "NodeDefault",
         # Not every cluster under test has volumes. The files outlive the broker's container, and not its pod.

@@ -148,10 +148,9 @@ def release(cluster: Cluster) -> Iterator[Release]:
     tag = os.environ.get("TAG", "dev")
     values = {
         "namespaces": f"{{{SERVED}}}",
+        "images.tag": tag,
         "operator.image.repository": os.environ.get("OPERATOR_IMAGE", "localhost/mcp-exec-operator"),
-        "operator.image.tag": tag,
         "gateway.image.repository": os.environ.get("GATEWAY_IMAGE", "localhost/mcp-exec-gateway"),
-        "gateway.image.tag": tag,
         "pool.image": os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev"),
         "pool.warm.min": "1",
         "pool.runtimeClassName": "NodeDefault",

@@ -112,10 +112,9 @@ def leaving(cluster: Cluster) -> Iterator[Leaving]:
     tag, sandbox = os.environ.get("TAG", "dev"), os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev")
     values = {
         "operator.image.repository": os.environ.get("OPERATOR_IMAGE", "localhost/mcp-exec-operator"),
-        "operator.image.tag": tag,
+        "images.tag": tag,
         "operator.replicas": "1",
         "gateway.image.repository": os.environ.get("GATEWAY_IMAGE", "localhost/mcp-exec-gateway"),
-        "gateway.image.tag": tag,
         "gateway.replicas": "1",
         "broker.enabled": "false",
         "pool.image": sandbox,
