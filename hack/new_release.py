@@ -68,11 +68,12 @@ class NewRelease:
             source.write_text(source.read_text().replace(f'RELEASE = "{RELEASE}"', f'RELEASE = "{self.version}"'))
             run("make", "--no-print-directory", "--old-file=venv", "generate")
             run("towncrier", "build", "--yes", "--version", self.version)
+            shutil.copyfile(ROOT / "charts/mcp-exec/values.yaml", ROOT / f"tests/data/values/{self.version}.yaml")
             run("git", "add", "--all")
             run("git", "commit", "--quiet", "--message", f"Release {self.version}")
         except (ReleaseError, KeyboardInterrupt):
             run("git", "reset", "--quiet", "--hard")
-            run("git", "clean", "--quiet", "--force", "changes")
+            run("git", "clean", "--quiet", "--force", "changes", "tests/data/values")
             raise
         run("git", "tag", "--annotate", self.tag, "--message", f"mcp-exec {self.version}")
 

@@ -346,6 +346,20 @@ def test_keys_that_an_upgrade_or_a_user_deletes_come_back(release: Release) -> N
     assert release.secret("initial-api-key")["api-key"] != first
 
 
+def test_another_manager_may_apply_the_release_on_the_server(release: Release) -> None:
+    """As Argo CD and Flux do with `ServerSideApply`, over what Helm has applied."""
+
+    def apply(*values: str) -> None:
+        objects = [item for item in yaml.safe_load_all(release.helm("template", *values)) if item]
+        applied = yaml.safe_dump_all(item for item in objects if "helm.sh/hook" not in str(item["metadata"]))
+        options = ("--server-side", "--field-manager=another", "--force-conflicts", "--dry-run=server")
+        release.cluster.kubectl("apply", *options, "-f", "-", stdin=applied)
+
+    apply()
+    apply("--set=broker.records.enabled=true")
+    apply("--set=broker.records.enabled=true", "--set=broker.records.volume.temporary=true")
+
+
 def test_an_operator_that_starts_upgrades_earlier_definitions_and_leaves_newer_ones(release: Release) -> None:
     name = "sandboxpools.mcp-exec.dev"
 

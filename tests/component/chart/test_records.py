@@ -29,7 +29,7 @@ def test_records_are_on_a_volume_that_outlives_the_release(render: Render) -> No
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert claim["spec"]["storageClassName"] == "fast"
     assert volumes["records"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-records"
-    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == {"type": "Recreate"}
+    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"]["type"] == "Recreate"
     assert {name.removeprefix("MCP_EXEC_").lower() for name in env} <= Settings.model_fields.keys()
 
 

@@ -29,7 +29,7 @@ def clone(tmp_path: Path) -> Path:
     folder = tmp_path / "clone"
     folder.mkdir()
     for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("bench/data/", "tests/data/")):
+        if (ROOT / name).is_file() and not name.startswith(("bench/data/", "tests/data/frameworks/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     git(folder, "init", "--quiet")
@@ -70,6 +70,7 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     assert [path.name for path in (clone / "changes").iterdir()] == ["README.md"]
     chart = yaml.safe_load((clone / "charts" / "mcp-exec" / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == ("0.9.0", "0.9.0")
+    assert (clone / "tests" / "data" / "values" / "0.9.0.yaml").exists()
     folder = clone / "build" / "release" / "0.9.0"
     names = ["NOTES.md", "SHA256SUMS", "mcp-exec-0.9.0.tgz", "mcp_exec-0.9.0-py3-none-any.whl"]
     assert sorted(path.name for path in folder.iterdir()) == names
