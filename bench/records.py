@@ -42,6 +42,7 @@ from tests.support.postgres import Postgres, find_programs  # noqa: E402
 from mcp_exec_common.broker.client import BrokerClient  # noqa: E402
 from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
 from mcp_exec_common.broker.records import RecordsClient  # noqa: E402
+from mcp_exec_common.sandbox_keys import SandboxKeys  # noqa: E402
 
 AT_ONCE = (1, 16)
 BATCH = 100
@@ -56,7 +57,7 @@ class MeasuredBroker:
         self.sandboxes = Sandboxes(url, session, number=2)
         broker = BrokerClient(
             session=session,
-            signer=GrantSigner(key=KEY),
+            signer=GrantSigner(keys=SandboxKeys(KEY)),
             sender="operator",
             addresses=lambda: [f"127.0.0.1:{control_port}"],
         )

@@ -65,7 +65,7 @@ class SimulatedRelease:
     async def gateway_running(self) -> AsyncIterator[None]:
         """Run the gateway."""
         environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
-        environment["MCP_EXEC_SANDBOX_KEY_FILE"] = str(self.folder / "key")
+        environment["MCP_EXEC_SANDBOX_KEY_FOLDER"] = str(self.folder / "sandbox-key")
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
         environment["MCP_EXEC_METRICS"] = "false"
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"

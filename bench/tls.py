@@ -84,7 +84,7 @@ class Servers:
         connector: aiohttp.BaseConnector = aiohttp.TCPConnector(limit=0, ssl=self.trust)
         if kind == "proof":
             await connector.close()
-            connector = ProvenConnector(find_key=lambda headers: KEY, keepalive_timeout=3600)
+            connector = ProvenConnector(find_keys=lambda headers: (KEY,), keepalive_timeout=3600)
         async with open_session(connector) as session:
             yield session
 

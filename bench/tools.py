@@ -37,6 +37,7 @@ from mcp_exec_api.constants import API_VERSION, TOOL_SERVERS  # noqa: E402
 from mcp_exec_api.sandbox_pool import PoolTools  # noqa: E402
 from mcp_exec_common.broker.grants import Grant, GrantSigner  # noqa: E402
 from mcp_exec_common.kube.client import custom_resource_path  # noqa: E402
+from mcp_exec_common.sandbox_keys import SandboxKeys  # noqa: E402
 
 AT_ONCE = (1, 16, 64)
 KEY = b"the key of the benchmark"
@@ -114,7 +115,7 @@ def write_environment(api: FakeApiServer, folder: Path, **more: str) -> dict[str
     given = {
         "NAMESPACES": NAMESPACE,
         "RELEASE_NAMESPACE": RELEASE_NAMESPACE,
-        "SANDBOX_KEY_FILE": str(folder / "key"),
+        "SANDBOX_KEY_FOLDER": str(folder),
         "KUBECONFIG": str(folder / "kubeconfig"),
         "DRAIN_SECONDS": "0",
         "SHUTDOWN_SECONDS": "0",
@@ -154,7 +155,7 @@ async def run_broker(
 
 def sign_grant() -> str:
     """Return the grant token of a new execution."""
-    return GrantSigner(key=KEY).sign_grant(
+    return GrantSigner(keys=SandboxKeys(KEY)).sign_grant(
         Grant(
             execution=str(uuid.uuid4()),
             name="bench",

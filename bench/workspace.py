@@ -32,6 +32,7 @@ from tests.support.ports import free_port  # noqa: E402
 from mcp_exec_api.files import WorkspaceMode  # noqa: E402
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess  # noqa: E402
 from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
+from mcp_exec_common.sandbox_keys import SandboxKeys  # noqa: E402
 
 COUNTS = (1, 1_000, 10_000)
 AS_IN_A_POD = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -62,7 +63,7 @@ def build_job(url: str, name: str) -> dict[str, Any]:
         replica="",
         expires=int(time.time()) + 400,
     )
-    token = GrantSigner(key=KEY).sign_files_grant(grant)
+    token = GrantSigner(keys=SandboxKeys(KEY)).sign_files_grant(grant)
     workspace = {"name": name, "mode": "Write"}
     return {"url": url, "token": token, "workspace": workspace, "maxArtifacts": 1, "maxArtifactBytes": 1024}
 

@@ -46,8 +46,8 @@ from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.peers import broker_key
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.sandbox_keys import MountedKeys
 
 _CLEANUP_SECONDS: Final = 10.0
 
@@ -66,8 +66,9 @@ class BrokerManager:
         http: aiohttp.ClientSession,
     ) -> None:
         """Build all parts. Nothing runs yet."""
-        key = settings.read_sandbox_key()
-        self.settings, self.metrics, signer = settings, Metrics(), GrantSigner(key=key)
+        self.mounted_keys = MountedKeys.read(settings.sandbox_key_folder)
+        keys = self.mounted_keys.keys
+        self.settings, self.metrics, signer = settings, Metrics(), GrantSigner(keys=keys)
         namespaces, in_flight, offload = frozenset(settings.namespaces), BytesInFlight(), Offload()
         servers, inference, quotas = ToolServerCache(), OutputInference(), ExecutionQuotas()
         concurrency, tokenizers = ServerConcurrency(), TokenizerCache()
@@ -77,7 +78,7 @@ class BrokerManager:
         self.sessions = SessionPool(
             secrets=secrets,
             transports=TransportFactory(
-                http=http, oauth_tokens=ClientCredentialsTokens(session=http), flight=in_flight, bridge_key=key
+                http=http, oauth_tokens=ClientCredentialsTokens(session=http), flight=in_flight, bridge_keys=keys
             ),
             metrics=self.metrics,
             on_stale_tools=lambda key, user: self.catalogs.refresh(key, user),
@@ -113,7 +114,7 @@ class BrokerManager:
         # the other half of the calls remains for those that wait for nobody
         approvals = Approvals(
             kube=approval_kube,
-            attestor=Attestor(key=key),
+            attestor=Attestor(keys=keys),
             registry=self.metrics.registry,
             max_pending=max(1, settings.max_calls // 2),
         )
@@ -171,7 +172,6 @@ class BrokerManager:
         self.sandbox_app = SandboxApp(calls=self.calls, files=files_app)
         self.control = ControlApi(
             signer=signer,
-            proof_key=broker_key(key),
             namespaces=namespaces,
             health=self.health,
             catalogs=NamespaceCatalogs(servers=servers, catalogs=self.catalogs),
@@ -228,6 +228,7 @@ class BrokerManager:
                 tasks.spawn(reflector.run(), name=name)
             tasks.spawn(manager.catalogs.changes.write_all(manager.status_writer.write), name="statuses")
             tasks.spawn(manager._clean_up(), name="cleanup")
+            tasks.spawn(manager.mounted_keys.follow(), name="sandbox keys")
             if manager.files is not None:
                 tasks.spawn(manager.files.collect_forever(), name="collector of files")
             tasks.spawn(manager.tracker.drop_unused_when_synced(), name="cleanup of the disk cache")

@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -126,8 +126,8 @@ def is_nonce(text: str) -> bool:
     return _PROOF.fullmatch(text) is not None
 
 
-async def demand_proof(connection: socket.socket, *, key: str) -> None:
-    """Demand a proof from the peer of a connected, non-blocking socket.
+async def demand_proof(connection: socket.socket, *, keys: Collection[str]) -> None:
+    """Demand a proof from the peer of a connected, non-blocking socket. It may be made with any of the keys.
 
     The connection can be used for other requests afterwards. Raises PeerNotProven, and OSError if there is no complete
     answer. The caller sets the time limit.
@@ -145,7 +145,7 @@ async def demand_proof(connection: socket.socket, *, key: str) -> None:
         answer += data
         if len(answer) > MAX_ANSWER_BYTES:
             raise PeerNotProven(f"{peer} answered the request for a proof with more than {MAX_ANSWER_BYTES} bytes")
-    _check(_parse(body, peer), key=key, nonce=nonce, own=own, peer=peer)
+    _check(_parse(body, peer), keys=keys, nonce=nonce, own=own, peer=peer)
 
 
 def _find_body(answer: bytearray, peer: str) -> bytes | None:
@@ -174,9 +174,9 @@ def _parse(body: bytes, peer: str) -> Proof:
     raise PeerNotProven(f"{peer} answered the request for a proof with something else")
 
 
-def _check(proof: Proof, *, key: str, nonce: str, own: str, peer: str) -> None:
-    expected = compute_proof(key=key, nonce=nonce, address=proof.address)
-    if not hmac.compare_digest(proof.proof, expected):
+def _check(proof: Proof, *, keys: Collection[str], nonce: str, own: str, peer: str) -> None:
+    expected = [compute_proof(key=key, nonce=nonce, address=proof.address) for key in keys]
+    if not any(hmac.compare_digest(proof.proof, each) for each in expected):
         raise PeerNotProven(f"{peer} sent a wrong proof: it does not hold the key of the pod that should be there")
     if proof.address != own:
         raise PeerNotProven(f"{peer} passed on a proof for {proof.address}, and this client is {own}: it is a relay")
@@ -190,12 +190,12 @@ class ProvenConnector(aiohttp.BaseConnector):
     """Opens connections to IP addresses over TCP, and returns them once their peer has proved that it holds a key.
 
     A connection is proved once and then kept for later requests. No request is sent before, so that no stranger gets a
-    token. `find_key` returns the key from the headers of the request.
+    token. `find_keys` returns the keys that may prove it, from the headers of the request.
     """
 
-    def __init__(self, *, find_key: Callable[[Mapping[str, str]], str], keepalive_timeout: float) -> None:
+    def __init__(self, *, find_keys: Callable[[Mapping[str, str]], Collection[str]], keepalive_timeout: float) -> None:
         super().__init__(limit=0, keepalive_timeout=keepalive_timeout)
-        self._find_key = find_key
+        self._find_keys = find_keys
 
     async def _create_connection(
         self,
@@ -208,7 +208,7 @@ class ProvenConnector(aiohttp.BaseConnector):
             async with asyncio.timeout(seconds):
                 connection = await _open(req.url.raw_host or "", req.url.port or 0)
                 try:
-                    await demand_proof(connection, key=self._find_key(req.headers))
+                    await demand_proof(connection, keys=self._find_keys(req.headers))
                     _, protocol = await self._loop.create_connection(self._factory, sock=connection)
                 except BaseException:
                     connection.close()

@@ -15,6 +15,7 @@ from mcp_exec_common.broker.direct_calls import DirectCallClient
 from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.sandbox_keys import MountedKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore
 from mcp_exec_gateway.auth.callers import BEARER, Authenticator, Caller, CallerResolver, Verb
@@ -60,7 +61,7 @@ class Dependencies:
         """Build everything with these clients. The caller runs the reflectors and the exposures."""
         self.settings, self.kube, self.supervisors = settings, kube, supervisors
         self.shutdown = ShutdownSignals()
-        self.attestor, self.memory = Attestor(key=supervisors.key), MemoryBudget()
+        self.attestor, self.memory = Attestor(keys=supervisors.keys), MemoryBudget()
         self.index = ExecutionIndex(
             # requests that wait have slots of their own, and must not hold up those that do not
             max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
@@ -96,7 +97,7 @@ class Dependencies:
                 session=supervisors.broker_session,
                 namespace=settings.release_namespace,
                 service=settings.broker_service,
-                key=supervisors.key,
+                keys=supervisors.keys,
                 sender="gateway",
             )
             self.direct_calls = DirectCallClient(broker=self.broker)
@@ -154,7 +155,7 @@ class Dependencies:
             ),
         )
         self.artifacts = ArtifactService(
-            files=self.files, attestor=self.attestor, links=LinkSigner(key=supervisors.key)
+            files=self.files, attestor=self.attestor, links=LinkSigner(keys=supervisors.keys)
         )
         self.deleter = ExecutionDeleter(kube=kube, executions=self.executions, artifacts=self.artifacts)
         self.abandoned = AbandonedRuns(kube=kube, attestor=self.attestor, cache=self.index.calls)
@@ -175,10 +176,10 @@ class Dependencies:
     @asynccontextmanager
     async def connect(cls, settings: Settings) -> AsyncIterator[Self]:
         """Build everything and run the reflectors. A reflector that fails ends the context with its error."""
-        key = settings.read_sandbox_key()
+        keys = MountedKeys.read(settings.sandbox_key_folder)
         async with (
             KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
-            SupervisorClient.connect(key=key) as supervisors,
+            SupervisorClient.connect(keys=keys.keys) as supervisors,
         ):
             dependencies = cls(settings, kube=kube, supervisors=supervisors)
             async with asyncio.TaskGroup() as group:
@@ -187,6 +188,7 @@ class Dependencies:
                     for description, reflector in dependencies.reflectors.items()
                 ]
                 tasks.append(group.create_task(dependencies.exposures.run(), name="exposures"))
+                tasks.append(group.create_task(keys.follow(), name="sandbox keys"))
                 yield dependencies
                 for task in tasks:
                     task.cancel()

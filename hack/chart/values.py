@@ -80,7 +80,10 @@ class SandboxKeyValues(Model):
     """Key that operator and gateway authenticate to sandboxes with."""
 
     existing_secret: OptionalName = ""
-    """Secret of the release's namespace with the entry `key`, 32 bytes or more. Empty: the operator creates one."""
+    """Secret of the release's namespace with the entry `key`, 32 bytes or more, and during a rotation `next-key` or
+    `previous-key`. Empty: the operator creates and rotates one."""
+    rotate_days: Annotated[int, Field(ge=0, le=3650)] = 90
+    """Age of the key in days at which the operator replaces it. 0 means never. Not used with `existingSecret`."""
 
 
 class PoolValues(SandboxPoolSpec):

@@ -23,6 +23,7 @@ from mcp_exec_operator.executions.features.tools import Tools
 from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
 from mcp_exec_operator.executions.specs import SpecCache
 from mcp_exec_operator.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.keys.release import ReleaseKeys
 from mcp_exec_operator.kube.api import OperatorApi, WritePriority
 from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
@@ -33,7 +34,6 @@ from mcp_exec_operator.pools.reviews import PodTimes
 from mcp_exec_operator.pools.services import PoolServices
 from mcp_exec_operator.preflight import find_forbidden_addresses
 from mcp_exec_operator.records import ExecutionRecorder
-from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.controller import RolloutComponent
 from mcp_exec_operator.rollouts.measures import RecordsReader
@@ -60,7 +60,8 @@ class Manager:
     ) -> None:
         """Build all controllers. Nothing runs yet."""
         self.metrics, self.tasks = metrics, TaskRegistry()
-        self.sandbox_key = supervisors.key
+        self.sandbox_keys = supervisors.keys
+        self.sandbox_keys.changed.connect(self._apply_new_keys)
         self.shutdown_seconds = settings.shutdown_seconds
         self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics)
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
@@ -75,7 +76,7 @@ class Manager:
         services = PoolServices(
             api=api,
             supervisors=supervisors,
-            authenticator=PodAuthenticator(key=supervisors.key),
+            authenticator=PodAuthenticator(keys=supervisors.keys),
             tasks=self.tasks,
             metrics=metrics,
             release_namespace=settings.release_namespace,
@@ -97,7 +98,7 @@ class Manager:
                 settings=settings,
                 kube=kube,
                 broker=broker,
-                key=supervisors.key,
+                keys=supervisors.keys,
                 distributor=distributor,
                 warm_pods=self.pools.warm_pods,
                 metrics=metrics,
@@ -107,11 +108,11 @@ class Manager:
             kube=kube,
             api=api,
             namespaces=settings.namespaces,
-            key=supervisors.key,
+            keys=supervisors.keys,
             folders=read_folders(Path(settings.skills_folder)) if settings.skills_folder else (),
         )
         records = RecordsClient(broker.client) if settings.records and broker is not None else None
-        callers = CallerProofs(attestor=Attestor(key=supervisors.key))
+        callers = CallerProofs(attestor=Attestor(keys=supervisors.keys))
         self.recorder: ExecutionRecorder | None = None
         if records is not None:
             self.recorder = ExecutionRecorder(
@@ -221,6 +222,13 @@ class Manager:
         self.metrics.events.labels("node").inc()
         self.pools.observe_node(body, deleted=deleted)
 
+    def _apply_new_keys(self) -> None:
+        """Replace what has a token of a former key: warm pods, and the pods of stdio servers."""
+        for pool in self.pools:
+            pool.wakeup.set()
+        if self.tool_servers is not None:
+            self.tool_servers.controller.reconcile_all()
+
     def abort(self) -> None:
         """Cancel everything at once, writes too, because another operator may be about to lead."""
         self.shutdown_seconds = 0.0
@@ -247,8 +255,8 @@ class Manager:
             if self.recorder is not None:
                 loops.append(self.tasks.spawn(self.recorder.run(), name="records"))
             try:
-                await self.keys.restore(self.sandbox_key)
-                loops.append(self.tasks.spawn(self.keys.run(self.sandbox_key), name="keys"))
+                await self.keys.check(self.sandbox_keys)
+                loops.append(self.tasks.spawn(self.keys.run(self.sandbox_keys), name="keys"))
                 await self.resync.resync()
                 await self.rollouts.prepare()
                 self.pools.open()
@@ -288,7 +296,7 @@ def _discover_broker(settings: Settings, kube: KubeClient, supervisors: Supervis
     return BrokerDiscovery.create(
         kube=kube,
         session=supervisors.broker_session,
-        key=supervisors.key,
+        keys=supervisors.keys,
         namespace=settings.release_namespace,
         service=settings.broker_service,
     )

@@ -103,6 +103,7 @@ class Metrics(MetricsBase):
             "reason",
         )
         self.writes = self.counter("api_writes", "Writes to the API server", "what")
+        self.key_steps = self.counter("sandbox_key_steps", "Steps of rotations of the sandbox key", "step")
         self.resyncs = self.histogram("resync_seconds", "Duration of resyncs in seconds", buckets=_SECONDS)
         self.resync_failures = self.counter("resync_failures", "Resyncs that failed")
         self.missed = self.counter("watch_missed", "Objects that a resync found and no watch had reported")

@@ -20,11 +20,11 @@ from mcp_exec_common.process.health import HealthReport, report_liveness, report
 from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.definitions import Definitions
+from mcp_exec_operator.keys.release import ReleaseKeys
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
-from mcp_exec_operator.release_keys import ReleaseKeys
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import Settings
 
@@ -166,8 +166,8 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
         if settings.upgrade_crds:
             await Definitions(kube=kube, wait_seconds=settings.api_wait_seconds).upgrade()
-        key = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_key()
-        supervisors = await stack.enter_async_context(SupervisorClient.connect(key=key, port=sandbox_port))
+        keys = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_keys()
+        supervisors = await stack.enter_async_context(SupervisorClient.connect(keys=keys, port=sandbox_port))
         process = OperatorProcess(
             settings=settings,
             kube=kube,

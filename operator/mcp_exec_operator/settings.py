@@ -32,10 +32,12 @@ class Settings(ProcessSettings):
     """Settings of the operator, each from a variable with the prefix `MCP_EXEC_`. They are read once, in `main()`."""
 
     sandbox_key_secret: Annotated[str, Field(min_length=1)]
-    """Secret of the release's namespace with the release's key as the entry `key`. Tokens of supervisors, grants and
-    tokens of services are derived from it."""
+    """Secret of the release's namespace with the release's key as the entry `key`, and during a rotation another one
+    as `next-key` or `previous-key`. Tokens of supervisors, grants and tokens of services are derived from them."""
     create_sandbox_key: bool = False
-    """Whether the operator creates this Secret if there is none."""
+    """Whether the operator creates this Secret if there is none, and rotates its keys."""
+    sandbox_key_rotate_days: Annotated[int, Field(ge=0, le=3650)] = 0
+    """Age in days at which the operator replaces the key; 0 means that only an annotation of the Secret does."""
     api_keys_secret: str = ""
     """Secret of the release's namespace with the gateway's API keys, which the operator creates if there is none. If
     empty, the operator creates no API key and changes none."""

@@ -10,6 +10,7 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
 
@@ -70,7 +71,7 @@ def test_a_figure_is_shown_to_an_mcp_client_and_its_link_expires(
     artifact = figure.structured_content["artifacts"][0]["id"]
     address = ArtifactAddress(namespace=NAMESPACE, execution=name, uid=uid, id=artifact)
     for seconds, status in ((60, 200), (-1, 410)):
-        path, _ = LinkSigner(key=release_key).build_path(address, seconds=seconds)
+        path, _ = LinkSigner(keys=SandboxKeys(release_key)).build_path(address, seconds=seconds)
         assert httpx.get(url + path, trust_env=False).status_code == status
     sessions = httpx.get(f"{url}/v1/sessions", headers={"Authorization": f"Bearer {api_key}"}, trust_env=False).json()
     assert f"figures-{pool}" in [each["name"] for each in sessions["items"]]

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler
 from mcp_exec_common.broker.grants import GrantError, GrantSigner
 from mcp_exec_common.kube.client import resource_path
 from mcp_exec_common.peers import PROOF_PATH, broker_key, compute_proof
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from tests.support.api_server import FakeApiServer
 from tests.support.attacks import Play
 from tests.support.broker_files import FakeFiles
@@ -86,7 +87,7 @@ class FakeBroker:
         self.files = FakeFiles(self._check)
         """Workspaces and artifacts."""
         self._on_request = on_request
-        self._signer = GrantSigner(key=key)
+        self._signer = GrantSigner(keys=SandboxKeys(key))
         self._proof_key = broker_key(key)
         self._over = asyncio.Event()
 

@@ -22,6 +22,7 @@ from mcp_exec_broker.upstream.session import ListedTools
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from tests.support.constants import SANDBOX_KEY
 from tests.support.grants import make_grant
 
@@ -30,7 +31,7 @@ Object = dict[str, Any]
 ADDRESSES: Final = ("jane@example.com", "joe@example.com")
 """Personal data that the tool `find` returns, by its number."""
 _EXECUTIONS: Final = custom_resource_path(EXECUTIONS, namespace="agents")
-_SIGNER: Final = GrantSigner(key=SANDBOX_KEY)
+_SIGNER: Final = GrantSigner(keys=SandboxKeys(SANDBOX_KEY))
 _SERVER: Final[Object] = {
     "metadata": {"namespace": "agents", "name": "box", "uid": "box", "generation": 1},
     "spec": {
@@ -163,11 +164,13 @@ class RestartableBroker:
     async def start(self) -> None:
         """Start a process on the files that the one before left."""
         self.starts += 1
-        (self._folder / "key").write_bytes(SANDBOX_KEY)
+        keys = self._folder / "sandbox-key"
+        keys.mkdir(exist_ok=True)
+        (keys / "key").write_bytes(SANDBOX_KEY)
         settings = Settings(
             namespaces=("agents",),
             release_namespace="mcp-exec-system",
-            sandbox_key_file=self._folder / "key",
+            sandbox_key_folder=keys,
             audit_file=self._folder / "audit.sqlite",
         )
         kube = cast(Any, self.executions)

@@ -34,12 +34,13 @@ def write_kubeconfig(path: Path, url: str) -> Path:
 def environment(folder: Path, url: str, **changes: str) -> dict[str, str]:
     """Return the variables that each process needs, a kubeconfig of the API server at `url`, and `changes`.
 
-    The sandbox key is a file; an operator, which has `MCP_EXEC_SANDBOX_KEY_SECRET`, has none. Variables of the coverage
-    measurement pass through.
+    The sandbox key is in a folder; an operator, which has `MCP_EXEC_SANDBOX_KEY_SECRET`, has none. Variables of the
+    coverage measurement pass through.
     """
-    key = folder / "key"
-    key.write_bytes(SANDBOX_KEY)
-    source = {} if "MCP_EXEC_SANDBOX_KEY_SECRET" in changes else {"MCP_EXEC_SANDBOX_KEY_FILE": str(key)}
+    keys = folder / "sandbox-key"
+    keys.mkdir(exist_ok=True)
+    (keys / "key").write_bytes(SANDBOX_KEY)
+    source = {} if "MCP_EXEC_SANDBOX_KEY_SECRET" in changes else {"MCP_EXEC_SANDBOX_KEY_FOLDER": str(keys)}
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""),

@@ -6,10 +6,11 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skill import SkillSpec, content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import build_skill
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from tests.support.constants import SANDBOX_KEY
 
 Object = dict[str, Any]
-ATTESTOR = Attestor(key=SANDBOX_KEY)
+ATTESTOR = Attestor(keys=SandboxKeys(SANDBOX_KEY))
 CODE = "def run(a: int = 1):\n    return a\n"
 
 

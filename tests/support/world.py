@@ -25,6 +25,7 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from tests.support.api_server import FakeApiServer, answer_status
 from tests.support.constants import DEADLINE, SANDBOX_KEY
@@ -117,7 +118,9 @@ class World(FakeApiServer, Stage):
         body = {"metadata": metadata, "spec": given | spec}
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
-            metadata["annotations"][ANNOTATION_CALLER_PROOF] = "" if forged else Attestor(key=KEY).sign_caller(body)
+            metadata["annotations"][ANNOTATION_CALLER_PROOF] = (
+                "" if forged else Attestor(keys=SandboxKeys(KEY)).sign_caller(body)
+            )
         return str(self.put(CEX, body)["metadata"]["uid"])
 
     def session(self, name: str, *, caller: str = "", **spec: Any) -> Object:
@@ -125,7 +128,7 @@ class World(FakeApiServer, Stage):
         body = {"metadata": metadata, "spec": spec}
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
-            metadata["annotations"][ANNOTATION_CALLER_PROOF] = Attestor(key=KEY).sign_caller(body)
+            metadata["annotations"][ANNOTATION_CALLER_PROOF] = Attestor(keys=SandboxKeys(KEY)).sign_caller(body)
         return self.put(SBS, body)
 
     def session_status(self, name: str) -> Object:

@@ -22,6 +22,7 @@ from mcp_exec_broker.upstream.errors import redact_json
 from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.util.weight import weigh_json
 from mcp_exec_gateway.auth.service_accounts import read_token_expiry
 from mcp_exec_gateway.events.follower import StreamPosition
@@ -40,7 +41,7 @@ from mcp_exec_tools.wrappers import build_files
 
 FLOOR_SECONDS = 0.004
 """CPU time that counts as nothing: a machine under load adds as much."""
-_SIGNER = GrantSigner(key=b"a key")
+_SIGNER = GrantSigner(keys=SandboxKeys(b"a key"))
 _SECRETS, _PERSONAL = SecretDetector(), PersonalDataDetector()
 
 

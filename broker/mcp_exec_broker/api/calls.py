@@ -83,6 +83,7 @@ class GrantAuthenticator:
         self._verified: LRUCache[str, _VerifiedGrant] = LRUCache(
             _GRANTS_BYTES, getsizeof=lambda verified: verified.size
         )
+        signer.keys.changed.connect(self._verified.clear)
 
     def authenticate(self, header: bytes, *, peer: str) -> Grant:
         """Return the grant in an Authorization header that came from an address. Raises RequestRefused."""

@@ -26,7 +26,7 @@ from mcp_exec_broker.records.audit_log import AuditLog
 from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_common.broker.client import MAX_PENDING_APPROVALS, ApprovalWait, ExecutionCalls, PendingApprovals
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantError, GrantSigner
-from mcp_exec_common.peers import PROOF_PATH, compute_proof, is_nonce, normalize_address
+from mcp_exec_common.peers import PROOF_PATH, broker_key, compute_proof, is_nonce, normalize_address
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,6 @@ class ControlApi:
     """The routes of the control port."""
 
     signer: GrantSigner
-    proof_key: str = field(repr=False)
     namespaces: frozenset[str]
     health: BrokerHealth
     catalogs: NamespaceCatalogs
@@ -94,7 +93,7 @@ class ControlApi:
         if request.client is None or not is_nonce(nonce):
             return PlainTextResponse("nonce: must be 64 lower-case hexadecimal digits\n", 400)
         address = normalize_address(request.client.host)
-        proof = compute_proof(key=self.proof_key, nonce=nonce, address=address)
+        proof = compute_proof(key=broker_key(self.signer.keys.signing), nonce=nonce, address=address)
         return JSONResponse({"proof": proof, "address": address})
 
     def _authenticate(self, handler: Handler) -> Handler:

@@ -30,6 +30,9 @@ class FilesAuthenticator:
     """Returns how long calls of an execution have waited for approvals."""
     _verified: LRUCache[str, FilesGrant] = field(default_factory=lambda: LRUCache(_MAX_CACHED))
 
+    def __post_init__(self) -> None:
+        self.signer.keys.changed.connect(self._verified.clear)
+
     def authenticate(self, header: str, *, peer: str) -> FilesGrant:
         """Return the grant in an Authorization header that came from an address. Raises FilesRefused."""
         scheme, _, token = header.partition(" ")

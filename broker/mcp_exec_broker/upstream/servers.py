@@ -23,6 +23,7 @@ from mcp_exec_broker.upstream.http_transport import AiohttpTransport
 from mcp_exec_broker.upstream.stdio_transport import connect_bridge
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.tokens import bridge_token
 from mcp_exec_tools.names import identifier
 
@@ -155,7 +156,7 @@ class TransportFactory:
     oauth_tokens: ClientCredentialsTokens
     flight: BytesInFlight
     """Memory of what servers send."""
-    bridge_key: bytes = field(repr=False)
+    bridge_keys: SandboxKeys
 
     async def open_transport(
         self,
@@ -190,5 +191,5 @@ class TransportFactory:
         if workload is None or not workload.ready or not workload.address:
             reason = (workload and workload.reason) or ServerReason.POD_NOT_READY
             raise ServerUnavailable(reason, (workload and workload.message) or "its pod is not ready")
-        token = bridge_token(key=self.bridge_key, namespace=server.namespace, name=server.name)
-        return connect_bridge(workload.address, token=token, max_line_bytes=max_bytes, on_end=on_end)
+        tokens = [bridge_token(key=key, namespace=server.namespace, name=server.name) for key in self.bridge_keys]
+        return connect_bridge(workload.address, tokens=tokens, max_line_bytes=max_bytes, on_end=on_end)

@@ -6,7 +6,7 @@ The first line authenticates the broker, and its answer reports whether a proces
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -51,6 +51,11 @@ _REFUSALS: Final = {
     "the limit of": ServerReason.TOO_MANY_SESSIONS,
 }
 """Reasons by the begin of the bridge's text; all others concern bridge and broker."""
+_INVALID: Final = "the token is invalid"
+
+
+class _TokenRefused(ServerUnavailable):
+    """The bridge has the digest of another token, and has started no process."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -90,21 +95,17 @@ def split_address(address: str) -> tuple[str, int]:
 
 @asynccontextmanager
 async def connect_bridge(
-    address: str, *, token: str, max_line_bytes: int, on_end: Callable[[ServerUnavailable], None]
+    address: str, *, tokens: Sequence[str], max_line_bytes: int, on_end: Callable[[ServerUnavailable], None]
 ) -> AsyncIterator[Streams]:
     """Connect to the bridge at HOST:PORT and yield the streams. `on_end` receives the cause of the connection's end.
+
+    The bridge accepts one of the tokens: during a rotation of the sandbox key, it may be an older one.
 
     A line longer than `max_line_bytes` ends the connection. Raises ServerUnavailable, and OSError if the connection
     breaks.
     """
-    host, port = split_address(address)
+    reader, writer = await _open(address, tokens, max_line_bytes=max_line_bytes)
     try:
-        reader, writer = await asyncio.open_connection(host, port, limit=max_line_bytes)
-    except OSError as error:
-        message = f"no connection to its bridge at {address}: {error.strerror or 'in time'}"
-        raise ServerUnavailable(ServerReason.UNREACHABLE, message) from None
-    try:
-        await _authenticate(reader, writer, token)
         received, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write_stream, to_send = anyio.create_memory_object_stream[SessionMessage](0)
         # the session may close its ends during a transfer, so both ends are closed here
@@ -120,6 +121,31 @@ async def connect_bridge(
         writer.close()
         with suppress(OSError):
             await writer.wait_closed()
+
+
+async def _open(
+    address: str, tokens: Sequence[str], *, max_line_bytes: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return a connection to the bridge that has accepted one of the tokens."""
+    host, port = split_address(address)
+    refusal = ServerUnavailable(ServerReason.UNREACHABLE, "there is no token for its bridge")
+    for token in tokens:
+        try:
+            reader, writer = await asyncio.open_connection(host, port, limit=max_line_bytes)
+        except OSError as error:
+            message = f"no connection to its bridge at {address}: {error.strerror or 'in time'}"
+            raise ServerUnavailable(ServerReason.UNREACHABLE, message) from None
+        try:
+            await _authenticate(reader, writer, token)
+        except _TokenRefused as error:
+            writer.close()
+            refusal = error
+        except BaseException:
+            writer.close()
+            raise
+        else:
+            return reader, writer
+    raise refusal
 
 
 async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
@@ -141,7 +167,8 @@ def _build_refusal(text: str) -> ServerUnavailable:
     if not text:
         return ServerUnavailable(ServerReason.PROTOCOL_ERROR, "the bridge sent an invalid answer")
     reason = next((reason for begin, reason in _REFUSALS.items() if text.startswith(begin)), ServerReason.UNREACHABLE)
-    return ServerUnavailable(reason, f"the bridge refused: {text[:300]}")
+    kind = _TokenRefused if text == _INVALID else ServerUnavailable
+    return kind(reason, f"the bridge refused: {text[:300]}")
 
 
 async def _receive(

@@ -148,19 +148,18 @@ prometheus.io/path: /metrics
 {{- end -}}
 
 {{/*
-The sandbox key as a file, for gateway and broker: the variable, and the volume. A pod without the Secret starts when the
-operator has created it.
+The sandbox keys as files, for gateway and broker: the variable, and the volume, whose files change during a rotation. A
+pod without the Secret starts when the operator has created it.
 */}}
 {{- define "mcp-exec.sandboxKeyEnv" -}}
-- name: MCP_EXEC_SANDBOX_KEY_FILE
-  value: /etc/mcp-exec/sandbox-key/key
+- name: MCP_EXEC_SANDBOX_KEY_FOLDER
+  value: /etc/mcp-exec/sandbox-key
 {{- end -}}
 {{- define "mcp-exec.sandboxKeyVolume" -}}
 - name: sandbox-key
   secret:
     secretName: {{ include "mcp-exec.sandboxKeySecret" . }}
     defaultMode: 0440
-    items: [{key: key, path: key}]
 {{- end -}}
 
 {{/* Environment variables that operator and gateway share. */}}

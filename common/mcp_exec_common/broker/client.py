@@ -29,6 +29,7 @@ from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.peers import InvalidAnswer, PeerNotProven, check_head, parse_answer, read_answer
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 MAX_ANSWER_BYTES: Final = 64 * 2**20
 """Longest accepted answer: a namespace's catalogs, its wrappers, or a page of audit records."""
@@ -374,11 +375,17 @@ class BrokerClient:
 
 
 def follow_broker(
-    *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, sender: ServiceName
+    *,
+    kube: KubeClient,
+    session: aiohttp.ClientSession,
+    namespace: str,
+    service: str,
+    keys: SandboxKeys,
+    sender: ServiceName,
 ) -> tuple[BrokerClient, Reflector]:
     """Return a client of the replicas behind a Service, and the reflector of its slices, which the caller must run.
 
-    `key` is the release's key.
+    `keys` are the release's keys.
     """
     reflector = reflect_replicas(kube=kube, namespace=namespace, service=service)
 
@@ -388,7 +395,7 @@ def follow_broker(
 
     client = BrokerClient(
         session=session,
-        signer=GrantSigner(key=key),
+        signer=GrantSigner(keys=keys),
         sender=sender,
         addresses=list_addresses,
     )
@@ -397,11 +404,17 @@ def follow_broker(
 
 @asynccontextmanager
 async def connect_broker(
-    *, kube: KubeClient, session: aiohttp.ClientSession, namespace: str, service: str, key: bytes, sender: ServiceName
+    *,
+    kube: KubeClient,
+    session: aiohttp.ClientSession,
+    namespace: str,
+    service: str,
+    keys: SandboxKeys,
+    sender: ServiceName,
 ) -> AsyncIterator[BrokerClient]:
     """Create a client of the replicas behind a Service and follow its slices inside the context."""
     client, reflector = follow_broker(
-        kube=kube, session=session, namespace=namespace, service=service, key=key, sender=sender
+        kube=kube, session=session, namespace=namespace, service=service, keys=keys, sender=sender
     )
     async with reflector.run_in_background():
         yield client

@@ -17,6 +17,7 @@ from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECOND
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.files import FilesGrant
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 _ALGORITHM: Final = "HS256"
 _GRANT_AUDIENCE: Final = "mcp-exec-broker"
@@ -145,14 +146,14 @@ class DirectGrant(CallRights):
 
 @dataclass(frozen=True, kw_only=True)
 class GrantSigner:
-    """Signs and verifies each kind of token, with a key derived from the release's `key`."""
+    """Signs and verifies each kind of token, with keys derived from the release's `keys`."""
 
-    key: bytes
+    keys: SandboxKeys
 
     def sign_grant(self, grant: Grant) -> str:
         """Return the signed token of a grant."""
         claims = {"aud": _GRANT_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
-        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
+        return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
 
     def read_grant(self, token: str, *, checks_expiry: bool = True) -> Grant:
         """Verify a token and return its grant. Raises GrantError.
@@ -168,7 +169,7 @@ class GrantSigner:
     def sign_direct_grant(self, grant: DirectGrant) -> str:
         """Return the signed token of a grant of direct calls."""
         claims = {"aud": _DIRECT_AUDIENCE, "exp": grant.expires, "sub": "gateway", "grant": grant.to_api()}
-        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
+        return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
 
     def read_direct_grant(self, token: str) -> DirectGrant:
         """Verify a token and return its grant of direct calls. Raises GrantError."""
@@ -180,7 +181,7 @@ class GrantSigner:
     def sign_files_grant(self, grant: FilesGrant) -> str:
         """Return the signed token of a grant of files."""
         claims = {"aud": _FILES_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
-        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
+        return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
 
     def read_files_grant(self, token: str) -> FilesGrant:
         """Verify a token and return its grant of files. Raises GrantError.
@@ -197,23 +198,28 @@ class GrantSigner:
     def sign_service_token(self, service: ServiceName) -> str:
         """Return a signed token of the operator or the gateway, valid for one minute."""
         claims = {"aud": _SERVICE_AUDIENCE, "exp": int(time()) + _SERVICE_TOKEN_SECONDS, "sub": service}
-        return jwt.encode(claims, _KEY_PREFIX + self.key, algorithm=_ALGORITHM)
+        return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
 
     def read_service_token(self, token: str) -> str:
         """Verify a service token and return the name of its service. Raises GrantError."""
         return str(self._read_claims(token, _SERVICE_AUDIENCE).get("sub"))
 
     def _read_claims(self, token: str, audience: str, *, checks_expiry: bool = True) -> dict[str, object]:
-        try:
-            return jwt.decode(
-                token,
-                _KEY_PREFIX + self.key,
-                algorithms=[_ALGORITHM],
-                audience=audience,
-                options={"require": ["exp"], "verify_exp": checks_expiry},
-            )
-        except jwt.InvalidTokenError as error:
-            raise GrantError(f"the token is not valid: {error}") from error
+        problem: jwt.InvalidTokenError | None = None
+        for key in self.keys:
+            try:
+                return jwt.decode(
+                    token,
+                    _KEY_PREFIX + key,
+                    algorithms=[_ALGORITHM],
+                    audience=audience,
+                    options={"require": ["exp"], "verify_exp": checks_expiry},
+                )
+            except jwt.InvalidTokenError as error:
+                problem = error
+                if not isinstance(error, jwt.InvalidSignatureError):
+                    break
+        raise GrantError(f"the token is not valid: {problem}") from problem
 
 
 def build_grant(

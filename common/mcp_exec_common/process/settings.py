@@ -111,13 +111,8 @@ class ProcessSettings(BaseSettings):
 
 
 class MountedKeySettings(ProcessSettings):
-    """Settings of a process that has the sandbox key as a file."""
+    """Settings of a process that has the sandbox key in a mounted folder."""
 
-    sandbox_key_file: Path
-    """File with the release's key. Supervisor tokens, grants and service tokens are derived from it."""
-
-    def read_sandbox_key(self) -> bytes:
-        """Return the key. Raises OSError, or ValueError if it is empty."""
-        if key := self.sandbox_key_file.read_bytes().strip():
-            return key
-        raise ValueError(f"{self.sandbox_key_file} is empty")
+    sandbox_key_folder: Path
+    """Folder with the release's keys: `key`, and during a rotation `next-key` or `previous-key`. Supervisor tokens,
+    grants and service tokens are derived from them. It is read again when it changes."""

@@ -22,6 +22,7 @@ from mcp_exec_common.peers import (
     parse_answer,
     read_answer,
 )
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.protocol import (
     EndEvent,
     Event,
@@ -36,7 +37,7 @@ from mcp_exec_common.supervisor.protocol import (
     SessionState,
     parse_event,
 )
-from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
+from mcp_exec_common.supervisor.tokens import find_supervisor_token, token_digest
 
 MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
 """Longest accepted line: the text of one stream, escaped as JSON."""
@@ -68,23 +69,24 @@ class SupervisorClient:
     session: aiohttp.ClientSession
     broker_session: aiohttp.ClientSession
     """Session for requests to the broker, whose replicas prove that they hold the release's key."""
-    key: bytes
+    keys: SandboxKeys
     port: int = SUPERVISOR_PORT
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, *, key: bytes, port: int = SUPERVISOR_PORT) -> AsyncIterator[Self]:
+    async def connect(cls, *, keys: SandboxKeys, port: int = SUPERVISOR_PORT) -> AsyncIterator[Self]:
         """Create a client that keeps connections for an hour, so that an execution's pod is already connected."""
-        secret = broker_key(key)
-        async with (
-            open_session(ProvenConnector(find_key=_find_key, keepalive_timeout=3600)) as session,
-            open_session(ProvenConnector(find_key=lambda headers: secret, keepalive_timeout=3600)) as broker_session,
-        ):
-            yield cls(session=session, broker_session=broker_session, key=key, port=port)
+        to_pods = ProvenConnector(find_keys=_find_keys, keepalive_timeout=3600)
+        to_broker = ProvenConnector(find_keys=lambda headers: [broker_key(key) for key in keys], keepalive_timeout=3600)
+        async with open_session(to_pods) as session, open_session(to_broker) as broker_session:
+            yield cls(session=session, broker_session=broker_session, keys=keys, port=port)
 
-    def get_connection(self, *, namespace: str, pod: str, address: str) -> "SupervisorConnection":
-        """Return the connection to the supervisor of one pod. It opens nothing yet."""
-        token = supervisor_token(key=self.key, namespace=namespace, pod=pod)
+    def get_connection(self, *, namespace: str, pod: str, address: str, digest: str = "") -> "SupervisorConnection":
+        """Return the connection to the supervisor of one pod. It opens nothing yet.
+
+        `digest` is that of the pod's token, as its manifest has it: it shows which key the token is derived from.
+        """
+        token = find_supervisor_token(keys=self.keys, namespace=namespace, pod=pod, digest=digest)
         host = f"[{address}]" if ":" in address else address
         return SupervisorConnection(
             session=self.session, url=f"http://{host}:{self.port}", headers={"Authorization": f"Bearer {token}"}
@@ -320,9 +322,9 @@ def _stream_timeout(seconds: float) -> aiohttp.ClientTimeout:
     return aiohttp.ClientTimeout(total=seconds, sock_connect=3)
 
 
-def _find_key(headers: Mapping[str, str]) -> str:
+def _find_keys(headers: Mapping[str, str]) -> tuple[str, ...]:
     """Return the key of a request's supervisor: the digest of its token."""
-    return token_digest(headers["Authorization"].removeprefix("Bearer "))
+    return (token_digest(headers["Authorization"].removeprefix("Bearer ")),)
 
 
 def _convert(url: str, error: Exception) -> SandboxError:

@@ -2,11 +2,34 @@
 
 import hashlib
 import hmac
+from collections.abc import Iterable
+from typing import Final
+
+from mcp_exec_common.kube.objects import Object
+
+_DIGEST_VARIABLE: Final = "MCP_EXEC_TOKEN_SHA256"
 
 
 def supervisor_token(*, key: bytes, namespace: str, pod: str) -> str:
     """Return the bearer token of one pod's supervisor. The pod itself knows only its digest."""
     return _derive_token(key, f"{namespace}/{pod}")
+
+
+def read_token_digest(pod: Object) -> str:
+    """Return the digest of its token that a sandbox pod has, or an empty text if it has none or several."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    variables = containers[0].get("env") or ()
+    values = [each.get("value") for each in variables if each.get("name") == _DIGEST_VARIABLE]
+    return str(values[0]) if len(values) == 1 else ""
+
+
+def find_supervisor_token(*, keys: Iterable[bytes], namespace: str, pod: str, digest: str) -> str:
+    """Return the token of one pod's supervisor that has this digest: the pod may be older than the signing key.
+
+    If there is none, it is that of the signing key, the first. Its supervisor can't prove itself.
+    """
+    tokens = [supervisor_token(key=key, namespace=namespace, pod=pod) for key in keys]
+    return next((token for token in tokens if token_digest(token) == digest), tokens[0])
 
 
 def bridge_token(*, key: bytes, namespace: str, name: str) -> str:

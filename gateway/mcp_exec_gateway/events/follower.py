@@ -35,6 +35,7 @@ from mcp_exec_common.supervisor.protocol import (
     ToolCallEvent,
     ToolResultEvent,
 )
+from mcp_exec_common.supervisor.tokens import read_token_digest
 from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ExecutionIndex, is_bound
@@ -230,7 +231,9 @@ class EventFollower:
         address = (pod.get("status") or {}).get("podIP")
         if not address:
             raise SandboxError(f"pod {pod_name} has no address")
-        return self.supervisors.get_connection(namespace=self.key[0], pod=pod_name, address=address)
+        return self.supervisors.get_connection(
+            namespace=self.key[0], pod=pod_name, address=address, digest=read_token_digest(pod)
+        )
 
     def _convert(self, event: Event) -> EventFrame:
         if event.seq != self.position.seq + 1:

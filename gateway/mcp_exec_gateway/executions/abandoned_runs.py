@@ -83,7 +83,7 @@ class AbandonedRuns:
     ) -> CallIdentity:
         """Return the call of a spec, as the API server receives it."""
         return CallIdentity.create(
-            spec, key=self.attestor.key, caller=caller, conversation=conversation, session_id=session_id
+            spec, keys=self.attestor.keys, caller=caller, conversation=conversation, session_id=session_id
         )
 
     # the client leaves
@@ -149,16 +149,17 @@ class AbandonedRuns:
         The run gets the labels of the request that follows it now. Each run is returned to one request only. Raises
         ApiError.
         """
-        index = (caller.namespace, call.digest)
-        if not self.cache.find(*index):
-            return None
-        await self._settle(call, index)
-        for run in self.cache.find(*index):
-            if not (run.mark or self._may_be_left_open(run, call)):
+        for digest in call.digests:
+            index = (caller.namespace, digest)
+            if not self.cache.find(*index):
                 continue
-            found = await self._take(run.key, call, caller=caller, labels=labels)
-            if found is not None:
-                return found
+            await self._settle(call, index)
+            for run in self.cache.find(*index):
+                if not (run.mark or self._may_be_left_open(run, call)):
+                    continue
+                found = await self._take(run.key, call, caller=caller, labels=labels)
+                if found is not None:
+                    return found
         return None
 
     async def _settle(self, call: CallIdentity, index: tuple[str, str]) -> None:
@@ -205,7 +206,11 @@ class AbandonedRuns:
     def _belongs_to(self, execution: Object, call: CallIdentity, caller: Caller) -> bool:
         """Return whether the call of this caller may have this run: its answer is old, but nobody had it."""
         answered, mark = CallIdentity.read(execution["metadata"]), Mark.read(execution["metadata"])
-        if answered is None or answered.digest != call.digest or self.attestor.read_caller(execution) != caller.label:
+        if (
+            answered is None
+            or answered.digest not in call.digests
+            or self.attestor.read_caller(execution) != caller.label
+        ):
             return False
         # a client that cancels its run and calls again wants a new one
         if execution["spec"].get("cancelRequested") and not (mark and mark.cancelled):

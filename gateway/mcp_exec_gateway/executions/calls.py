@@ -17,6 +17,7 @@ from mcp_exec_api.code_execution import is_finished, read_created_at, spec_diges
 from mcp_exec_api.constants import GROUP
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.auth.callers import Caller
 
 ANNOTATION_CALL: Final = f"{GROUP}/call"
@@ -38,17 +39,19 @@ class CallIdentity:
     digest: str
     session: str = ""
     """Digest of the session's id; empty if the client has none."""
+    digests: tuple[str, ...] = ()
+    """Digests that a run of the same call may have: `digest`, and one by each other key of the release."""
 
     @classmethod
     def create(
-        cls, spec: Mapping[str, Any], *, key: bytes, caller: Caller, conversation: str, session_id: str | None
+        cls, spec: Mapping[str, Any], *, keys: SandboxKeys, caller: Caller, conversation: str, session_id: str | None
     ) -> Self:
-        """Return the call that runs this spec. `key` is the release's. A description changes nothing."""
+        """Return the call that runs this spec. `keys` are the release's. A description changes nothing."""
         fixed = {name: value for name, value in spec.items() if name != "description"}
         content = json.dumps((caller.namespace, caller.name, conversation, spec_digest(fixed)))
-        digest = hmac.new(_KEY_PREFIX + key, content.encode(), hashlib.sha256).hexdigest()
+        digests = [hmac.new(_KEY_PREFIX + key, content.encode(), hashlib.sha256).hexdigest() for key in keys]
         session = hashlib.sha256(session_id.encode()).hexdigest()[:_SESSION_CHARACTERS] if session_id else ""
-        return cls(digest=digest, session=session)
+        return cls(digest=digests[0], session=session, digests=tuple(digests))
 
     @classmethod
     def read(cls, metadata: Mapping[str, Any]) -> Self | None:

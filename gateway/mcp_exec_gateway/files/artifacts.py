@@ -16,6 +16,7 @@ from mcp_exec_api.meta import micro_time
 from mcp_exec_common.broker.attestations import CLAIMED, Attestor
 from mcp_exec_common.broker.client import BrokerResponse
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.files.forwarding import FilesForwarder
 from mcp_exec_gateway.http.problems import HttpProblem
 
@@ -39,29 +40,32 @@ class ArtifactAddress:
 class LinkSigner:
     """Signs links and verifies them."""
 
-    key: bytes
-    """The release's key."""
+    keys: SandboxKeys
+    """The release's keys."""
     clock: Callable[[], float] = time.time
 
     def build_path(self, address: ArtifactAddress, *, seconds: int) -> tuple[str, int]:
         """Return path and query of a link, and the time when it expires, in seconds since 1970."""
         expires = int(self.clock()) + seconds
         path = "/".join(quote(part, safe="") for part in (address.namespace, address.execution, address.id))
-        query = urlencode({"uid": address.uid, "expires": expires, "signature": self._sign(address, expires)})
+        query = urlencode(
+            {"uid": address.uid, "expires": expires, "signature": self._sign(self.keys.signing, address, expires)}
+        )
         return f"{LINK_PATH}/{path}?{query}", expires
 
     def verify(self, address: ArtifactAddress, *, expires: int, signature: str) -> None:
         """Raise HttpProblem, a 403, unless the link was signed here, or a 410 if it has expired."""
-        if not hmac.compare_digest(signature.encode(errors="replace"), self._sign(address, expires).encode()):
+        given, expected = signature.encode(errors="replace"), [self._sign(key, address, expires) for key in self.keys]
+        if not any(hmac.compare_digest(given, each.encode()) for each in expected):
             detail = "the link is not valid: it was cut or changed, or another installation signed it"
             raise HttpProblem("forbidden", 403, detail)
         if expires <= self.clock():
             detail = "the link has expired; GET /v1/executions/NAME/artifacts returns new ones"
             raise HttpProblem("expired", 410, detail)
 
-    def _sign(self, address: ArtifactAddress, expires: int) -> str:
+    def _sign(self, key: bytes, address: ArtifactAddress, expires: int) -> str:
         content = json.dumps([address.namespace, address.execution, address.uid, address.id, expires])
-        return hmac.new(_KEY_PREFIX + self.key, content.encode(), hashlib.sha256).hexdigest()
+        return hmac.new(_KEY_PREFIX + key, content.encode(), hashlib.sha256).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

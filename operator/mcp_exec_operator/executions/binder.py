@@ -93,7 +93,9 @@ class Binder:
         skills = sorted(attempt.skills.sources) if attempt.skills is not None else ()
         spec = await attempt.held.load()
         began = monotonic()
-        connection = self.supervisors.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
+        connection = self.supervisors.get_connection(
+            namespace=pool.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+        )
         attempt.pending_run = connection.prepare_run(attempt.build_job(spec), timeout_seconds=attempt.longest_seconds)
         recording = self.writer.write_bound(
             attempt.record, pod, start=start, code_findings=attempt.findings, skills=skills

@@ -155,7 +155,9 @@ class ExecutionRun:
         if not attempt.pod.address and (problem := await self._find_pod()) is not None:
             return self._build_cancellation(output) if record.cancelled else self._build_loss(output, problem)
         pod = attempt.pod
-        connection = self.supervisors.get_connection(namespace=record.namespace, pod=pod.name, address=pod.address)
+        connection = self.supervisors.get_connection(
+            namespace=record.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+        )
         stream = RunStream(attempt=attempt, features=self.features, connection=connection, output=output)
         await stream.check_dispatch()
         supervision = RunSupervision(

@@ -14,14 +14,20 @@ from typing import Final
 
 from mcp_exec_api.constants import ANNOTATION_OWNER_SEAL, ANNOTATION_SEAL, LABEL_OWNER, LABEL_STATE
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.tokens import owner_seal, pod_seal, supervisor_token, token_digest
+from mcp_exec_common.sandbox_keys import SandboxKeys
+from mcp_exec_common.supervisor.tokens import (
+    owner_seal,
+    pod_seal,
+    read_token_digest,
+    supervisor_token,
+    token_digest,
+)
 from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations
 from mcp_exec_operator.pods.manifest import SAFE_TO_EVICT, PoolIdentity, owners_of_pod
 from mcp_exec_operator.pods.pod import Pod, PodState
 
 log = logging.getLogger(__name__)
 
-_DIGEST_VARIABLE: Final = "MCP_EXEC_TOKEN_SHA256"
 _REPORT_SECONDS: Final = 600.0
 """How long the pool's condition names an altered pod, which itself is deleted at once."""
 _MAX_PODS: Final = 16
@@ -30,18 +36,15 @@ _MAX_PODS: Final = 16
 
 @dataclass(frozen=True, kw_only=True)
 class PodAuthenticator:
-    """Recognizes pods by the release's key."""
+    """Recognizes pods by the release's keys."""
 
-    key: bytes = field(repr=False)
+    keys: SandboxKeys
 
     def has_token_digest(self, pod: Object) -> bool:
         """Return whether the pod has the digest of its token. It is secret until the pod exists, and then public."""
-        meta = pod["metadata"]
-        token = supervisor_token(key=self.key, namespace=meta["namespace"], pod=meta["name"])
-        values = [
-            each.get("value") for each in _container(pod).get("env") or () if each.get("name") == _DIGEST_VARIABLE
-        ]
-        return len(values) == 1 and hmac.compare_digest(str(values[0]).encode(), token_digest(token).encode())
+        meta, digest = pod["metadata"], read_token_digest(pod).encode()
+        tokens = [supervisor_token(key=key, namespace=meta["namespace"], pod=meta["name"]) for key in self.keys]
+        return any(hmac.compare_digest(digest, token_digest(token).encode()) for token in tokens)
 
     def claims_pool(self, pod: Object, pool_uid: str) -> bool:
         """Return whether the pool controls the pod and the pod has its digest, as all pods of operators have."""
@@ -52,14 +55,15 @@ class PodAuthenticator:
     def is_sealed(self, pod: Object) -> bool:
         """Return whether an operator created this very pod, and it is as it was when the operator verified it."""
         seal = str((pod["metadata"].get("annotations") or {}).get(ANNOTATION_SEAL) or "")
-        return hmac.compare_digest(seal.encode(), self._seal(pod).encode())
+        meta, digest = pod["metadata"], digest_confinement(pod)
+        return any(hmac.compare_digest(seal.encode(), _seal(key, meta, digest).encode()) for key in self.keys)
 
     def build_seal_patch(self, pod: Object, pool: PoolIdentity) -> Object:
         """Return the merge patch that seals a pod and renews its owners. It fails for another pod of that name."""
         return {
             "metadata": {
                 "uid": pod["metadata"]["uid"],
-                "annotations": {ANNOTATION_SEAL: self._seal(pod)},
+                "annotations": {ANNOTATION_SEAL: _seal(self.keys.signing, pod["metadata"], digest_confinement(pod))},
                 "ownerReferences": owners_of_pod(pool),
             }
         }
@@ -72,7 +76,8 @@ class PodAuthenticator:
         patch = self.build_seal_patch(pod, pool)
         metadata = patch["metadata"]
         metadata["labels"] = {LABEL_OWNER: owner, LABEL_STATE: "owned"}
-        metadata["annotations"] |= {ANNOTATION_OWNER_SEAL: self._seal_owner(pod, owner), SAFE_TO_EVICT: "false"}
+        seal = _seal_owner(self.keys.signing, pod["metadata"], owner)
+        metadata["annotations"] |= {ANNOTATION_OWNER_SEAL: seal, SAFE_TO_EVICT: "false"}
         return patch
 
     def read_owner(self, pod: Object) -> str:
@@ -80,21 +85,16 @@ class PodAuthenticator:
         meta = pod["metadata"]
         owner = str((meta.get("labels") or {}).get(LABEL_OWNER) or "")
         proof = str((meta.get("annotations") or {}).get(ANNOTATION_OWNER_SEAL) or "")
-        return owner if owner and hmac.compare_digest(proof.encode(), self._seal_owner(pod, owner).encode()) else ""
-
-    def _seal_owner(self, pod: Object, owner: str) -> str:
-        meta = pod["metadata"]
-        return owner_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], owner=owner)
-
-    def _seal(self, pod: Object) -> str:
-        meta, digest = pod["metadata"], digest_confinement(pod)
-        return pod_seal(key=self.key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], digest=digest)
+        seals = [_seal_owner(key, meta, owner) for key in self.keys] if owner else []
+        return owner if any(hmac.compare_digest(proof.encode(), seal.encode()) for seal in seals) else ""
 
 
-def _container(pod: Object) -> Object:
-    containers = (pod.get("spec") or {}).get("containers") or [{}]
-    found: Object = containers[0]
-    return found
+def _seal_owner(key: bytes, meta: Object, owner: str) -> str:
+    return owner_seal(key=key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], owner=owner)
+
+
+def _seal(key: bytes, meta: Object, digest: str) -> str:
+    return pod_seal(key=key, namespace=meta["namespace"], pod=meta["name"], uid=meta["uid"], digest=digest)
 
 
 @dataclass(kw_only=True, eq=False)

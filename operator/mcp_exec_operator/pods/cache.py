@@ -15,6 +15,7 @@ from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.tokens import read_token_digest
 from mcp_exec_operator.pods.pod import IDLE, LOOKED_AFTER, Pod, PodCounts, PodState
 from mcp_exec_operator.pods.status import (
     PodProblem,
@@ -236,7 +237,7 @@ class PodCache:
         if pod is None:
             pod = Pod(name=meta["name"], state=PodState.STARTING, since=now, existing_since=now, owned_since=now)
             self._add(pod)
-        pod.uid, pod.newest = meta["uid"], item
+        pod.uid, pod.newest, pod.token_sha256 = meta["uid"], item, read_token_digest(item)
         pod.template = labels.get(LABEL_TEMPLATE, pod.template)
         pod.labelled_busy = labels.get(LABEL_STATE) == "busy"
         pod.address = address_of(item) or pod.address

@@ -48,6 +48,8 @@ class Pod:
     """Hash of its template."""
     uid: str | None = None
     address: str = ""
+    token_sha256: str = ""
+    """Digest of its token, which shows from which of the release's keys the token is derived."""
     node: str | None = None
     created_here: bool = False
     """Whether this process created it, and so measures its startup time."""

@@ -260,7 +260,7 @@ class PoolController:
         if self.pool.spec is None:
             self.pool.pods.forget(name)
             return
-        token = supervisor_token(key=self.services.supervisors.key, namespace=self.pool.namespace, pod=name)
+        token = supervisor_token(key=self.services.supervisors.keys.signing, namespace=self.pool.namespace, pod=name)
         manifest = build_pod(
             spec=self.pool.spec,
             pool=self.pool.identity,

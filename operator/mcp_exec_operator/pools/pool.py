@@ -14,6 +14,7 @@ from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import OnEmpty, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.pods.authenticity import Alterations
 from mcp_exec_operator.pods.cache import PodCache
@@ -41,6 +42,8 @@ class Pool:
 
     namespace: str
     name: str
+    keys: SandboxKeys | None = None
+    """The release's keys; None if pods are not replaced for another one."""
     nodes: NodeCache = field(default_factory=NodeCache)
     policies: NamespacePolicies = field(default_factory=NamespacePolicies)
     """NetworkPolicies of others in the namespace."""
@@ -426,6 +429,7 @@ class Pool:
             isolated=self.isolated,
             reuse=self.reuse,
             max_idle_age=self.spec.max_idle_age_seconds if self.spec is not None else None,
+            signing_key=self.keys.signing if self.keys is not None else None,
             times=self.times,
             usual_startup=self.demand.usual_startup_seconds,
         )

@@ -60,6 +60,7 @@ class PoolRegistry:
             pool = self._pools[key] = Pool(
                 namespace=key[0],
                 name=key[1],
+                keys=self.services.authenticator.keys,
                 nodes=self.nodes,
                 policies=self.policies[key[0]],
                 namespace_libraries=self.libraries[key[0]],

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_operator.pods.cache import NEVER, PodCache
 from mcp_exec_operator.pods.manifest import PoolIdentity, has_owners
 from mcp_exec_operator.pods.pod import Pod, PodState
@@ -86,6 +87,8 @@ class ReviewRules:
     times: PodTimes
     usual_startup: float | None = field(compare=False)
     """Median startup time in seconds."""
+    signing_key: bytes | None = field(default=None, repr=False)
+    """The release's key that tokens of new pods are derived from; None if it is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,10 +202,24 @@ def _review_unused(pod: Pod, rules: ReviewRules, *, now: float, moment: datetime
         return review
     max_age, template, nodes = rules.max_idle_age, rules.reuse.template_hash, rules.reuse.nodes
     age = pod.age(now, moment) if max_age is not None else 0.0
-    outdated = find_outdated(pod, template_hash=template, max_age=max_age, nodes=nodes, age=age)
+    outdated = find_outdated(
+        pod,
+        template_hash=template,
+        has_former_key=_has_former_key(pod, rules),
+        max_age=max_age,
+        nodes=nodes,
+        age=age,
+    )
     if outdated is not None or max_age is None:
         return replace(review, outdated=outdated)
     return replace(review, next_at=now - age + max_age * share_of_age(pod.name) + _STRICT)
+
+
+def _has_former_key(pod: Pod, rules: ReviewRules) -> bool:
+    if rules.signing_key is None:
+        return False
+    token = supervisor_token(key=rules.signing_key, namespace=rules.identity.namespace, pod=pod.name)
+    return pod.token_sha256 != token_digest(token)
 
 
 def _review_owned(pod: Pod, rules: ReviewRules, *, usable: bool, now: float) -> PodReview:

@@ -48,7 +48,9 @@ class PoolServices:
 
     def connect(self, pool: Pool, pod: Pod) -> SupervisorConnection:
         """Return the connection to the supervisor of a pod."""
-        return self.supervisors.get_connection(namespace=pool.namespace, pod=pod.name, address=pod.address)
+        return self.supervisors.get_connection(
+            namespace=pool.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

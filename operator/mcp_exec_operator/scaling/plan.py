@@ -35,7 +35,9 @@ class OutdatedReason(IntEnum):
     """The pod should leave its node."""
     TEMPLATE = 1
     """The pool's template has changed."""
-    AGE = 2
+    KEY = 2
+    """The sandbox key has changed since the pod was created."""
+    AGE = 3
     """The pod has been idle for too long."""
 
 
@@ -61,7 +63,7 @@ class RolloutStep:
 
 
 def find_outdated(
-    pod: Pod, *, template_hash: str, max_age: float | None, nodes: NodeCache, age: float
+    pod: Pod, *, template_hash: str, has_former_key: bool, max_age: float | None, nodes: NodeCache, age: float
 ) -> OutdatedPod | None:
     """Return why a warm pod should be replaced, or None. Ages are seconds; without `max_age`, none is too high."""
     if message := nodes.reason_to_leave(pod.node, tolerations_of(pod.newest)):
@@ -69,6 +71,8 @@ def find_outdated(
     if pod.template != template_hash:
         message = "the pool's template has changed"
         return OutdatedPod(pod=pod, reason=OutdatedReason.TEMPLATE, message=message)
+    if has_former_key:
+        return OutdatedPod(pod=pod, reason=OutdatedReason.KEY, message="the sandbox key has changed")
     if max_age is not None and age > max_age * share_of_age(pod.name):
         return OutdatedPod(pod=pod, reason=OutdatedReason.AGE, message="maxIdleAgeSeconds have passed")
     return None

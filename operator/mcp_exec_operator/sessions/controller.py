@@ -139,7 +139,9 @@ class SessionController:
         try:
             if pod is None or not pod.address:
                 return
-            connection = self.supervisors.get_connection(namespace=record.key[0], pod=pod.name, address=pod.address)
+            connection = self.supervisors.get_connection(
+                namespace=record.key[0], pod=pod.name, address=pod.address, digest=pod.token_sha256
+            )
             state = await connection.get_session()
         except SandboxError as error:
             log.info("the sandbox of a session did not answer: %s", error, extra=record.log_fields)
@@ -223,7 +225,7 @@ class SessionComponent:
         write_priority: WritePriority,
     ) -> Self:
         """Build all parts. Nothing runs yet."""
-        registry = SessionRegistry(index=index, pools=pools, attestor=Attestor(key=supervisors.key))
+        registry = SessionRegistry(index=index, pools=pools, attestor=Attestor(keys=supervisors.keys))
         settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
         writer = SessionStatusWriter(api=api)
         return cls(

@@ -255,7 +255,9 @@ class SessionSettler:
             if pod is None or pod.lost:
                 return None
             if pod.address:
-                connection = self.supervisors.get_connection(namespace=record.key[0], pod=pod.name, address=pod.address)
+                connection = self.supervisors.get_connection(
+                    namespace=record.key[0], pod=pod.name, address=pod.address, digest=pod.token_sha256
+                )
                 try:
                     state, uid = await connection.get_execution()
                     if uid is None and state == "idle":

@@ -17,6 +17,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.pod import Pod
@@ -55,11 +56,11 @@ class BrokerDiscovery:
 
     @classmethod
     def create(
-        cls, *, kube: KubeClient, session: aiohttp.ClientSession, key: bytes, namespace: str, service: str
+        cls, *, kube: KubeClient, session: aiohttp.ClientSession, keys: SandboxKeys, namespace: str, service: str
     ) -> Self:
-        """Create the discovery of the broker behind a Service. `key` signs grants and service tokens."""
+        """Create the discovery of the broker behind a Service. `keys` sign grants and service tokens."""
         client, slices = follow_broker(
-            kube=kube, session=session, namespace=namespace, service=service, key=key, sender="operator"
+            kube=kube, session=session, namespace=namespace, service=service, keys=keys, sender="operator"
         )
         return cls(namespace=namespace, service=service, client=client, slices=slices)
 
@@ -94,13 +95,13 @@ class ToolServerComponent:
         settings: Settings,
         kube: KubeClient,
         broker: BrokerDiscovery,
-        key: bytes,
+        keys: SandboxKeys,
         distributor: WrapperDistributor,
         warm_pods: Callable[[str], Iterable[Pod]],
         metrics: Metrics,
         tasks: TaskRegistry,
     ) -> None:
-        """Build all parts; nothing runs yet. `key` derives the bridges' tokens, `warm_pods` lists a namespace's."""
+        """Build all parts; nothing runs yet. The bridges' tokens come of `keys`; `warm_pods` lists a namespace's."""
         bridge = BridgeImage(image=settings.servers_image, pull_policy=settings.servers_image_pull_policy)
         self.namespaces = settings.namespaces
         self.tasks = tasks
@@ -108,7 +109,7 @@ class ToolServerComponent:
         self.distributor = distributor
         self.controller = ToolServerController(
             api=ToolServerApi(kube=kube, metrics=metrics, release_secrets=frozenset(settings.release_secrets)),
-            key=key,
+            keys=keys,
             release_namespace=settings.release_namespace,
             bridge=bridge if settings.servers_image else None,
             resync_seconds=settings.resync_seconds,

@@ -20,6 +20,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.errors import ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object, describe_release_secret, is_release_secret
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.metrics import Metrics
@@ -160,8 +161,8 @@ class ToolServerController:
     """Reconciles the ToolServers of the served namespaces."""
 
     api: ToolServerApi
-    key: bytes
-    """Key that the bridges' tokens are derived from."""
+    keys: SandboxKeys
+    """The bridges' tokens are derived from the signing one."""
     release_namespace: str
     bridge: BridgeImage | None
     """The image with the bridge; None if stdio servers can't be run."""
@@ -196,6 +197,12 @@ class ToolServerController:
             if not deleted and key[0] == namespace and workload_labels(key[1])[LABEL_TOOL_SERVER] == label:
                 state.due_at = 0.0
                 self._wakeup.set()
+
+    def reconcile_all(self) -> None:
+        """Reconcile all servers, for example because the sandbox key has changed."""
+        for state in self._servers.values():
+            state.due_at = 0.0
+        self._wakeup.set()
 
     async def run(self) -> None:
         """Reconcile each server when it is due, until cancelled."""
@@ -269,7 +276,7 @@ class ToolServerController:
     async def _apply_stdio(self, state: _ServerState, server: ServerIdentity, stdio: Stdio) -> Workload:
         """Write what a stdio server needs and return its status. Raises CannotRunServer."""
         assert self.bridge is not None  # noqa: S101 - checked by validate_stdio
-        token = bridge_token(key=self.key, namespace=server.namespace, name=server.name)
+        token = bridge_token(key=self.keys.signing, namespace=server.namespace, name=server.name)
         versions = {
             secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
         }

@@ -154,7 +154,9 @@ class WrapperDistributor:
         return request
 
     async def _put(self, namespace: str, pod: Pod, bundle: WrapperBundle) -> None:
-        sandbox = self.sandboxes.get_connection(namespace=namespace, pod=pod.name, address=pod.address)
+        sandbox = self.sandboxes.get_connection(
+            namespace=namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+        )
         try:
             # a former leader may have given it the bundle already
             pod.wrappers = await sandbox.get_wrappers_hash()

@@ -9,6 +9,7 @@ from tests.support.broker import FakeBroker
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 KEY = b"the key of the sandboxes"
 CALLS = {"toolCalls": {"total": 3, "failed": 1, "byTool": {"a.b": 3}, "bytesIn": 9}}
@@ -27,7 +28,9 @@ async def replicas() -> AsyncIterator[list[FakeBroker]]:
 async def client(replicas: list[FakeBroker]) -> AsyncIterator[BrokerClient]:
     async with aiohttp.ClientSession() as session:
         addresses = [f"127.0.0.1:{broker.port}" for broker in replicas]
-        yield BrokerClient(session=session, signer=GrantSigner(key=KEY), sender="operator", addresses=lambda: addresses)
+        yield BrokerClient(
+            session=session, signer=GrantSigner(keys=SandboxKeys(KEY)), sender="operator", addresses=lambda: addresses
+        )
 
 
 MALFORMED = [

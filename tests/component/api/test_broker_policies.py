@@ -9,6 +9,7 @@ import pytest
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, Repeat
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 DEADLINE = 10.0
 UNREACHABLE = "127.0.0.1:1"
@@ -40,7 +41,7 @@ async def replica(answer: bytes) -> AsyncIterator[str]:
 @asynccontextmanager
 async def client(*addresses: str) -> AsyncIterator[BrokerClient]:
     async with asyncio.timeout(DEADLINE), aiohttp.ClientSession() as session:
-        signer = GrantSigner(key=b"the key of the sandboxes")
+        signer = GrantSigner(keys=SandboxKeys(b"the key of the sandboxes"))
         yield BrokerClient(session=session, signer=signer, sender="gateway", addresses=lambda: addresses)
 
 

@@ -12,6 +12,7 @@ from tests.support.until import until
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, connect_broker
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 KEY = b"the key of the sandboxes"
 SLICES, OLDER_SLICES = (
@@ -27,7 +28,7 @@ async def following(api: FakeApiServer) -> AsyncIterator[BrokerClient]:
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
         async with connect_broker(
-            kube=kube, session=session, namespace="system", service="broker", key=KEY, sender="operator"
+            kube=kube, session=session, namespace="system", service="broker", keys=SandboxKeys(KEY), sender="operator"
         ) as brokers:
             yield brokers
 

@@ -13,6 +13,7 @@ from tests.support.constants import DEADLINE, SANDBOX_KEY
 
 from mcp_exec_common.broker.client import MAX_CALLS_BYTES, BrokerClient, BrokerError
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 
 SECONDS = 0.2
@@ -22,10 +23,10 @@ MAX_PEAK_BYTES = 3 * MAX_CALLS_BYTES
 @asynccontextmanager
 async def connected(broker: FakeBroker, *, key: bytes = SANDBOX_KEY) -> AsyncIterator[BrokerClient]:
     """A client as operator and gateway have it."""
-    async with asyncio.timeout(DEADLINE), broker.running(), SupervisorClient.connect(key=key) as client:
+    async with asyncio.timeout(DEADLINE), broker.running(), SupervisorClient.connect(keys=SandboxKeys(key)) as client:
         yield BrokerClient(
             session=client.broker_session,
-            signer=GrantSigner(key=key),
+            signer=GrantSigner(keys=SandboxKeys(key)),
             sender="operator",
             addresses=lambda: [f"127.0.0.1:{broker.port}"],
         )

@@ -15,6 +15,7 @@ from tests.support.supervisor import Attack, FakeSupervisor, Stage
 from tests.support.until import until
 
 from mcp_exec_common.peers import compute_proof
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import MAX_STREAM_BYTES, SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxNotProven
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
@@ -63,7 +64,7 @@ async def attacked(attack: Attack) -> AsyncIterator[SupervisorConnection]:
     async with (
         asyncio.timeout(DEADLINE),
         made.running() as supervisor,
-        SupervisorClient.connect(key=SANDBOX_KEY, port=supervisor.port) as client,
+        SupervisorClient.connect(keys=SandboxKeys(SANDBOX_KEY), port=supervisor.port) as client,
     ):
         yield client.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
         stage.steps.let_go()
@@ -196,7 +197,7 @@ async def test_a_relay_to_the_real_supervisor_gets_no_token() -> None:
     async with asyncio.timeout(DEADLINE), made.running() as supervisor:
         server = await asyncio.start_server(relay, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with SupervisorClient.connect(key=SANDBOX_KEY, port=port) as client:
+        async with SupervisorClient.connect(keys=SandboxKeys(SANDBOX_KEY), port=port) as client:
             connection = client.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
             with pytest.raises(SandboxNotProven, match=r"passed on a proof for 127\.0\.0\.9"):
                 await connection.get_execution()
@@ -232,7 +233,10 @@ async def test_a_supervisor_proves_itself_over_ipv6(address: str) -> None:
     server = await asyncio.get_running_loop().create_server(registry.create, sock=bind_port("", 0))
     try:
         port = server.sockets[0].getsockname()[1]
-        async with asyncio.timeout(DEADLINE), SupervisorClient.connect(key=SANDBOX_KEY, port=port) as client:
+        async with (
+            asyncio.timeout(DEADLINE),
+            SupervisorClient.connect(keys=SandboxKeys(SANDBOX_KEY), port=port) as client,
+        ):
             connection = client.get_connection(namespace="agents", pod=POD, address=address)
             assert await connection.get_state() == "idle"
     finally:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.constants import DEADLINE, POD, SANDBOX_KEY
 
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxUsed
 
@@ -14,7 +15,10 @@ JOB = Job(id="uid-1", code="print('ran')", context={}, timeout_seconds=5, output
 
 @pytest.fixture
 async def sandbox(supervisor_port: int) -> AsyncIterator[SupervisorConnection]:
-    async with SupervisorClient.connect(key=SANDBOX_KEY, port=supervisor_port) as sandboxes, asyncio.timeout(DEADLINE):
+    async with (
+        SupervisorClient.connect(keys=SandboxKeys(SANDBOX_KEY), port=supervisor_port) as sandboxes,
+        asyncio.timeout(DEADLINE),
+    ):
         yield sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
 
 
@@ -44,7 +48,7 @@ async def test_a_used_sandbox_refuses_an_offer(sandbox: SupervisorConnection) ->
 
 
 async def test_an_offer_without_a_supervisor_fails_at_its_confirmation(supervisor_port: int) -> None:
-    async with SupervisorClient.connect(key=b"another key", port=supervisor_port) as sandboxes:
+    async with SupervisorClient.connect(keys=SandboxKeys(b"another key"), port=supervisor_port) as sandboxes:
         stranger = sandboxes.get_connection(namespace="agents", pod=POD, address="127.0.0.1")
         with pytest.raises(SandboxError, match="wrong proof"):
             await kinds(stranger.prepare_run(JOB, timeout_seconds=DEADLINE))

@@ -25,11 +25,12 @@ from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.process.http_server import build_server
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 TS = custom_resource_path(TOOL_SERVERS, namespace="agents")
 CEX = custom_resource_path(EXECUTIONS, namespace="agents")
 SECRETS = resource_path("secrets", namespace="agents")
-SIGNER = GrantSigner(key=SANDBOX_KEY)
+SIGNER = GrantSigner(keys=SandboxKeys(SANDBOX_KEY))
 LOOPBACK = "127.0.0.0/8,::1/128"
 """Networks of the servers of tests, which the broker refuses by default."""
 
@@ -108,13 +109,14 @@ class World:
 @asynccontextmanager
 async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIterator[World]:
     """Run a broker and yield it once it is ready."""
-    key = folder / "key"
-    key.write_bytes(SANDBOX_KEY)
+    keys = folder / "sandbox-key"
+    keys.mkdir(exist_ok=True)
+    (keys / "key").write_bytes(SANDBOX_KEY)
     given: Object = {
         "namespaces": ("agents",),
         "release_namespace": "mcp-exec-system",
         "release_secrets": ("release-key",),
-        "sandbox_key_file": key,
+        "sandbox_key_folder": keys,
         "audit_file": folder / "audit.sqlite",
         "connect_timeout_seconds": 10,
         "allowed_addresses": LOOPBACK,

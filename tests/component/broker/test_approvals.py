@@ -23,6 +23,7 @@ from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 DEADLINE = 10
 PATH = custom_resource_path(EXECUTIONS, namespace="agents")
@@ -38,7 +39,7 @@ class Cluster:
         self.server = server
         self.kube = kube
         self.registry = CollectorRegistry()
-        self.approvals = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=kube, registry=self.registry)
+        self.approvals = Approvals(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), kube=kube, registry=self.registry)
         self.asked: asyncio.Queue[Approval] = asyncio.Queue()
         self.waiting = WaitingTime()
         self.grant = GRANT
@@ -100,7 +101,7 @@ async def test_a_call_waits_until_it_is_approved(cluster: Cluster) -> None:
 
 
 async def test_a_decision_names_its_author_only_if_the_gateway_wrote_it(cluster: Cluster) -> None:
-    attestor = Attestor(key=SANDBOX_KEY)
+    attestor = Attestor(keys=SandboxKeys(SANDBOX_KEY))
     decisions: list[tuple[dict[str, str], str]] = [
         ({"by": "jo"}, "jo"),
         ({"by": "jo", "proof": "0" * 64}, "claimed:jo"),
@@ -246,7 +247,7 @@ async def test_only_so_many_calls_wait_and_so_many_are_remembered(cluster: Clust
     assert (await failure_of(cluster.call())).reason is ErrorReason.BUDGET_EXCEEDED
     cluster.approvals.close_execution("u-1")
     await asyncio.wait(calls)
-    other = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=cluster.kube)
+    other = Approvals(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), kube=cluster.kube)
     for _ in range(MAX_APPROVALS + 5):
         with pytest.raises(ToolCallError):
             await other.wait_for_approval(
@@ -282,7 +283,7 @@ async def narrow(cluster: Cluster) -> AsyncIterator[Approvals]:
     ):
         credentials = KubeCredentials(server=cluster.server.url)
         kube = KubeClient(session=session, credentials=credentials, watch_session=watches)
-        yield Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=kube, max_pending=2000)
+        yield Approvals(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), kube=kube, max_pending=2000)
 
 
 async def test_a_thousand_pending_approvals_delay_no_other_request_and_are_all_decided(
@@ -341,7 +342,7 @@ async def test_calls_that_wait_are_listed_by_namespace_newest_first_until_they_a
 
 
 async def test_one_namespace_cannot_use_all_of_a_brokers_approvals(cluster: Cluster) -> None:
-    approvals = Approvals(attestor=Attestor(key=SANDBOX_KEY), kube=cluster.kube, max_pending=4)
+    approvals = Approvals(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), kube=cluster.kube, max_pending=4)
 
     def call(namespace: str, name: str) -> asyncio.Task[Approval]:
         grant = GRANT.model_copy(update={"execution": f"{namespace}-{name}", "name": name, "namespace": namespace})

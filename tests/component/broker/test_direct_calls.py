@@ -16,6 +16,7 @@ from tests.support.until import until
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.grants import ApprovedCall, DirectGrant, GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 Object = dict[str, Any]
 
@@ -132,7 +133,7 @@ async def test_only_a_grant_of_the_gateway_makes_direct_calls(gateway: Gateway, 
     tokens = {
         "of a sandbox": grant(),
         "a service token": SIGNER.sign_service_token("gateway"),
-        "forged": direct_grant(GrantSigner(key=b"a key of the attacker")),
+        "forged": direct_grant(GrantSigner(keys=SandboxKeys(b"a key of the attacker"))),
         "expired": direct_grant(expires=int(time()) - 1),
         "valid for too long": direct_grant(expires=int(time()) + 3600),
         "of a namespace that is not served": direct_grant(namespace="other"),

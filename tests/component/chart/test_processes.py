@@ -82,17 +82,17 @@ def test_the_default_values_are_settings_too(render: Render, monkeypatch: pytest
             monkeypatch.delenv(name)
 
 
-def test_the_key_file_is_where_the_settings_say(render: Render) -> None:
+def test_the_keys_are_where_the_settings_say_and_change_in_place(render: Render) -> None:
     rendered = render()
     for name, pod in rendered.pods().items():
         if name.endswith(("-test", "-operator")):
             continue
         mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
         secret = next(each["secret"] for each in pod["volumes"] if each["name"] == "sandbox-key")
-        path = f"{mounts['sandbox-key']}/{secret['items'][0]['path']}"
-        assert rendered.environment(name)["MCP_EXEC_SANDBOX_KEY_FILE"] == path
-        assert secret["secretName"] == "mcp-exec-sandbox-key"
-        assert secret["items"][0]["key"] == "key"
+        assert rendered.environment(name)["MCP_EXEC_SANDBOX_KEY_FOLDER"] == mounts["sandbox-key"]
+        # with all entries, which come and go; the kubelet does not change a mount by `subPath`
+        assert secret == {"secretName": "mcp-exec-sandbox-key", "defaultMode": 0o440}
+        assert not any("subPath" in each for each in pod["containers"][0]["volumeMounts"])
 
 
 def test_every_pod_meets_the_restricted_pod_security_level(render: Render) -> None:

@@ -35,7 +35,7 @@ def test_no_secret_can_be_listed_but_the_gateways_own(render: Render) -> None:
         ("mcp-exec-operator", "get"): None,
         ("mcp-exec-operator-keys", "get"): [f"mcp-exec-{name}" for name in (*API_KEYS, "sandbox-key")],
         ("mcp-exec-operator-keys", "create"): None,
-        ("mcp-exec-operator-keys", "patch"): ["mcp-exec-api-keys"],
+        ("mcp-exec-operator-keys", "patch"): ["mcp-exec-api-keys", "mcp-exec-sandbox-key"],
         ("mcp-exec-operator-keys", "delete"): ["mcp-exec-initial-api-key"],
     }
 

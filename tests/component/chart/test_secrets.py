@@ -86,7 +86,7 @@ def test_the_operator_starts_without_a_secret_and_the_others_wait_for_one(render
         for name, pod in pods.items()
         if "volumes" in pod
     }
-    key = {"secretName": "mcp-exec-sandbox-key", "defaultMode": 0o440, "items": [{"key": "key", "path": "key"}]}
+    key = {"secretName": "mcp-exec-sandbox-key", "defaultMode": 0o440}
     assert mounted == {"mcp-exec-operator": [], "mcp-exec-gateway": [key], "mcp-exec-broker": [key]}
 
 

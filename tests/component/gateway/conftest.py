@@ -27,6 +27,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import find_unsynced
 from mcp_exec_common.process.http_server import build_server
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app, build_metrics_app
 from mcp_exec_gateway.dependencies import Dependencies
@@ -48,7 +49,7 @@ Object = dict[str, Any]
 def settings(**changes: Any) -> Settings:
     given: Object = {
         "namespaces": ("agents", "others"),
-        "sandbox_key_file": Path("unused"),
+        "sandbox_key_folder": Path("unused"),
         "release_namespace": "mcp-exec-system",
         "api_keys_secret": "api-keys",
         "port": 0,
@@ -161,7 +162,7 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
     made = settings(**changes)
     async with (
         aiohttp.ClientSession(base_url=api.url) as kube_session,
-        SupervisorClient.connect(key=SANDBOX_KEY, port=sandbox_port) as supervisors,
+        SupervisorClient.connect(keys=SandboxKeys(SANDBOX_KEY), port=sandbox_port) as supervisors,
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
         asyncio.TaskGroup() as group,
     ):

@@ -13,6 +13,7 @@ from tests.support.broker import FakeBroker
 
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.executions import ArtifactList, Execution
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
@@ -113,7 +114,7 @@ async def test_a_link_is_refused_after_its_time_and_if_it_was_changed(gateway: G
     address = ArtifactAddress(namespace="agents", execution=name, uid=metadata["uid"], id="a0")
     valid, _ = links.build_path(address, seconds=60)
     expired, _ = links.build_path(address, seconds=-1)
-    foreign, _ = LinkSigner(key=b"another").build_path(address, seconds=60)
+    foreign, _ = LinkSigner(keys=SandboxKeys(b"another")).build_path(address, seconds=60)
     assert (await gateway.ask("GET", valid, key=None)).status == 200
     problem = assert_problem(await gateway.ask("GET", expired, key=None), 410)
     assert (problem.type, "has expired" in problem.detail) == ("urn:mcp-exec:problem:expired", True)

@@ -77,7 +77,7 @@ async def test_pages_without_a_caller_have_the_limit_of_their_address(api: FakeA
 
 
 def test_the_port_of_the_api_is_refused_for_metrics() -> None:
-    given: Any = {"namespaces": ("agents",), "sandbox_key_file": "unused", "release_namespace": "r"}
+    given: Any = {"namespaces": ("agents",), "sandbox_key_folder": "unused", "release_namespace": "r"}
     assert Settings(**given).metrics_port == 8085
     for port in (8080, 9000):
         with pytest.raises(ValidationError, match=f"{port} is the port of the API"):

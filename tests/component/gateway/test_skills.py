@@ -29,6 +29,7 @@ from mcp_exec_client.state.skills import read_members
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import build_shipped
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.skills.folder import SkillFolder, build_archive
 from mcp_exec_gateway.skills.service import MAX_DRAFTS
 
@@ -81,7 +82,11 @@ async def test_a_saved_skill_is_a_draft_of_its_caller_with_a_proof(gateway: Gate
     assert view["parameters"]["properties"] == {"a": {"type": "integer"}}
     assert view["provenance"]["source"] == "Code"
     stored = gateway.api.collections[SKL]["report-v1"]
-    assert Attestor(key=SANDBOX_KEY).read_author(stored | {"metadata": {**stored["metadata"]}}).endswith("team-a")
+    assert (
+        Attestor(keys=SandboxKeys(SANDBOX_KEY))
+        .read_author(stored | {"metadata": {**stored["metadata"]}})
+        .endswith("team-a")
+    )
     assert (await save(gateway))["version"] == 2
     one = await gateway.ask("GET", "/v1/skills/report/versions/1")
     assert (one.json["code"], one.json["instructions"]) == (CODE, "# How")
@@ -102,7 +107,7 @@ async def test_others_see_a_version_once_it_is_approved_by_an_approver(gateway: 
     assert (answer.status, answer.json["state"], answer.json["reviewedBy"]) == (200, "Approved", "ann")
     assert await names(gateway, key=BOB) == ["report-v1"]
     stored = gateway.api.collections[SKL]["report-v1"]
-    attestor, digest = Attestor(key=SANDBOX_KEY), content_digest(stored["spec"])
+    attestor, digest = Attestor(keys=SandboxKeys(SANDBOX_KEY)), content_digest(stored["spec"])
     assert attestor.is_proven_review(stored["spec"]["review"], uid=stored["metadata"]["uid"], digest=digest)
     deprecated = await gateway.ask("POST", f"{path}/deprecate", json={}, key=ANN)
     assert deprecated.json["state"] == "Deprecated"
@@ -173,7 +178,7 @@ async def test_approvers_approve_their_own_skills_if_the_installation_allows_it(
 
 async def test_skills_of_the_release_are_approved_and_belong_to_no_caller(gateway: Gateway) -> None:
     spec = SkillSpec.model_validate({**NEW, "version": 1})
-    shipped = build_shipped(spec, namespace="agents", attestor=Attestor(key=SANDBOX_KEY), moment=now())
+    shipped = build_shipped(spec, namespace="agents", attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), moment=now())
     gateway.api.put(SKL, shipped)
     await until(lambda: gateway.dependencies.skills.cache.list_all("agents"))
     (seen,) = (await gateway.ask("GET", "/v1/skills", key=BOB)).json["items"]
@@ -332,7 +337,7 @@ async def test_an_execution_runs_a_skill_by_reference(gateway: Gateway) -> None:
     assert answer.status == 200, answer.text
     (execution,) = gateway.executions.values()
     assert execution["spec"]["skillRef"] == {"name": "report"}
-    assert Attestor(key=SANDBOX_KEY).sign_caller(execution)
+    assert Attestor(keys=SandboxKeys(SANDBOX_KEY)).sign_caller(execution)
     both = await gateway.post({"skillRef": {"name": "report"}, "code": "1"})
     assert (both.status, both.json["errors"][0]["field"]) == (422, "code")
     await until(lambda: gateway.executions)

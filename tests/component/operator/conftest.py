@@ -15,6 +15,7 @@ from tests.support.world import CEX, KEY, KEY_SECRET, NAMESPACE, NODES, PODS, PO
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import POD_SELECTOR
 from mcp_exec_operator.kube.leader_election import LeaderElector
@@ -58,7 +59,9 @@ class Operator:
         self.kube = kube = KubeClient(
             session=api, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.01), timeout_seconds=5
         )
-        supervisors = await self._stack.enter_async_context(SupervisorClient.connect(key=KEY, port=self.world.port))
+        supervisors = await self._stack.enter_async_context(
+            SupervisorClient.connect(keys=SandboxKeys(KEY), port=self.world.port)
+        )
         self.sessions += [supervisors.session, supervisors.broker_session]
         self.manager = Manager(settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics)
         await self._stack.enter_async_context(self.manager.running())

@@ -11,19 +11,27 @@ import aiohttp
 import pytest
 from tests.component.operator.conftest import settings
 from tests.support.api_server import Fault
-from tests.support.world import KEY, KEY_SECRET, SECRETS, SYSTEM, World
+from tests.support.world import KEY, KEY_SECRET, NAMESPACE, SECRETS, SYSTEM, World
 
+from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.skill import SkillSpec
 from mcp_exec_common.api_keys import digest_key
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.skill_proofs import build_skill
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.objects import is_release_secret
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore
+from mcp_exec_operator.keys.release import ReleaseKeys
+from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE, Step
+from mcp_exec_operator.keys.secrets import encode
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart
-from mcp_exec_operator.release_keys import ReleaseKeys
 
 Object = dict[str, Any]
 ACCOUNTS = resource_path("serviceaccounts", namespace=SYSTEM)
+SKILLS = custom_resource_path("skills", namespace=NAMESPACE)
 API_KEYS, INITIAL = "api-keys", "initial-api-key"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FIRST: Object = {"namespace": "agents", "limits": {"maxConcurrent": 50}, "validDays": 90}
@@ -64,10 +72,10 @@ def accepted(world: World, *, days: int = 0) -> str:
 
 async def test_a_first_start_creates_all_keys_and_a_second_one_changes_none(world: World, kube: KubeClient) -> None:
     world.remove(SECRETS, KEY_SECRET)
-    made = await keys(kube).obtain_sandbox_key()
-    await keys(kube).restore(made)
-    assert len(made) == 64
-    assert secret(world, KEY_SECRET)["key"].encode() == made
+    made = await keys(kube).obtain_sandbox_keys()
+    await keys(kube).check(made)
+    assert len(made.signing) == 64
+    assert secret(world, KEY_SECRET)["key"].encode() == made.signing
     assert accepted(world) == "initial"
     entry = json.loads(secret(world, API_KEYS)["initial"])
     assert entry == {
@@ -79,8 +87,8 @@ async def test_a_first_start_creates_all_keys_and_a_second_one_changes_none(worl
     }
     before = dict(world.collections[SECRETS])
     later = keys(kube, days=30, initial_api_key={**FIRST, "limits": {}, "validDays": 1})
-    assert await later.obtain_sandbox_key() == made
-    await later.restore(made)
+    assert (await later.obtain_sandbox_keys()).signing == made.signing
+    await later.check(made)
     assert world.collections[SECRETS] == before
     assert (accepted(world, days=89), accepted(world, days=90)) == ("initial", "")
 
@@ -89,7 +97,7 @@ async def test_what_is_created_is_known_as_the_releases_and_all_but_the_api_keys
     world: World, kube: KubeClient
 ) -> None:
     world.remove(SECRETS, KEY_SECRET)
-    await keys(kube).restore(await keys(kube).obtain_sandbox_key())
+    await keys(kube).check(await keys(kube).obtain_sandbox_keys())
     uid = world.collections[ACCOUNTS]["operator"]["metadata"]["uid"]
     owners = {name: item["metadata"].get("ownerReferences") for name, item in world.collections[SECRETS].items()}
     account = [{"apiVersion": "v1", "kind": "ServiceAccount", "name": "operator", "uid": uid}]
@@ -101,9 +109,9 @@ async def test_what_is_created_is_known_as_the_releases_and_all_but_the_api_keys
 
 async def test_operators_that_start_at_once_use_the_same_keys(world: World, kube: KubeClient) -> None:
     world.remove(SECRETS, KEY_SECRET)
-    found = await asyncio.gather(*(keys(kube).obtain_sandbox_key() for _ in range(5)))
-    assert len(set(found)) == 1
-    await asyncio.gather(*(keys(kube).restore(found[0]) for _ in range(5)))
+    found = await asyncio.gather(*(keys(kube).obtain_sandbox_keys() for _ in range(5)))
+    assert len({each.signing for each in found}) == 1
+    await asyncio.gather(*(keys(kube).check(found[0]) for _ in range(5)))
     assert accepted(world) == "initial"
 
 
@@ -119,19 +127,19 @@ async def test_an_operator_that_dies_in_between_leaves_no_key_that_is_refused(
     else:
         world.put(SECRETS, {"metadata": {"name": API_KEYS}})
         world.faults += [Fault("POST", "/secrets", 409), Fault("POST", "/secrets", 503)]
-    await keys(kube).restore(KEY)
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
+    await keys(kube).check(SandboxKeys(KEY))
     assert accepted(world) == "initial"
 
 
 async def test_a_deleted_sandbox_key_comes_back_as_it_was(world: World, kube: KubeClient) -> None:
     world.remove(SECRETS, KEY_SECRET)
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     assert secret(world, KEY_SECRET)["key"].encode() == KEY
 
 
 async def test_the_leader_restores_what_is_deleted_while_it_leads(world: World, kube: KubeClient) -> None:
-    running = asyncio.create_task(replace(keys(kube), check_seconds=0.01).run(KEY))
+    running = asyncio.create_task(replace(keys(kube), check_seconds=0.01).run(SandboxKeys(KEY)))
     for name in (KEY_SECRET, API_KEYS, INITIAL):
         await world.until(lambda: len(world.collections[SECRETS]) == 3)
         world.remove(SECRETS, name)
@@ -139,57 +147,81 @@ async def test_the_leader_restores_what_is_deleted_while_it_leads(world: World, 
     running.cancel()
 
 
-async def test_a_sandbox_key_that_another_has_replaced_is_kept_and_reported(
+@pytest.mark.parametrize("own", [True, False], ids=["own", "of somebody else"])
+async def test_sandbox_keys_that_another_has_replaced_are_kept_and_used(
+    world: World, kube: KubeClient, own: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    in_use = SandboxKeys(KEY)
+    data = {"key": b"another", "next-key": b"the next one", "previous-key": KEY}
+    world.merge(SECRETS, KEY_SECRET, {"data": {name: base64.b64encode(text).decode() for name, text in data.items()}})
+    await keys(kube, create_sandbox_key=own).check(in_use)
+    assert list(in_use) == [b"another", b"the next one", KEY]
+    assert secret(world, KEY_SECRET) == {name: text.decode() for name, text in data.items()}
+    assert "none of the former" not in caplog.text
+    world.merge(SECRETS, KEY_SECRET, {"data": {**dict.fromkeys(data), "key": base64.b64encode(b"a third").decode()}})
+    await keys(kube, create_sandbox_key=own).check(in_use)
+    assert list(in_use) == [b"a third"]
+    assert "none of the former keys" in caplog.text
+
+
+async def test_sandbox_keys_that_cannot_be_read_stay_in_use(
     world: World, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.merge(SECRETS, KEY_SECRET, {"data": {"key": base64.b64encode(b"another").decode()}})
-    await keys(kube).restore(KEY)
-    assert secret(world, KEY_SECRET) == {"key": "another"}
-    assert "restart operator, gateway and broker" in caplog.text
+    in_use = SandboxKeys(KEY)
+    world.merge(SECRETS, KEY_SECRET, {"data": {"key": ""}})
+    await keys(kube).check(in_use)
+    world.merge(SECRETS, KEY_SECRET, {"data": {"key": "&"}})
+    await keys(kube).check(in_use)
+    world.faults.append(Fault("GET", f"/secrets/{KEY_SECRET}", 503))
+    await keys(kube).check(in_use)
+    world.remove(SECRETS, KEY_SECRET)
+    await keys(kube, create_sandbox_key=False).check(in_use)
+    assert list(in_use) == [KEY]
+    assert caplog.text.count("so those in use stay") == 4
 
 
 async def test_keys_of_users_stay_and_a_deleted_text_makes_a_new_first_key(world: World, kube: KubeClient) -> None:
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     world.merge(SECRETS, API_KEYS, {"data": {"billing": "e30="}})
     first = secret(world, INITIAL)["api-key"]
     world.remove(SECRETS, INITIAL)
-    await keys(kube, days=80).restore(KEY)
+    await keys(kube, days=80).check(SandboxKeys(KEY))
     assert secret(world, INITIAL)["api-key"] != first
     assert set(secret(world, API_KEYS)) == {"initial", "billing"}
     assert (accepted(world, days=169), accepted(world, days=170)) == ("initial", "")
 
 
 async def test_a_first_key_whose_entry_was_removed_stays_revoked(world: World, kube: KubeClient) -> None:
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     world.merge(SECRETS, API_KEYS, {"data": {"initial": None}})
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     assert secret(world, API_KEYS) == {}
 
 
 async def test_deleted_api_keys_come_back_with_the_first_key_and_its_expiry(world: World, kube: KubeClient) -> None:
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     world.remove(SECRETS, API_KEYS)
-    await keys(kube, days=80).restore(KEY)
+    await keys(kube, days=80).check(SandboxKeys(KEY))
     assert (accepted(world, days=89), accepted(world, days=90)) == ("initial", "")
 
 
 async def test_without_a_first_key_there_is_an_empty_secret_for_others(world: World, kube: KubeClient) -> None:
-    await keys(kube, initial_api_key=None).restore(KEY)
+    await keys(kube, initial_api_key=None).check(SandboxKeys(KEY))
     assert secret(world, API_KEYS) == {}
     assert INITIAL not in world.collections[SECRETS]
 
 
 async def test_a_first_key_that_the_settings_no_longer_have_is_revoked(world: World, kube: KubeClient) -> None:
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     world.merge(SECRETS, API_KEYS, {"data": {"billing": "e30="}})
-    await keys(kube, initial_api_key=None).restore(KEY)
+    await keys(kube, initial_api_key=None).check(SandboxKeys(KEY))
     assert set(secret(world, API_KEYS)) == {"billing"}
     assert INITIAL not in world.collections[SECRETS]
 
 
 async def test_a_first_key_may_never_expire_and_be_an_approvers(world: World, kube: KubeClient) -> None:
     first = {"namespace": "agents", "approver": True, "limits": {"tools": []}}
-    await keys(kube, initial_api_key=first).restore(KEY)
+    await keys(kube, initial_api_key=first).check(SandboxKeys(KEY))
     entry = json.loads(secret(world, API_KEYS)["initial"])
     assert (entry["approver"], entry["limits"], "expiresAt" in entry) == (True, {"tools": []}, False)
     assert accepted(world, days=30_000) == "initial"
@@ -197,17 +229,17 @@ async def test_a_first_key_may_never_expire_and_be_an_approvers(world: World, ku
 
 async def test_secrets_of_the_user_are_read_and_nothing_is_written(world: World, kube: KubeClient) -> None:
     ours = keys(kube, create_sandbox_key=False, api_keys_secret="", initial_api_key_secret="", initial_api_key=None)
-    assert await ours.obtain_sandbox_key() == KEY
-    await ours.restore(KEY)
-    assert [seen.method for seen in world.seen] == ["GET"]
+    assert list(await ours.obtain_sandbox_keys()) == [KEY]
+    await ours.check(SandboxKeys(KEY))
+    assert [seen.method for seen in world.seen] == ["GET", "GET"]
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
         (None, "Secret sandbox-key does not exist in namespace mcp-exec-system"),
-        ({}, "Secret sandbox-key has no entry `key`, or an empty one"),
-        ({"key": "ICAK"}, "Secret sandbox-key has no entry `key`, or an empty one"),
+        ({}, "Secret sandbox-key: there is no entry `key`, or an empty one"),
+        ({"key": "ICAK"}, "Secret sandbox-key: there is no entry `key`, or an empty one"),
     ],
 )
 async def test_a_missing_key_of_the_user_ends_the_wait_with_its_name(
@@ -217,14 +249,111 @@ async def test_a_missing_key_of_the_user_ends_the_wait_with_its_name(
     if data is not None:
         world.put(SECRETS, {"metadata": {"name": KEY_SECRET}, "data": data})
     with pytest.raises(CannotStart, match=said):
-        await keys(kube, create_sandbox_key=False, api_wait_seconds=0.01).obtain_sandbox_key()
+        await keys(kube, create_sandbox_key=False, api_wait_seconds=0.01).obtain_sandbox_keys()
 
 
 async def test_a_refused_secret_is_reported_and_tried_again(
     world: World, kube: KubeClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     world.faults.append(Fault("POST", "/secrets", 403, message="secrets is forbidden"))
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     assert "secrets is forbidden" in caplog.text
-    await keys(kube).restore(KEY)
+    await keys(kube).check(SandboxKeys(KEY))
     assert accepted(world) == "initial"
+
+
+def set_since(world: World, *, days: float) -> None:
+    """Let the Secret have its keys for so many days at the time of the tests."""
+    since = micro_time(NOW - timedelta(days=days))
+    world.merge(SECRETS, KEY_SECRET, {"metadata": {"annotations": {ANNOTATION_SINCE: since}}})
+
+
+async def test_a_rotation_on_demand_keeps_two_keys_until_nothing_needs_the_former_one(
+    world: World, kube: KubeClient
+) -> None:
+    in_use, ours = SandboxKeys(KEY), keys(kube)
+    await ours.check(in_use)
+    await ours.check(in_use)
+    assert list(in_use) == [KEY]
+    world.merge(SECRETS, KEY_SECRET, {"metadata": {"annotations": {ANNOTATION_ROTATE: "now"}}})
+    await ours.check(in_use)
+    signing, new = in_use
+    assert (signing, secret(world, KEY_SECRET)) == (KEY, {"key": KEY.decode(), "next-key": new.decode()})
+    assert ANNOTATION_ROTATE not in world.collections[SECRETS][KEY_SECRET]["metadata"]["annotations"]
+    set_since(world, days=0.01)
+    await ours.check(in_use)
+    assert list(in_use) == [new, KEY]
+    assert secret(world, KEY_SECRET) == {"key": new.decode(), "previous-key": KEY.decode()}
+    set_since(world, days=8)
+    await ours.check(in_use)
+    assert list(in_use) == [new, KEY], "no proof was renewed yet"
+    await ours.renew_proofs(in_use)
+    await ours.check(in_use)
+    assert list(in_use) == [new]
+    assert secret(world, KEY_SECRET) == {"key": new.decode()}
+    steps = ours.metrics.registry.get_sample_value
+    assert [steps("mcp_exec_sandbox_key_steps_total", {"step": step}) for step in Step] == [1, 1, 1]
+
+
+async def test_a_key_is_replaced_at_its_age(world: World, kube: KubeClient) -> None:
+    in_use = SandboxKeys(KEY)
+    ours = keys(kube, sandbox_key_rotate_days=30)
+    set_since(world, days=29)
+    await ours.check(in_use)
+    assert list(in_use) == [KEY]
+    set_since(world, days=30)
+    await ours.check(in_use)
+    assert len(list(in_use)) == 2
+
+
+async def test_two_leaders_at_once_make_one_step(world: World, kube: KubeClient) -> None:
+    set_since(world, days=90)
+    both = [SandboxKeys(KEY), SandboxKeys(KEY)]
+    await asyncio.gather(*(keys(kube, sandbox_key_rotate_days=90).check(each) for each in both))
+    await asyncio.gather(*(keys(kube, sandbox_key_rotate_days=90).check(each) for each in both))
+    assert list(both[0]) == list(both[1])
+    assert len(secret(world, KEY_SECRET)) == 2
+
+
+async def test_keys_of_somebody_else_are_never_rotated(world: World, kube: KubeClient) -> None:
+    set_since(world, days=1000)
+    world.merge(SECRETS, KEY_SECRET, {"metadata": {"annotations": {ANNOTATION_ROTATE: "now"}}})
+    await keys(kube, create_sandbox_key=False, sandbox_key_rotate_days=1).check(SandboxKeys(KEY))
+    assert secret(world, KEY_SECRET) == {"key": KEY.decode()}
+
+
+async def test_a_secret_that_is_deleted_during_a_rotation_comes_back_with_both_keys(
+    world: World, kube: KubeClient
+) -> None:
+    in_use = SandboxKeys(b"the new one", KEY)
+    world.remove(SECRETS, KEY_SECRET)
+    await keys(kube).check(in_use)
+    assert secret(world, KEY_SECRET) == {"key": "the new one", "previous-key": KEY.decode()}
+    assert list(in_use) == [b"the new one", KEY]
+
+
+async def test_proofs_are_renewed_once_and_the_former_key_stays_until_all_are(world: World, kube: KubeClient) -> None:
+    former = Attestor(keys=SandboxKeys(KEY))
+    manifest = build_skill(
+        SkillSpec(name="report", version=1, description="d", code="def run(): ..."),
+        namespace=NAMESPACE,
+        author="team-a",
+        attestor=former,
+        moment=now(),
+    )
+    world.put(SKILLS, manifest)
+    in_use = SandboxKeys(b"the new key", KEY)
+    later = Attestor(keys=SandboxKeys(b"the new key"))
+    ours = keys(kube)
+    world.merge(SECRETS, KEY_SECRET, {"data": {"key": encode(b"the new key"), "previous-key": encode(KEY)}})
+    set_since(world, days=9)
+    world.faults.append(Fault("PATCH", "/skills/report-v1", 503))
+    await ours.renew_proofs(in_use)
+    await ours.check(in_use)
+    assert list(in_use) == [b"the new key", KEY]
+    assert later.read_author(world.collections[SKILLS]["report-v1"]) == "claimed:team-a"
+    again = keys(kube)
+    await again.renew_proofs(in_use)
+    await again.check(in_use)
+    assert list(in_use) == [b"the new key"]
+    assert later.read_author(world.collections[SKILLS]["report-v1"]) == "team-a"

@@ -164,7 +164,7 @@ async def cut_off(running: Running) -> None:
 
 def test_the_deadlines_are_shorter_than_any_client_needs_and_a_peer_has_a_share_of_the_connections() -> None:
     def limits(settings: type[ProcessSettings]) -> ConnectionLimits:
-        given = {"namespaces": ("agents",), "sandbox_key_file": Path("key"), "release_namespace": SYSTEM}
+        given = {"namespaces": ("agents",), "sandbox_key_folder": Path("key"), "release_namespace": SYSTEM}
         given["sandbox_key_secret"] = KEY_SECRET
         known = {name: value for name, value in given.items() if name in settings.model_fields}
         return settings(**known).connection_limits

@@ -8,7 +8,11 @@ from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
 LEAST = {"NAMESPACES": "agents", "RELEASE_NAMESPACE": "system"}
-KEYS = {OperatorSettings: "SANDBOX_KEY_SECRET", GatewaySettings: "SANDBOX_KEY_FILE", BrokerSettings: "SANDBOX_KEY_FILE"}
+KEYS = {
+    OperatorSettings: "SANDBOX_KEY_SECRET",
+    GatewaySettings: "SANDBOX_KEY_FOLDER",
+    BrokerSettings: "SANDBOX_KEY_FOLDER",
+}
 
 
 @pytest.fixture(params=KEYS, ids=["operator", "gateway", "broker"])

@@ -11,6 +11,7 @@ import supervisors
 import uvloop
 
 from mcp_exec_api.code_execution import Phase
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import Job, SandboxError, SandboxUsed
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
@@ -35,7 +36,7 @@ async def simulation(run_seconds: float = 0.0) -> AsyncIterator[ScalingSimulatio
     server = await found.serve(port=0)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with asyncio.timeout(20), SupervisorClient.connect(key=KEY, port=port) as sandboxes:
+        async with asyncio.timeout(20), SupervisorClient.connect(keys=SandboxKeys(KEY), port=port) as sandboxes:
             yield ScalingSimulation(found, sandboxes)
     finally:
         server.close()

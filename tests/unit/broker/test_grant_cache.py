@@ -6,10 +6,11 @@ from tests.support.grants import make_grant
 
 from mcp_exec_broker.api.calls import GrantAuthenticator
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 
 def test_grants_with_many_long_patterns_take_bounded_memory() -> None:
-    signer = GrantSigner(key=b"k" * 32)
+    signer = GrantSigner(keys=SandboxKeys(b"k" * 32))
     authenticator = GrantAuthenticator(signer=signer, replica="", checks_address=False)
     tracemalloc.start()
     try:

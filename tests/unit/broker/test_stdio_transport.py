@@ -56,7 +56,7 @@ async def connected() -> AsyncIterator[tuple[Bridge, "asyncio.Task[None]"]]:
         asyncio.timeout(DEADLINE),
         server,
         receiving_for(BytesInFlight(), ("agents", "git"), keeps=False),
-        connect_bridge(f"127.0.0.1:{port}", token="t", max_line_bytes=2**16, on_end=bridge.ends.append) as (
+        connect_bridge(f"127.0.0.1:{port}", tokens=["t"], max_line_bytes=2**16, on_end=bridge.ends.append) as (
             messages,
             _,
         ),

@@ -11,8 +11,9 @@ from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_common.broker.attestations import CLAIMED, UNKNOWN, Attestor
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
-ATTESTOR = Attestor(key=SANDBOX_KEY)
+ATTESTOR = Attestor(keys=SandboxKeys(SANDBOX_KEY))
 Object = dict[str, Any]
 
 
@@ -104,7 +105,7 @@ def test_a_context_is_proven_whatever_the_api_server_made_of_its_numbers_and_key
 
 def test_another_releases_proof_is_none() -> None:
     execution = build_execution()
-    assert Attestor(key=b"another key").read_caller(execution) == "claimed:team-a"
+    assert Attestor(keys=SandboxKeys(b"another key")).read_caller(execution) == "claimed:team-a"
 
 
 def test_an_execution_without_a_caller_claims_none() -> None:

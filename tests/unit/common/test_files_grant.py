@@ -10,8 +10,9 @@ from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.files import FilesGrant, WorkspaceAccess
 from mcp_exec_common.broker.grants import DirectGrant, Grant, GrantError, GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
-SIGNER = GrantSigner(key=b"k" * 32)
+SIGNER = GrantSigner(keys=SandboxKeys(b"k" * 32))
 EXPIRES = int(time.time()) + 60
 FILES: dict[str, Any] = {
     "namespace": "agents",
@@ -44,7 +45,7 @@ def test_a_grant_of_files_is_read_as_it_was_signed() -> None:
         SIGNER.sign_grant(Grant(**RIGHTS, execution="u", name="n", tool_calls=1, pod_address="", replica="")),
         SIGNER.sign_direct_grant(DirectGrant(**RIGHTS)),
         SIGNER.sign_service_token("gateway"),
-        GrantSigner(key=b"x" * 32).sign_files_grant(FilesGrant(**FILES)),
+        GrantSigner(keys=SandboxKeys(b"x" * 32)).sign_files_grant(FilesGrant(**FILES)),
     ],
 )
 def test_no_other_token_passes_for_a_grant_of_files(token: str) -> None:

@@ -20,6 +20,7 @@ from tests.support.go_json import store
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_client.types import Execution
 from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.protocol import parse_event
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.json import to_json
@@ -35,7 +36,7 @@ from mcp_exec_tools.text import shorten_json
 LIMIT = 64 * 1024
 NOW = datetime(2026, 11, 25, tzinfo=UTC)
 AT = "2026-11-25T00:00:00.000000Z"
-ATTESTOR = Attestor(key=SANDBOX_KEY)
+ATTESTOR = Attestor(keys=SandboxKeys(SANDBOX_KEY))
 
 
 def report(value: Any) -> dict[str, Any]:

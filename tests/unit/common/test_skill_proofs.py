@@ -8,8 +8,9 @@ from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, 
 from mcp_exec_api.skill import content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import read_skill
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
-ATTESTOR = Attestor(key=b"release")
+ATTESTOR = Attestor(keys=SandboxKeys(b"release"))
 REVIEW = {"decision": "Approve", "by": "ann", "at": "2026-11-23T10:00:00.000000Z", "comment": None}
 
 
@@ -54,7 +55,7 @@ def test_a_review_counts_for_one_object_and_one_content() -> None:
     for name, value in {"decision": "Deprecate", "by": "bob", "at": "2027-01-01T00:00:00.000000Z"}.items():
         assert not ATTESTOR.is_proven_review(review | {name: value}, uid="u1", digest=digest)
     assert not ATTESTOR.is_proven_review(REVIEW, uid="u1", digest=digest)
-    assert not Attestor(key=b"other").is_proven_review(review, uid="u1", digest=digest)
+    assert not Attestor(keys=SandboxKeys(b"other")).is_proven_review(review, uid="u1", digest=digest)
 
 
 def test_the_release_proves_the_content_that_it_brings_for_one_object() -> None:
@@ -63,7 +64,7 @@ def test_the_release_proves_the_content_that_it_brings_for_one_object() -> None:
     del skill["metadata"]["labels"]
     skill["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = ATTESTOR.sign_shipped(skill)
     assert read_skill(skill | {"metadata": {**skill["metadata"], "uid": "u1"}}, attestor=ATTESTOR).is_shipped
-    assert not Attestor(key=b"other").is_shipped(skill)
+    assert not Attestor(keys=SandboxKeys(b"other")).is_shipped(skill)
     assert not ATTESTOR.is_shipped(skill | {"spec": {**skill["spec"], "code": "def run(): 'evil'"}})
     for change in ({"name": "other-v1"}, {"namespace": "others"}, {"creationTimestamp": "2026-11-23T11:00:01Z"}):
         assert not ATTESTOR.is_shipped(skill | {"metadata": {**skill["metadata"], **change}})

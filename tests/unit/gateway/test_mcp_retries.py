@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.executions.calls import (
     ANNOTATION_CALL,
@@ -75,7 +76,9 @@ def test_digests_of_calls_need_the_releases_key() -> None:
     spec = {"code": "1", "context": {}, "poolRef": {"name": "default"}, "timeoutSeconds": 30, "limits": {}}
 
     def digest(key: bytes = b"k", **changes: Any) -> str:
-        created = CallIdentity.create(spec | changes, key=key, caller=caller, conversation="", session_id="s")
+        created = CallIdentity.create(
+            spec | changes, keys=SandboxKeys(key), caller=caller, conversation="", session_id="s"
+        )
         return created.digest
 
     assert digest() == digest(description="other words")

@@ -8,6 +8,7 @@ from tests.support.constants import SANDBOX_KEY
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.kube.observations import CallerProofs
 
 Object = dict[str, Any]
@@ -36,7 +37,7 @@ def build_execution(name: str = "exec-a", *, uid: str = "u-1", caller: str = "te
         },
         "spec": {"code": code, "poolRef": {"name": "default"}},
     }
-    proof = Attestor(key=SANDBOX_KEY).sign_caller(execution)
+    proof = Attestor(keys=SandboxKeys(SANDBOX_KEY)).sign_caller(execution)
     execution["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = proof
     return execution
 
@@ -49,7 +50,7 @@ def build_copy(execution: Object, uid: str = "u-2", **spec: Any) -> Object:
 
 
 def build_proofs(clock: Clock | None = None) -> CallerProofs:
-    return CallerProofs(attestor=Attestor(key=SANDBOX_KEY), clock=clock or Clock())
+    return CallerProofs(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), clock=clock or Clock())
 
 
 def test_a_copy_of_a_deleted_execution_only_claims_its_caller() -> None:

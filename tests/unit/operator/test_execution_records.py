@@ -13,6 +13,7 @@ from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_broker.records.tables import EXECUTIONS, check_row
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator import records as module
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.kube.observations import CallerProofs
@@ -154,7 +155,7 @@ async def operating(
     recorder = ExecutionRecorder(
         receiver=broker,
         api=cast(OperatorApi, cluster),
-        callers=CallerProofs(attestor=Attestor(key=SANDBOX_KEY)),
+        callers=CallerProofs(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY))),
         code="Digest",
         metrics=Metrics(),
     )

@@ -11,6 +11,7 @@ from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
@@ -118,7 +119,7 @@ def control(pool: Pool, api: NoEvents, tasks: TaskRegistry, *, supervisors: Any 
         services=PoolServices(
             api=cast(OperatorApi, api),
             supervisors=cast(SupervisorClient, supervisors),
-            authenticator=PodAuthenticator(key=SANDBOX_KEY),
+            authenticator=PodAuthenticator(keys=SandboxKeys(SANDBOX_KEY)),
             tasks=tasks,
             metrics=Metrics(),
             release_namespace="system",

@@ -9,6 +9,7 @@ from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxUse
 from mcp_exec_operator.kube.api import OperatorApi
@@ -45,7 +46,7 @@ def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry) -> ReadinessProber:
     services = PoolServices(
         api=cast(OperatorApi, None),
         supervisors=cast(SupervisorClient, sandboxes),
-        authenticator=PodAuthenticator(key=SANDBOX_KEY),
+        authenticator=PodAuthenticator(keys=SandboxKeys(SANDBOX_KEY)),
         tasks=tasks,
         metrics=Metrics(),
         release_namespace="system",

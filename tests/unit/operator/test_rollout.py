@@ -41,21 +41,33 @@ def find(
     moment = MOMENT + timedelta(seconds=later)
     found = [
         find_outdated(
-            each, template_hash="new", max_age=max_age, nodes=nodes or NodeCache(), age=each.age(1000.0 + later, moment)
+            each,
+            template_hash="new",
+            has_former_key=each.name == "former",
+            max_age=max_age,
+            nodes=nodes or NodeCache(),
+            age=each.age(1000.0 + later, moment),
         )
         for each in pods
     ]
     return most_urgent_first(each for each in found if each is not None)
 
 
-def test_a_pod_is_outdated_by_its_node_its_template_or_its_age_the_most_urgent_first() -> None:
+def test_a_pod_is_outdated_by_its_node_its_template_its_key_or_its_age_the_most_urgent_first() -> None:
     nodes = NodeCache()
     nodes.observe({"metadata": {"name": "n2"}, "spec": {"unschedulable": True}}, deleted=False)
-    pods = [pod("fresh"), pod("aged", age=100), pod("other", template="old"), pod("away", node="n2", age=100)]
+    pods = [
+        pod("fresh"),
+        pod("aged", age=100),
+        pod("former", age=100),
+        pod("other", template="old"),
+        pod("away", node="n2", age=100),
+    ]
     found = find(*pods, nodes=nodes, max_age=100)
     assert [(each.pod.name, each.reason) for each in found] == [
         ("away", OutdatedReason.NODE),
         ("other", OutdatedReason.TEMPLATE),
+        ("former", OutdatedReason.KEY),
         ("aged", OutdatedReason.AGE),
     ]
     assert [each.pod.name for each in find(pod("aged", age=10**6))] == []

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.toolservers.controller import ToolServerController
 from mcp_exec_operator.toolservers.manifests import BridgeImage
 
@@ -32,7 +33,7 @@ async def test_a_reconcile_ends_at_its_time_limit_and_the_status_says_so() -> No
     api: Any = HangingApi()
     controller = ToolServerController(
         api=api,
-        key=b"k",
+        keys=SandboxKeys(b"k"),
         release_namespace="mcp-exec-system",
         bridge=BridgeImage(image="example.invalid/servers:1"),
         resync_seconds=20,

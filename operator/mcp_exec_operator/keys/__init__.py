@@ -1,0 +1,1 @@
+"""The release's keys: their Secrets, and the rotation of the sandbox key."""

@@ -1,0 +1,169 @@
+"""All keys of the release, which the operator creates: the sandbox key, and the first API key of the gateway.
+
+What is absent is created, and what exists is kept. If two operators create a Secret at once, both use the one that the
+API server accepted. The Secret with the text of the first API key is created last: until then, each attempt makes a new
+key.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
+from time import monotonic
+from typing import Final
+
+from mcp_exec_api.constants import GROUP
+from mcp_exec_api.meta import now
+from mcp_exec_common.api_keys import KeyEntry, digest_key, generate_key
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.sandbox_keys import SandboxKeys
+from mcp_exec_operator.keys.renewal import ProofRenewer
+from mcp_exec_operator.keys.rotation import RotationRules
+from mcp_exec_operator.keys.sandbox_key import SandboxKeySecret
+from mcp_exec_operator.keys.secrets import ReleaseSecrets, build_secret, read_entry
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.settings import InitialApiKey, Settings
+
+log = logging.getLogger(__name__)
+
+ANNOTATION_EXPIRES_AT: Final = f"{GROUP}/expires-at"
+INITIAL_KEY: Final = "initial"
+"""Name of the first API key: its entry in the Secret with the API keys, which belongs to the operator."""
+_TEXT_ENTRY: Final = "api-key"
+_RENEW_SECONDS: Final = 6 * 3600.0
+"""Interval of renewals. A gateway that has not read a new key yet signs with the former one."""
+_RETRY_SECONDS: Final = 600.0
+"""Seconds until a renewal that was not complete is repeated."""
+
+
+@dataclass(kw_only=True, eq=False)
+class ReleaseKeys:
+    """The Secrets with the release's keys, in its namespace."""
+
+    settings: Settings
+    kube: KubeClient
+    metrics: Metrics
+    clock: Callable[[], datetime] = now
+    check_seconds: float = 20.0
+    """Seconds until what is deleted is restored, and what is changed is used."""
+    _renewed: tuple[bytes, ...] = field(default=(), init=False, repr=False)
+    """The sandbox keys at the last renewal of all proofs."""
+    _renew_at: float = field(default=-inf, init=False)
+    """When proofs are renewed next, by the monotonic clock."""
+
+    async def obtain_sandbox_keys(self) -> SandboxKeys:
+        """Return the sandbox keys. Raises CannotStart if there is none after `api_wait_seconds`."""
+        return await self._sandbox_key.obtain(wait_seconds=self.settings.api_wait_seconds)
+
+    async def run(self, sandbox_keys: SandboxKeys) -> None:
+        """Follow the Secrets and restore what is deleted, for ever."""
+        while True:
+            await asyncio.sleep(self.check_seconds)
+            await self.check(sandbox_keys)
+            await self.renew_proofs(sandbox_keys)
+
+    async def check(self, sandbox_keys: SandboxKeys) -> None:
+        """Create the Secrets that are absent, and use the sandbox keys as they are now.
+
+        An error is logged: the operator has keys, and executions need no API key.
+        """
+        try:
+            await self._sandbox_key.follow(sandbox_keys, may_retire=self._renewed == tuple(sandbox_keys))
+        except (ApiError, ValueError) as error:
+            log.error("the sandbox keys can't be read, so those in use stay: %s", error)
+        try:
+            if self.settings.api_keys_secret:
+                await self._restore_api_keys()
+        except (ApiError, ValueError) as error:
+            log.error("the Secrets with API keys can't be created or read: %s", error)
+
+    async def renew_proofs(self, sandbox_keys: SandboxKeys) -> None:
+        """Sign with the present key what has no time limit, if another key is still accepted. It is repeated.
+
+        It covers a Secret of somebody else, too, whose former key may go at any time.
+        """
+        keys = tuple(sandbox_keys)
+        if len(keys) == 1 or (monotonic() < self._renew_at and self._renewed in ((), keys)):
+            return
+        renewer = ProofRenewer(
+            kube=self.kube,
+            attestor=Attestor(keys=sandbox_keys),
+            namespaces=self.settings.namespaces,
+            metrics=self.metrics,
+        )
+        self._renewed = keys if await renewer.renew_all() else ()
+        self._renew_at = monotonic() + (_RENEW_SECONDS if self._renewed else _RETRY_SECONDS)
+
+    @property
+    def _sandbox_key(self) -> SandboxKeySecret:
+        settings = self.settings
+        return SandboxKeySecret(
+            secrets=self._secrets,
+            name=settings.sandbox_key_secret,
+            is_own=settings.create_sandbox_key,
+            rules=RotationRules.of(
+                rotate_days=settings.sandbox_key_rotate_days, max_ttl_seconds=settings.max_ttl_seconds
+            ),
+            clock=self.clock,
+        )
+
+    @property
+    def _secrets(self) -> ReleaseSecrets:
+        settings = self.settings
+        return ReleaseSecrets(
+            kube=self.kube,
+            namespace=settings.release_namespace,
+            service_account=settings.service_account,
+            metrics=self.metrics,
+        )
+
+    async def _restore_api_keys(self) -> None:
+        names, initial, known = self.settings, self.settings.initial_api_key, self._secrets
+        text = await known.find(names.initial_api_key_secret)
+        if initial is not None and text is None:
+            await self._create_initial_key(initial)
+            return
+        if await known.find(names.api_keys_secret) is None:
+            entries = {} if initial is None or text is None else {INITIAL_KEY: _build_entry(text, initial)}
+            await known.create(build_secret(names.api_keys_secret, entries))
+        if initial is None and text is not None:
+            await known.patch(names.api_keys_secret, {"data": {INITIAL_KEY: None}})
+            await known.delete(text)
+            log.warning("the API key %s is revoked, since the settings have none", INITIAL_KEY)
+
+    async def _create_initial_key(self, initial: InitialApiKey) -> None:
+        annotations = {}
+        if initial.valid_days:
+            expires_at = self.clock().replace(microsecond=0) + timedelta(days=initial.valid_days)
+            annotations[ANNOTATION_EXPIRES_AT] = expires_at.isoformat().replace("+00:00", "Z")
+        made = build_secret(self.settings.initial_api_key_secret, {_TEXT_ENTRY: generate_key().encode()}, annotations)
+        await self._store_entry(_build_entry(made, initial))
+        stored = await self._secrets.create(made, owned=True)
+        if stored["data"] != made["data"]:
+            await self._store_entry(_build_entry(stored, initial))
+
+    async def _store_entry(self, entry: bytes) -> None:
+        made = build_secret(self.settings.api_keys_secret, {INITIAL_KEY: entry})
+        stored = await self._secrets.create(made)
+        wanted = made["data"][INITIAL_KEY]
+        if (stored.get("data") or {}).get(INITIAL_KEY) != wanted:
+            await self._secrets.patch(self.settings.api_keys_secret, {"data": {INITIAL_KEY: wanted}})
+
+
+def _build_entry(secret: Object, initial: InitialApiKey) -> bytes:
+    """Return the entry of the first API key, from the Secret with its text. Raises ValueError if that is malformed."""
+    expires_at = (secret["metadata"].get("annotations") or {}).get(ANNOTATION_EXPIRES_AT)
+    entry = KeyEntry(
+        sha256=digest_key(read_entry(secret, _TEXT_ENTRY).decode()),
+        namespace=initial.namespace,
+        limits=initial.limits,
+        approver=initial.approver,
+        expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
+    )
+    return json.dumps(entry.to_api(), separators=(",", ":")).encode()
