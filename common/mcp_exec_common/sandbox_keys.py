@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from mcp_exec_common.process.mounts import CHECK_SECONDS, MountedFolder
+from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.util.signals import Signal
 
 log = logging.getLogger(__name__)
@@ -76,9 +76,9 @@ class MountedKeys:
         folder = MountedFolder(path=path)
         return cls(keys=SandboxKeys(*read_keys(folder.read())), folder=folder)
 
-    async def follow(self, *, check_seconds: float = CHECK_SECONDS) -> None:
+    async def follow(self) -> None:
         """Use what the folder has, for ever."""
-        await self.folder.follow(self._use, check_seconds=check_seconds)
+        await self.folder.follow(self._use)
 
     def _use(self, entries: Mapping[str, bytes]) -> None:
         if self.keys.replace(read_keys(entries)):

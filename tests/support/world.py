@@ -6,7 +6,7 @@ Everything that the operator does to it is a step, counted; at any step the oper
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.sandbox_keys import SandboxKeys
+from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from tests.support.api_server import FakeApiServer, answer_status
 from tests.support.constants import DEADLINE, SANDBOX_KEY
@@ -311,11 +311,22 @@ class World(FakeApiServer, Stage):
         if pod is None:
             return
         variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
-        token = supervisor_token(key=KEY, namespace=NAMESPACE, pod=name)
-        assert variables["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
-        self.supervisors[address] = FakeSupervisor(key=KEY, namespace=NAMESPACE, pod=name, stage=self)
+        digest = variables["MCP_EXEC_TOKEN_SHA256"]
+        (key,) = [key for key in self.sandbox_keys() if digest == token_digest(_build_token(key, name))]
+        self.supervisors[address] = FakeSupervisor(key=key, namespace=NAMESPACE, pod=name, stage=self)
         status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}
         self.merge(PODS, name, {"spec": {"nodeName": self.node}, "status": status})
+
+    def sandbox_keys(self) -> tuple[bytes, ...]:
+        """Return the keys in the Secret, the signing one first; KEY if a test has removed it."""
+        secret = self.collections[SECRETS].get(KEY_SECRET) or sandbox_key_secret()
+        return read_keys({entry: base64.b64decode(key) for entry, key in secret["data"].items()})
+
+    def put_keys(self, entries: Mapping[str, bytes]) -> None:
+        """Replace the keys in the Secret, as its owner does."""
+        data = {entry: base64.b64encode(key).decode() for entry, key in entries.items()}
+        known = self.collections[SECRETS][KEY_SECRET]
+        self.put(SECRETS, {**known, "data": data})
 
     def kill_pod(self, name: str, status: Object) -> None:
         """End the pod's container and its supervisor."""
@@ -335,6 +346,10 @@ class World(FakeApiServer, Stage):
             if supervisor.pod == name:
                 del self.supervisors[address]
                 self._spawn(supervisor.vanish())
+
+
+def _build_token(key: bytes, pod: str) -> str:
+    return supervisor_token(key=key, namespace=NAMESPACE, pod=pod)
 
 
 def _fill(path: str, body: Object, *, number: int) -> None:

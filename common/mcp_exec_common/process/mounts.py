@@ -5,12 +5,10 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 log = logging.getLogger(__name__)
 
-CHECK_SECONDS: Final = 5.0
-"""Interval of checks. The kubelet itself takes a minute or two to write a change."""
 _MAX_FILES: Final = 256
 _MAX_BYTES: Final = 2 * 2**20
 """More than the content of a Secret or a ConfigMap, which is at most 1 MiB."""
@@ -21,6 +19,9 @@ _PRESENT: Final = "..data"
 @dataclass(frozen=True, kw_only=True)
 class MountedFolder:
     """The entries of a mounted Secret or ConfigMap."""
+
+    CHECK_SECONDS: ClassVar[float] = 2.0
+    """Interval of checks. The kubelet itself takes a minute or two to write a change."""
 
     path: Path
 
@@ -41,9 +42,7 @@ class MountedFolder:
                 raise ValueError(f"{self.path} has more than {_MAX_FILES} files or {_MAX_BYTES} bytes")
         return entries
 
-    async def follow(
-        self, on_change: Callable[[dict[str, bytes]], None], *, check_seconds: float = CHECK_SECONDS
-    ) -> None:
+    async def follow(self, on_change: Callable[[dict[str, bytes]], None]) -> None:
         """Pass on the entries when they differ from those passed on last, for ever, beginning with the present ones.
 
         Entries that can't be read, or that `on_change` refuses by a ValueError, are logged once and tried again.
@@ -60,4 +59,4 @@ class MountedFolder:
                 if str(error) != problem:
                     problem = str(error)
                     log.error("%s can't be read, so its last content stays in use: %s", self.path, error)
-            await asyncio.sleep(check_seconds)
+            await asyncio.sleep(self.CHECK_SECONDS)

@@ -1,5 +1,6 @@
 """A rotation of the sandbox key: whoever verifies accepts each present key, and no other one."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any
 
 import pytest
 from tests.support.grants import make_grant
+from tests.support.mounts import write_version
+from tests.support.until import until
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_api.files import WorkspaceMode
@@ -203,27 +206,10 @@ def test_no_key_is_in_a_description() -> None:
     assert NEW.decode() not in f"{keys!r} {keys.describe()} {GrantSigner(keys=keys)} {Attestor(keys=keys)}"
 
 
-def write_version(folder: Path, number: int, entries: dict[str, bytes]) -> None:
-    """Write a version as the kubelet does: a folder of its own, and then the link to it at once."""
-    version = folder / f"..version-{number}"
-    version.mkdir()
-    for name, content in entries.items():
-        (version / name).write_bytes(content)
-        link = folder / name
-        if not link.is_symlink():
-            link.symlink_to(f"..data/{name}")
-    new = folder / "..data_tmp"
-    new.symlink_to(version.name)
-    new.rename(folder / "..data")
-    for link in folder.iterdir():
-        if not link.name.startswith("..") and link.name not in entries:
-            link.unlink()
-
-
 def test_a_mounted_folder_is_read_in_one_version(tmp_path: Path) -> None:
-    write_version(tmp_path, 1, {"key": b"a", "next-key": b"b"})
+    write_version(tmp_path, {"key": b"a", "next-key": b"b"})
     assert MountedFolder(path=tmp_path).read() == {"key": b"a", "next-key": b"b"}
-    write_version(tmp_path, 2, {"key": b"b", "previous-key": b"a"})
+    write_version(tmp_path, {"key": b"b", "previous-key": b"a"})
     assert MountedFolder(path=tmp_path).read() == {"key": b"b", "previous-key": b"a"}
 
 
@@ -239,3 +225,24 @@ def test_a_folder_that_is_larger_than_a_secret_is_refused(tmp_path: Path, files:
         (tmp_path / name).write_bytes(b"x" * size)
     with pytest.raises(ValueError, match="more than 256 files or 2097152 bytes"):
         MountedFolder(path=tmp_path).read()
+
+
+async def test_a_mounted_folder_is_followed_and_what_is_refused_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_version(tmp_path, {"key": b"a"})
+    seen: list[tuple[bytes, ...]] = []
+    monkeypatch.setattr(MountedFolder, "CHECK_SECONDS", 0.001)
+    folder = MountedFolder(path=tmp_path)
+    following = asyncio.create_task(folder.follow(lambda entries: seen.append(read_keys(entries))))
+    await until(lambda: len(seen) == 1)
+    write_version(tmp_path, {"other": b"b"})
+    await until(lambda: "no entry `key`" in caplog.text)
+    (tmp_path / "..data").unlink()
+    (tmp_path / "..data").symlink_to("gone")
+    await until(lambda: "No such file" in caplog.text)
+    write_version(tmp_path, {"key": b"b", "previous-key": b"a"})
+    await until(lambda: len(seen) == 2)
+    following.cancel()
+    assert seen == [(b"a",), (b"b", b"a")]
+    assert caplog.text.count("its last content stays in use") == 2

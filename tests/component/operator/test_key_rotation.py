@@ -1,0 +1,129 @@
+"""A rotation of the sandbox key while an operator works: nothing is lost, and what has a former key is replaced."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.component.operator.brokers import SERVICE, running_broker
+from tests.component.operator.conftest import Operator
+from tests.component.operator.test_tool_servers import DEPLOYMENTS, add, deployment, workload
+from tests.support.world import KEY, KEY_SECRET, NAMESPACE, SECRETS, World
+
+from mcp_exec_api.meta import micro_time, now
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.supervisor.tokens import bridge_token, read_token_digest, supervisor_token, token_digest
+from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
+from mcp_exec_operator.toolservers import controller
+
+Operating = Callable[..., Any]
+
+
+async def step(world: World, operator: Operator, *, minutes: float = 0, days: float = 0, rotate: bool = False) -> None:
+    """Let the operator take the step that is due after so long."""
+    annotations = {ANNOTATION_SINCE: micro_time(now() - timedelta(minutes=minutes, days=days))}
+    annotations |= {ANNOTATION_ROTATE: "now"} if rotate else {}
+    world.merge(SECRETS, KEY_SECRET, {"metadata": {"annotations": annotations}})
+    manager = operator.manager
+    await manager.keys.renew_proofs(manager.sandbox_keys)
+    await manager.keys.check(manager.sandbox_keys)
+    assert list(manager.sandbox_keys) == list(world.sandbox_keys())
+
+
+def is_of(key: bytes, pod: Object) -> bool:
+    token = supervisor_token(key=key, namespace=NAMESPACE, pod=pod["metadata"]["name"])
+    return read_token_digest(pod) == token_digest(token)
+
+
+async def test_runs_and_sessions_go_on_and_warm_pods_are_replaced(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 3})
+    async with operating(create_sandbox_key=True) as operator:
+        await world.warm(3)
+        world.execution("before", session="s", caller="team-a")
+        first = await world.finished("before")
+        world.execution("long", "wait")
+        await world.until(lambda: world.status("long").get("phase") == "Running")
+        await world.warm(3)
+        old = set(world.pods())
+        await step(world, operator, rotate=True)
+        world.execution("published")
+        assert (await world.finished("published"))["phase"] == "Succeeded"
+        await step(world, operator, minutes=5)
+        new = world.sandbox_keys()[0]
+        busy = {first["podName"], world.status("long")["podName"]}
+        await world.until(lambda: not (old - busy) & set(world.pods()), what="new warm pods")
+        await world.warm(3)
+        assert {name for name, pod in world.pods().items() if is_of(KEY, pod)} == busy
+        assert all(is_of(new, pod) for name, pod in world.pods().items() if name not in busy)
+        world.execution("during", session="s", caller="team-a")
+        assert (await world.finished("during"))["podName"] == first["podName"]
+        world.release.set()
+        assert (await world.finished("long"))["phase"] == "Succeeded"
+    # another leader, which has created none of the pods
+    async with operating(create_sandbox_key=True) as operator:
+        world.execution("later", session="s", caller="team-a")
+        later = await world.finished("later")
+        assert (later["start"], later["podName"]) == ("Session", first["podName"])
+        await step(world, operator, days=8)
+        assert world.sandbox_keys() == (new,)
+        world.execution("after", caller="team-a")
+        assert (await world.finished("after"))["phase"] == "Succeeded"
+
+
+async def test_a_key_that_its_owner_rotates_step_by_step_loses_nothing_either(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    async with operating(create_sandbox_key=False) as operator:
+        await world.warm(1)
+        for number, entries in enumerate(
+            [
+                {"key": KEY, "next-key": b"the new key"},
+                {"key": b"the new key", "previous-key": KEY},
+                {"key": b"the new key"},
+            ]
+        ):
+            world.put_keys(entries)
+            await operator.manager.keys.check(operator.manager.sandbox_keys)
+            world.execution(f"run-{number}")
+            assert (await world.finished(f"run-{number}"))["phase"] == "Succeeded"
+            await world.until(lambda: any(is_of(world.sandbox_keys()[0], pod) for pod in world.pods().values()))
+    assert operator.writes().get("release-key") is None
+
+
+async def test_a_pod_of_a_key_that_is_gone_is_replaced_and_gets_no_execution(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    async with operating() as operator:
+        await world.warm(1)
+        (old,) = world.pods()
+        world.put_keys({"key": b"the new key"})
+        await operator.manager.keys.check(operator.manager.sandbox_keys)
+        await world.until(lambda: old not in world.pods())
+        world.execution("after")
+        after = await world.finished("after")
+    assert after["phase"] == "Succeeded"
+    assert after["podName"] != old
+
+
+async def test_the_pod_of_a_stdio_server_gets_the_new_token_when_the_key_signs(
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller, "_MIN_INTERVAL_SECONDS", 0.05)
+
+    def has_token_of(key: bytes) -> bool:
+        containers = deployment(world)["spec"]["template"]["spec"]["containers"]
+        token = bridge_token(key=key, namespace=NAMESPACE, name="git")
+        return token_digest(token) in [each["value"] for each in containers[0]["env"]]
+
+    add(world)
+    given = {"broker_service": SERVICE, "servers_image": "example.invalid/servers:1", "create_sandbox_key": True}
+    async with running_broker(world), operating(**given, resync_seconds=300) as operator:
+        await world.until(lambda: workload(world).get("address"))
+        world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
+        await world.until(lambda: workload(world).get("ready"))
+        await step(world, operator, rotate=True)
+        assert has_token_of(KEY)
+        await step(world, operator, minutes=5)
+        await world.until(lambda: has_token_of(world.sandbox_keys()[0]))

@@ -1,0 +1,20 @@
+"""Folders that change as the kubelet changes a mounted Secret or ConfigMap."""
+
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+
+def write_version(folder: Path, entries: Mapping[str, bytes]) -> None:
+    """Write these entries: files in a folder of their own, and then the link to it at once."""
+    version = next(each for number in count() if not (each := folder / f"..version-{number}").exists())
+    version.mkdir()
+    for name, content in entries.items():
+        (version / name).write_bytes(content)
+    new = folder / "..data_tmp"
+    new.symlink_to(version.name)
+    new.rename(folder / "..data")
+    for old in [each for each in folder.iterdir() if not each.name.startswith("..")]:
+        old.unlink()
+    for name in entries:
+        (folder / name).symlink_to(f"..data/{name}")
