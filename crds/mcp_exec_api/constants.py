@@ -84,6 +84,8 @@ MAX_SESSION_QUEUED: Final = 1000
 IDEMPOTENCY_META: Final = f"{GROUP}/idempotency-key"
 """Member of an MCP request's `_meta` that makes a repetition safe, like the header Idempotency-Key of REST."""
 
+ANNOTATION_SERVED: Final = f"{GROUP}/served-namespaces"
+"""Annotation of the operators' Lease: namespaces that the release serves or served, and has not cleaned up."""
 ANNOTATION_SEAL: Final = f"{GROUP}/seal"
 """Annotation of a sandbox pod: proof that an operator created this pod, with its uid and image, and verified it."""
 ANNOTATION_OWNER_SEAL: Final = f"{GROUP}/owner-seal"

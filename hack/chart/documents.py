@@ -141,11 +141,13 @@ prints a first command.
   `kubectl delete lease/mcp-exec-operator pod/mcp-exec-test -n mcp-exec-system --ignore-not-found`. The operator's
   ServiceAccount owns the Secrets with the sandbox key and the text of the initial API key, which are deleted with it:
   a new release gets new ones, and keys that you added remain valid. A Job with the
-  operator's image cancels the executions that run or wait, and deletes all pools of the served namespaces and their
-  pods; it takes at most three minutes. If it fails, for example because the image cannot be pulled, uninstall with
+  operator's image cancels the executions that run or wait, stops the operator and deletes all sandboxes; it takes at
+  most three minutes. Pools that you created remain, without pods and with the reason NotObserved, until a release
+  serves their namespace again. If the Job fails, for example because the image cannot be pulled, uninstall with
   `--no-hooks`: sandboxes stay isolated until they are gone in any case
   ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
-- **A namespace that is removed from `namespaces`** is cleaned up by the same Job before the upgrade.
+- **A namespace that is removed from `namespaces`** is cleaned up by the operator after the upgrade
+  ([upgrading.md](../../docs/platform/upgrading.md#removed-namespaces)).
 - **Kubernetes before 1.21** does not label namespaces with their name, but NetworkPolicies select them by it. Label the
   release's namespace and each served one that the chart does not create:
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.

@@ -19,6 +19,9 @@ create Secrets. A ValidatingAdmissionPolicy (Kubernetes 1.30 or later) limits th
 type Opaque. The operator may replace the CustomResourceDefinitions of mcp-exec, and create any: RBAC cannot restrict
 `create` to a name.
 
+The ClusterRole `mcp-exec-operator-removal` has the rights to end a served namespace: before an uninstallation, or after
+its removal from `namespaces` ([upgrading.md](../platform/upgrading.md#removed-namespaces)).
+
 `operator.watchNodes: false` removes the right to read nodes, `crds.upgrade: false` those on definitions,
 `broker.enabled: false` all rights that tools need. For every row of this table, and for what must be refused, the
 end-to-end tests ask the API server with `kubectl auth can-i`.
@@ -67,7 +70,8 @@ def format_bound_rows(objects: list[dict[str, Any]]) -> list[str]:
     table = []
     for binding in (item for item in objects if item["kind"] in ("RoleBinding", "ClusterRoleBinding")):
         namespace = binding["metadata"].get("namespace")
-        rules = roles[binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]]
+        kind = binding["roleRef"]["kind"]
+        rules = roles[kind, namespace if kind == "Role" else None, binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
             for rule in rules:
                 where = _NAMESPACES.get(namespace, "the cluster")

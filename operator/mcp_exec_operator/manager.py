@@ -34,6 +34,7 @@ from mcp_exec_operator.pools.reviews import PodTimes
 from mcp_exec_operator.pools.services import PoolServices
 from mcp_exec_operator.preflight import find_forbidden_addresses
 from mcp_exec_operator.records import ExecutionRecorder
+from mcp_exec_operator.removal import RemovedNamespaces
 from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.rollouts.controller import RolloutComponent
 from mcp_exec_operator.rollouts.measures import RecordsReader
@@ -64,6 +65,7 @@ class Manager:
         self.sandbox_keys.changed.connect(self._apply_new_keys)
         self.shutdown_seconds = settings.shutdown_seconds
         self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics)
+        self.removed = RemovedNamespaces(settings=settings, kube=kube) if settings.service_account else None
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=self.tasks)
         broker = _discover_broker(settings, kube, supervisors)
@@ -252,6 +254,8 @@ class Manager:
                 self.tasks.spawn(self.skills.controller.run(), name="skills"),
                 self.tasks.spawn(self.skills.shipped.run(), name="shipped skills"),
             ]
+            if self.removed is not None:
+                loops.append(self.tasks.spawn(self.removed.run(), name="removed namespaces"))
             if self.recorder is not None:
                 loops.append(self.tasks.spawn(self.recorder.run(), name="records"))
             try:

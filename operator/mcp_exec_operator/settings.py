@@ -46,7 +46,8 @@ class Settings(ProcessSettings):
     initial_api_key: InitialApiKey | None = None
     """The first API key, as JSON. If not set, none is created, and one that the operator created is revoked."""
     service_account: str = ""
-    """The operator's ServiceAccount. Secrets that belong only to the release are deleted with it."""
+    """The operator's ServiceAccount, whose name its RoleBindings have, too. Secrets that belong only to the release are
+    deleted with it."""
     upgrade_crds: bool = False
     """Whether the operator upgrades the cluster's CRDs to those of its version."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT

@@ -188,8 +188,11 @@ def test_an_upgrade_without_a_namespace_ends_its_runs_and_leaves_nothing_in_it(l
     leaving.install(FIRST, DELETED)
     leaving.emptied(REMOVED)
     assert leaving.finished(REMOVED)["phase"] == "Cancelled"
-    for kind in ("SandboxPool", "Skill", "NetworkPolicy", "Role", "RoleBinding", "ResourceQuota", "LimitRange"):
+    for kind in ("SandboxPool", "NetworkPolicy", "Role", "ResourceQuota", "LimitRange"):
         assert not cluster.names(kind, namespace=REMOVED), kind
+    # the operator deletes its last right after all else
+    eventually(lambda: not cluster.names("RoleBinding", namespace=REMOVED), seconds=60, what="no right is left")
+    assert not cluster.names("Skill", namespace=REMOVED)
 
 
 def test_a_namespace_that_is_deleted_goes_without_help_and_lets_nothing_out(leaving: Leaving) -> None:
@@ -197,14 +200,22 @@ def test_a_namespace_that_is_deleted_goes_without_help_and_lets_nothing_out(leav
     leaving.cluster.delete("Namespace", DELETED, seconds=GONE_SECONDS)
 
 
-def test_an_uninstallation_ends_all_runs_and_leaves_nothing(leaving: Leaving) -> None:
+def test_an_uninstallation_ends_all_runs_and_leaves_only_what_others_made(leaving: Leaving) -> None:
     cluster = leaving.cluster
     leaving.install(FIRST)  # its pool was deleted
+    own = cluster.get("SandboxPool", "default", namespace=FIRST)
+    spec = {"image": own["spec"]["image"], "resources": own["spec"]["resources"], "warm": {"min": 1}}
+    meta = {"name": "own", "namespace": FIRST}
+    cluster.apply({"apiVersion": own["apiVersion"], "kind": "SandboxPool", "metadata": meta, "spec": spec})
+    cluster.wait_for("Ready", "SandboxPool", "own", namespace=FIRST, seconds=120)
     leaving.attack(FIRST)
     leaving.uninstall()
     assert leaving.finished(FIRST)["phase"] == "Cancelled"
     leaving.emptied(FIRST)
-    assert not cluster.names("SandboxPool", namespace=FIRST)
+    assert cluster.names("SandboxPool", namespace=FIRST) == {"own"}
+    (ready,) = cluster.get("SandboxPool", "own", namespace=FIRST)["status"]["conditions"]
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NotObserved")
+    assert not leaving.pods(FIRST, pool="own")
     assert not cluster.names("Skill", namespace=FIRST)
     for namespace in (FIRST, SYSTEM):
         for kind in ("Role", "RoleBinding", "Job", "NetworkPolicy"):

@@ -225,7 +225,7 @@ class FakeApiServer:
             return web.json_response({"status": {"userInfo": {"username": self.users.get(token, "")}}}, status=201)
         if request.path.endswith("/subjectaccessreviews"):
             return web.json_response({**body, "status": {"allowed": self._is_allowed(body["spec"])}}, status=201)
-        parts = request.path.removesuffix("/status").split("/")
+        parts = request.path.removesuffix("/status").removesuffix("/scale").split("/")
         named = len(parts) % 2 == (1 if parts[1] == "api" else 0)
         collection, name = ("/".join(parts[:-1]), parts[-1]) if named else ("/".join(parts), "")
         if request.method == "POST":

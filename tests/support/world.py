@@ -43,6 +43,9 @@ NODES = resource_path("nodes")
 NAMESPACES = resource_path("namespaces")
 SYSTEM = "mcp-exec-system"
 SECRETS = resource_path("secrets", namespace=SYSTEM)
+LEASES = resource_path("leases", namespace=SYSTEM, group="coordination.k8s.io/v1")
+DEPLOYMENTS = resource_path("deployments", namespace=SYSTEM, group="apps/v1")
+BINDINGS = resource_path("rolebindings", namespace=NAMESPACE, group="rbac.authorization.k8s.io/v1")
 KEY_SECRET = "sandbox-key"
 EVENTS = resource_path("events", namespace=NAMESPACE)
 

@@ -58,10 +58,9 @@ def test_every_served_namespace_has_all_that_it_needs(render: Render) -> None:
     assert rendered.names("Namespace") == ["agents", "batch"]
     for namespace in ("agents", "batch"):
         assert rendered.names("SandboxPool", namespace=namespace) == ["default"]
-        for kind in ("Role", "RoleBinding"):
-            assert rendered.names(kind, namespace=namespace) == [
-                f"mcp-exec-{name}" for name in ("broker", "cleanup", "gateway", "operator")
-            ]
+        accounts = [f"mcp-exec-{name}" for name in ("broker", "cleanup", "gateway", "operator")]
+        assert rendered.names("Role", namespace=namespace) == accounts
+        assert rendered.names("RoleBinding", namespace=namespace) == [*accounts, "mcp-exec-operator-removal"]
         for kind in ("ResourceQuota", "LimitRange", "NetworkPolicy"):
             assert rendered.names(kind, namespace=namespace) == ["mcp-exec-sandboxes"]
 

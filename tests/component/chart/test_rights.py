@@ -119,6 +119,7 @@ def test_without_rights_in_the_cluster_those_elsewhere_are_on_its_lease_its_keys
     }
     assert found == {
         ("RoleBinding", "agents", "mcp-exec-operator"),
+        ("RoleBinding", "agents", "mcp-exec-operator-removal"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-keys"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-operator-lease"),
         ("RoleBinding", "mcp-exec-system", "mcp-exec-broker-replicas"),
@@ -148,11 +149,12 @@ def test_every_binding_names_a_role_and_an_account_of_the_chart(render: Render) 
     rendered = render(release="blue", namespace="blue-system")
     accounts = rendered.names("ServiceAccount")
     assert accounts == [f"blue-mcp-exec-{name}" for name in ("broker", "cleanup", "gateway", "operator")]
-    for kind, role in (("RoleBinding", "Role"), ("ClusterRoleBinding", "ClusterRole")):
-        for binding in rendered.all(kind):
-            rendered.one(role, binding["roleRef"]["name"], namespace=binding["metadata"].get("namespace"))
-            assert binding["subjects"][0]["name"] in accounts
-            assert binding["subjects"][0]["namespace"] == "blue-system"
+    for binding in rendered.all("RoleBinding") + rendered.all("ClusterRoleBinding"):
+        role = binding["roleRef"]
+        namespace = binding["metadata"]["namespace"] if role["kind"] == "Role" else None
+        rendered.one(role["kind"], role["name"], namespace=namespace)
+        assert {each["name"] for each in binding["subjects"]} <= set(accounts)
+        assert {each["namespace"] for each in binding["subjects"]} == {"blue-system"}
 
 
 def test_the_approvers_role_reads_and_decides_and_is_nobodys_until_it_is_bound(render: Render) -> None:

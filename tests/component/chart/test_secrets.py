@@ -29,13 +29,24 @@ def initial(settings: Settings) -> InitialApiKey:
     return settings.initial_api_key
 
 
-@pytest.mark.parametrize(
-    "values", [{}, {"gateway": {"initialApiKey": {"validDays": 0}}}, {"broker": {"enabled": False}}]
-)
-def test_two_renderings_are_equal_and_have_no_secret(render: Render, values: Object) -> None:
+EVERYTHING: Object = {
+    "namespaces": ["agents", "batch"],
+    "extraPools": [{"name": "kata", "runtimeClassName": "kata"}],
+    "dataPool": {"enabled": True},
+    "demoServers": {"weather": {"enabled": True}},
+    "toolServers": {"docs": {"url": "https://docs.example/mcp"}},
+    "broker": {"files": {"enabled": True}, "records": {"enabled": True}, "audit": {"persistence": {"enabled": True}}},
+    "monitoring": {"rules": {"enabled": True}, "dashboards": {"enabled": True}, "serviceMonitor": {"enabled": True}},
+}
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, {"broker": {"enabled": False}}], ids=["few", "all", "none"])
+def test_two_renderings_are_equal_and_have_no_secret(render: Render, helm3: Render, values: Object) -> None:
     first, second = render(values), render(values)
     assert first.text == second.text
     assert first.all("Secret") == []
+    installed = helm3(values, "--kube-version", "1.34.0")
+    assert installed.text == helm3(values, "--kube-version", "1.34.0", "--is-upgrade").text
 
 
 VARYING = ["ago", r"date\w*", "unixEpoch", "now", r"rand\w+", "shuffle", "uuidv4", "bcrypt", "htpasswd", "encryptAES"]
@@ -52,7 +63,7 @@ def test_no_template_makes_a_random_value_a_time_or_a_key_or_reads_from_the_clus
         for action in re.findall(r"\{\{-?(?!\s*/\*)(.*?)-?\}\}", path.read_text(), re.DOTALL)
         for call in CALL.findall(re.sub(r'"[^"]*"|`[^`]*`', '""', action))
     }
-    assert found == {("job.yaml", "lookup"), ("job.yaml", ".Release.IsUpgrade")}
+    assert found == set()
 
 
 @pytest.mark.parametrize(

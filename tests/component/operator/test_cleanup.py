@@ -1,58 +1,99 @@
-"""The cleanup before an uninstallation: executions end as Cancelled, pools are deleted, pods are waited for."""
+"""The cleanup before an uninstallation: executions end as Cancelled, the operator stops, sandboxes are deleted."""
 
 import asyncio
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import aiohttp
 import pytest
 from tests.support.api_server import Fault
-from tests.support.world import CEX, NAMESPACE, PODS, SBP, World
+from tests.support.world import BINDINGS, CEX, DEPLOYMENTS, LEASES, NAMESPACE, PODS, SBP, SYSTEM, World
 
+from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.cleanup import NamespaceCleanup
-from mcp_exec_operator.cleanup import clean_up as clean_up_all
+from mcp_exec_operator.cleanup import ReleaseCleanup
 
 Operating = Callable[..., Any]
+OPERATOR = "mcp-exec-operator"
+REMOVAL = f"{OPERATOR}-removal"
 
 
-async def clean_up(world: World, **seconds: float) -> bool:
+async def clean_up(world: World, *, namespaces: tuple[str, ...] = (NAMESPACE,), **seconds: float) -> bool:
     async with aiohttp.ClientSession(base_url=world.url) as session:
         kube = KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(0.001,))
-        return await NamespaceCleanup(kube=kube, namespace=NAMESPACE, **seconds).run()
+        cleanup = ReleaseCleanup(
+            kube=kube, release_namespace=SYSTEM, operator=OPERATOR, namespaces=list(namespaces), **seconds
+        )
+        return await cleanup.run()
 
 
-def collect_garbage(world: World) -> None:
-    """Delete the pods of a deleted pool, as Kubernetes does."""
-    remove = world.remove
-
-    def delete(collection: str, name: str) -> None:
-        remove(collection, name)
-        if collection == SBP:
-            for pod in list(world.pods()):
-                remove(PODS, pod)
-
-    world.remove = delete  # type: ignore[method-assign]
-
-
-async def test_the_operator_ends_the_runs_and_nothing_is_left(world: World, operating: Operating) -> None:
-    collect_garbage(world)
+@pytest.fixture
+async def release(world: World) -> World:
+    """The world with what the chart brings, and with a pool."""
+    world.put(DEPLOYMENTS, {"metadata": {"name": OPERATOR}, "spec": {"replicas": 2}})
+    world.put(LEASES, {"metadata": {"name": OPERATOR}, "spec": {"holderIdentity": "operator-1"}})
+    world.put(BINDINGS, {"metadata": {"name": REMOVAL}})
     world.pool()
+    return world
+
+
+def replicas(world: World) -> int:
+    return int(world.collections[DEPLOYMENTS][OPERATOR]["spec"]["replicas"])
+
+
+def unobserved(world: World, pool: str = "default") -> bool:
+    """Whether the status of a pool is that of one that no operator has seen."""
+    return bool(world.collections[SBP][pool]["status"] == UNOBSERVED_STATUS)
+
+
+async def test_the_operator_ends_the_runs_then_stops_and_no_sandbox_is_left(
+    release: World, operating: Operating
+) -> None:
     async with operating():
-        world.execution("done")
-        await world.finished("done")
-        world.execution("long", "wait")
-        await world.until(lambda: len(world.ran) == 2)
-        assert await clean_up(world)
-    assert (world.status("done")["phase"], world.status("long")["phase"]) == ("Succeeded", "Cancelled")
-    assert (world.pods(), world.collections[SBP]) == ({}, {})
+        release.execution("done")
+        await release.finished("done")
+        release.execution("long", "wait")
+        await release.until(lambda: len(release.ran) == 2)
+        cleaning = asyncio.create_task(clean_up(release))
+        await release.until(lambda: replicas(release) == 0)
+        assert (release.status("done")["phase"], release.status("long")["phase"]) == ("Succeeded", "Cancelled")
+        assert release.pods(), "the operator has refilled the pool"
+    release.merge(LEASES, OPERATOR, {"spec": {"holderIdentity": None}})
+    assert await cleaning
+    assert release.pods() == {}
+
+
+async def test_pools_stay_and_say_that_nobody_observes_them(release: World, operating: Operating) -> None:
+    release.put(SBP, {"metadata": {"name": "own"}, "spec": {"image": "sandbox", "warm": {"min": 2}}})
+    async with operating():
+        await release.until(lambda: len(release.pods()) == 3)
+        await release.until(lambda: not unobserved(release, "own"))
+    assert await clean_up(release, stop_seconds=0)
+    assert release.pods() == {}
+    assert set(release.collections[SBP]) == {"default", "own"}
+    assert unobserved(release)
+    assert unobserved(release, "own")
+
+
+async def test_the_binding_that_helm_keeps_is_deleted(release: World) -> None:
+    assert await clean_up(release, stop_seconds=0)
+    assert release.collections[BINDINGS] == {}
+
+
+async def test_no_sandbox_is_deleted_before_the_operator_has_stopped(release: World, operating: Operating) -> None:
+    async with operating():
+        await release.warm(1)
+        before = set(release.pods())
+        cleaning = asyncio.create_task(clean_up(release))
+        await release.until_asked(lambda: len([*release.asked("GET", f"leases/{OPERATOR}")]) > 1)
+        assert set(release.pods()) == before
+    release.merge(LEASES, OPERATOR, {"spec": {"holderIdentity": None}})
+    assert await cleaning
+    assert release.pods() == {}
 
 
 async def test_without_an_operator_the_cleanup_writes_the_end(world: World, operating: Operating) -> None:
-    collect_garbage(world)
     world.pool()
     async with operating():
         world.execution("long", "wait")
@@ -83,31 +124,26 @@ async def test_pods_that_do_not_go_are_left_to_kubernetes(world: World, operatin
     world.pool()
     async with operating():
         await world.warm(1)
-    assert not await clean_up(world, gone_seconds=0)
-    assert world.collections[SBP] == {}
+    remove = world.remove
+    world.remove = lambda collection, name: None if collection == PODS else remove(collection, name)  # type: ignore[method-assign]
+    assert await clean_up(world, gone_seconds=0)
+    assert unobserved(world)
 
 
 @pytest.mark.parametrize("code", [403, 404])
-async def test_a_namespace_that_was_deleted_holds_up_no_uninstallation(world: World, code: int) -> None:
-    world.faults.append(Fault("GET", CEX, code))
+@pytest.mark.parametrize("path", [CEX, BINDINGS, PODS])
+async def test_a_namespace_that_was_deleted_holds_up_no_uninstallation(world: World, code: int, path: str) -> None:
+    world.faults.append(Fault("GET", path, code))
     assert await clean_up(world)
 
 
-async def test_namespaces_are_cleaned_up_side_by_side_and_one_that_fails_stops_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    both, cleaned = asyncio.Barrier(2), []
+async def test_an_operator_that_cannot_be_stopped_holds_up_no_uninstallation(release: World) -> None:
+    release.faults.append(Fault("PATCH", "/scale", 403))
+    assert await clean_up(release)
 
-    async def run(cleanup: NamespaceCleanup) -> bool:
-        await both.wait()
-        if cleanup.namespace == "broken":
-            raise ApiError(code=500, reason="InternalError", message="broken")
-        cleaned.append(cleanup.namespace)
-        return True
 
-    monkeypatch.setattr(NamespaceCleanup, "run", run)
-    monkeypatch.setattr(KubeClient, "connect", nullcontext)
-    async with asyncio.timeout(10):
-        with pytest.raises(SystemExit):
-            await clean_up_all(["broken", "agents"])
-    assert cleaned == ["agents"]
+async def test_a_namespace_that_fails_stops_no_other(world: World) -> None:
+    world.execution("waiting")
+    world.faults += [Fault("GET", "namespaces/broken/codeexecutions", 500)] * 4
+    assert not await clean_up(world, namespaces=("broken", NAMESPACE), cancel_seconds=0)
+    assert world.status("waiting")["phase"] == "Cancelled"

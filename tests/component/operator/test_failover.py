@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.operator.test_leadership import LEASES, NAME, holder, lease
+from tests.component.operator.test_leadership import NAME, holder, lease
 from tests.component.operator.test_watching import Discovered
 from tests.support.processes import Process, environment, started
-from tests.support.world import KEY_SECRET, NAMESPACE, SBP, SYSTEM
+from tests.support.world import KEY_SECRET, LEASES, NAMESPACE, SBP, SYSTEM
 
 MAIN = """
 import sys

@@ -8,13 +8,12 @@ import pytest
 from tests.component.operator.conftest import settings
 from tests.support.api_server import Fault
 from tests.support.clock import Clock
-from tests.support.world import World
+from tests.support.world import LEASES, World
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.kube.leader_election import LeaderElector, LeaseLost
 
 Contend = Callable[..., LeaderElector]
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/mcp-exec-system/leases"
 NAME = "mcp-exec-operator"
 OURS = "pod-a_1"
 

@@ -119,5 +119,5 @@ async def test_a_failing_api_server_delays_them_and_an_uninstallation_deletes_th
     world.faults += [Fault("POST", "/skills", 500)] * 2
     async with operating(skills_folder=str(tmp_path)):
         await world.until(lambda: set(found(world)) == {"own-v1", "one-v1", "two-v1"})
-        await clean_up(world, cancel_seconds=0, gone_seconds=0)
+        await clean_up(world, cancel_seconds=0, stop_seconds=0, gone_seconds=0)
         assert set(found(world)) == {"own-v1"}
