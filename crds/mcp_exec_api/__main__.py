@@ -11,15 +11,17 @@ from typing import Any, Final
 
 import yaml
 
-from mcp_exec_api.constants import GROUP
+from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION, GROUP
 from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.wire.version import RELEASE
 
 _HEADER: Final = "# Generated from crds/mcp_exec_api by `make generate`. Do not edit.\n"
 
 
 def format_crd(crd: dict[str, Any]) -> str:
-    """Format a CRD as YAML. Kubernetes before 1.25 ignores its CEL rules."""
-    return _HEADER + yaml.safe_dump(crd, sort_keys=False, width=1000)
+    """Format a CRD as YAML, with the release that it belongs to. Kubernetes before 1.25 ignores its CEL rules."""
+    metadata = crd["metadata"] | {"annotations": {ANNOTATION_RELEASE_VERSION: RELEASE}}
+    return _HEADER + yaml.safe_dump(crd | {"metadata": metadata}, sort_keys=False, width=1000)
 
 
 def build_files() -> dict[str, str]:

@@ -116,7 +116,7 @@ class NamespaceRemoval:
     async def _disown_pools(self) -> None:
         for pool in (await self.kube.list(custom_resource_path(POOLS, namespace=self.namespace)))[0]:
             path = custom_resource_path(POOLS, namespace=self.namespace, name=pool["metadata"]["name"])
-            patch = [{"op": "replace", "path": "/status", "value": UNOBSERVED_STATUS}]
+            patch = [{"op": "add", "path": "/status", "value": UNOBSERVED_STATUS}]
             await tolerate_absence(self.kube.patch(f"{path}/status", patch, content_type=JSON_PATCH))
 
     async def _delete_shipped_skills(self) -> None:

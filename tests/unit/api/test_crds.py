@@ -10,11 +10,13 @@ from pydantic import BaseModel
 
 from mcp_exec_api import __main__ as generate
 from mcp_exec_api.code_execution import CodeExecutionStatus
+from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION
 from mcp_exec_api.crd_schema import build_definitions, to_structural
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_api.sandbox_session import SandboxSessionStatus
 from mcp_exec_api.tool_server import ToolServerStatus
+from mcp_exec_api.wire.version import RELEASE
 
 ROOT = Path(__file__).parents[3]
 
@@ -113,9 +115,11 @@ def test_alternatives_that_are_not_structural_are_refused() -> None:
 
 
 @pytest.mark.parametrize("plural", sorted(build_definitions()))
-def test_a_generated_definition_is_that_of_the_types(plural: str) -> None:
+def test_a_generated_definition_is_that_of_the_types_and_names_its_release(plural: str) -> None:
     crd = build_definitions()[plural]
-    assert yaml.safe_load(generate.format_crd(crd)) == crd
+    found = yaml.safe_load(generate.format_crd(crd))
+    assert found["metadata"].pop("annotations") == {ANNOTATION_RELEASE_VERSION: RELEASE}
+    assert found == crd
 
 
 POOL = {

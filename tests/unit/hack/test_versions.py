@@ -7,6 +7,7 @@ import pytest
 import yaml
 from hack.new_release import ReleaseError, find_notes, order
 
+from mcp_exec_api.__main__ import build_files
 from mcp_exec_api.wire.version import RELEASE
 
 ROOT = Path(__file__).parents[3]
@@ -19,12 +20,13 @@ def test_the_chart_and_its_images_have_the_version() -> None:
 
 def test_no_other_file_declares_the_version() -> None:
     allowed = ("crds/mcp_exec_api/wire/version.py", "charts/mcp-exec/Chart.yaml", "docs/reference/openapi.json")
+    generated = {ROOT / name for name in build_files()}  # the CRDs name their release
     others = [
         path
         for folder in ("broker", "charts", "client", "common", "crds", "docs", "gateway", "hack", "operator", "tools")
         for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".md", ".yaml", ".tpl", ".json", ".sh", "") and path.is_file()
-        if str(path.relative_to(ROOT)) not in allowed and "node_modules" not in path.parts
+        if str(path.relative_to(ROOT)) not in allowed and path not in generated and "node_modules" not in path.parts
         if re.search(rf"(?<![\d.]){re.escape(RELEASE)}(?![\d.])", path.read_text(errors="ignore"))
     ]
     assert others == []
