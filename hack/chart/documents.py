@@ -143,7 +143,8 @@ prints a first command.
   a new release gets new ones, and keys that you added remain valid. A Job with the
   operator's image cancels the executions that run or wait, stops the operator and deletes all sandboxes; it takes at
   most three minutes. Pools that you created remain, without pods and with the reason NotObserved, until a release
-  serves their namespace again. If the Job fails, for example because the image cannot be pulled, uninstall with
+  serves their namespace again. Tool servers that you created remain, too, and the pods of stdio servers go
+  on: delete these. If the Job fails, for example because the image cannot be pulled, uninstall with
   `--no-hooks`: sandboxes stay isolated until they are gone in any case
   ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
 - **A namespace that is removed from `namespaces`** is cleaned up by the operator after the upgrade
