@@ -68,6 +68,7 @@ def test_what_ends_a_removed_namespace_stays_there_until_it_has(render: Render) 
     assert kept == [("RoleBinding", "agents"), ("RoleBinding", "batch")]
     for namespace in ("agents", "batch"):
         binding = rendered.one("RoleBinding", "mcp-exec-operator-removal", namespace=namespace)
+        assert binding["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
         assert [each["name"] for each in binding["subjects"]] == ["mcp-exec-operator", "mcp-exec-cleanup"]
 
