@@ -1,7 +1,8 @@
 """The cleanup before an uninstallation: executions end as Cancelled, the operator stops, sandboxes are deleted."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -9,10 +10,12 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import BINDINGS, CEX, DEPLOYMENTS, LEASES, NAMESPACE, PODS, SBP, SYSTEM, World
 
+from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_operator.cleanup import ReleaseCleanup
+from mcp_exec_operator.cleanup import ReleaseCleanup, build_parser
+from mcp_exec_operator.cleanup import clean_up as clean_up_by_command
 
 Operating = Callable[..., Any]
 OPERATOR = "mcp-exec-operator"
@@ -142,8 +145,22 @@ async def test_an_operator_that_cannot_be_stopped_holds_up_no_uninstallation(rel
     assert await clean_up(release)
 
 
-async def test_a_namespace_that_fails_stops_no_other(world: World) -> None:
-    world.execution("waiting")
-    world.faults += [Fault("GET", "namespaces/broken/codeexecutions", 500)] * 4
-    assert not await clean_up(world, namespaces=("broken", NAMESPACE), cancel_seconds=0)
-    assert world.status("waiting")["phase"] == "Cancelled"
+async def test_the_command_fails_if_a_namespace_does_which_stops_no_other(
+    release: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[KubeClient]:
+        async with aiohttp.ClientSession(base_url=release.url) as session:
+            yield KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=())
+
+    monkeypatch.setattr(KubeClient, "connect", connect)
+    labels = {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}
+    release.put(PODS, {"metadata": {"name": "idle", "labels": labels}})
+    release.put(PODS, {"metadata": {"name": "other"}})
+    release.merge(LEASES, OPERATOR, {"spec": {"holderIdentity": None}})
+    release.faults.append(Fault("GET", "namespaces/broken/codeexecutions", 500))
+    arguments = [f"--operator={OPERATOR}", f"--release-namespace={SYSTEM}", "broken", NAMESPACE]
+    with pytest.raises(SystemExit) as end:
+        await clean_up_by_command(build_parser().parse_args(arguments))
+    assert end.value.code == 1
+    assert (set(release.pods()), replicas(release)) == ({"other"}, 0)
