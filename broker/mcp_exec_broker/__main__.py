@@ -95,7 +95,7 @@ async def _drain(broker: BrokerManager, serving: Sequence[asyncio.Task[None]]) -
 async def _log_readiness(broker: BrokerManager, servers: Sequence[HttpServer]) -> None:
     for server in servers:
         await server.listening.wait()
-    for reflector in broker.tracker.reflectors.values():
+    for reflector in tuple(broker.tracker.reflectors.values()):
         await reflector.synced.wait()
     exempt_started_objects()
     log.info("ready", extra={"namespaces": broker.settings.namespaces})

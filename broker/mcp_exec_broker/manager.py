@@ -46,6 +46,8 @@ from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.served import NamespaceReflectors
+from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.sandbox_keys import MountedKeys
 
@@ -69,7 +71,7 @@ class BrokerManager:
         self.mounted_keys = MountedKeys.read(settings.sandbox_key_folder)
         keys = self.mounted_keys.keys
         self.settings, self.metrics, signer = settings, Metrics(), GrantSigner(keys=keys)
-        namespaces, in_flight, offload = frozenset(settings.namespaces), BytesInFlight(), Offload()
+        namespaces, in_flight, offload = ServedNamespaces(settings.namespaces), BytesInFlight(), Offload()
         servers, inference, quotas = ToolServerCache(), OutputInference(), ExecutionQuotas()
         concurrency, tokenizers = ServerConcurrency(), TokenizerCache()
         secrets = SecretCache(
@@ -100,13 +102,18 @@ class BrokerManager:
         )
         self.tracker = ToolServerTracker(
             kube=kube,
-            namespaces=settings.namespaces,
             servers=servers,
             catalogs=self.catalogs,
             sessions=self.sessions,
             inference=inference,
             secrets=secrets,
             concurrency=concurrency,
+        )
+        self.namespaces = NamespaceReflectors(
+            served=namespaces,
+            release_namespace=settings.release_namespace,
+            build=self.tracker.build_reflectors,
+            reflectors=self.tracker.reflectors,
         )
         self.health = BrokerHealth(
             reflectors=self.tracker.reflectors, servers=servers, catalogs=self.catalogs, audit=audit
@@ -224,8 +231,7 @@ class BrokerManager:
             stack.push_async_callback(manager._close)
             tasks = TaskRegistry(on_failure=manager.health.failed_tasks.append)
             stack.push_async_callback(tasks.close)
-            for name, reflector in manager.tracker.reflectors.items():
-                tasks.spawn(reflector.run(), name=name)
+            tasks.spawn(manager.namespaces.run(settings.mounted_namespaces), name="namespaces")
             tasks.spawn(manager.catalogs.changes.write_all(manager.status_writer.write), name="statuses")
             tasks.spawn(manager._clean_up(), name="cleanup")
             tasks.spawn(manager.mounted_keys.follow(), name="sandbox keys")

@@ -15,6 +15,8 @@ from mcp_exec_common.broker.direct_calls import DirectCallClient
 from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.kube.served import NamespaceReflectors
+from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.sandbox_keys import MountedKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore
@@ -60,20 +62,22 @@ class Dependencies:
     def __init__(self, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> None:
         """Build everything with these clients. The caller runs the reflectors and the exposures."""
         self.settings, self.kube, self.supervisors = settings, kube, supervisors
-        self.shutdown = ShutdownSignals()
+        self.shutdown, self.served = ShutdownSignals(), ServedNamespaces(settings.namespaces)
         self.attestor, self.memory = Attestor(keys=supervisors.keys), MemoryBudget()
         self.index = ExecutionIndex(
             # requests that wait have slots of their own, and must not hold up those that do not
             max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
             attestor=self.attestor,
             memory=self.memory,
-            lists=ExecutionLists(namespaces=len(settings.namespaces)),
+            lists=ExecutionLists(served=self.served),
             stored=StoredExecutions(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
         )
         self.pools, self.keys, self.rollouts = PoolCache(), ApiKeyStore(), RolloutCache()
         session_cache, skill_cache = SessionCache(attestor=self.attestor), SkillCache(attestor=self.attestor)
         self.reflectors: dict[str, Reflector] = {}
         """By a description of what each reflects."""
+        self.release_reflectors: dict[str, Reflector] = {}
+        """Those of no served namespace."""
         caches: dict[str, _Cache] = {
             "executions": self.index,
             "pools": self.pools,
@@ -81,18 +85,24 @@ class Dependencies:
             "skills": skill_cache,
             "rollouts": self.rollouts,
         }
-        for namespace in settings.namespaces:
-            for kind, cache in caches.items():
-                self.reflectors[f"{kind} in {namespace}"] = cache.build_reflector(kube=kube, namespace=namespace)
+        self.namespaces = NamespaceReflectors(
+            served=self.served,
+            release_namespace=settings.release_namespace,
+            build=lambda namespace: {
+                f"{kind} in {namespace}": cache.build_reflector(kube=kube, namespace=namespace)
+                for kind, cache in caches.items()
+            },
+            reflectors=self.reflectors,
+        )
         if settings.api_keys_secret:
-            self.reflectors["API keys"] = self.keys.build_reflector(
+            self.release_reflectors["API keys"] = self.keys.build_reflector(
                 kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
             )
         self.broker: BrokerClient | None = None
         self.direct_calls: DirectCallClient | None = None
         self.records: RecordsClient | None = None
         if settings.broker_service:
-            self.broker, self.reflectors["addresses of the broker"] = follow_broker(
+            self.broker, self.release_reflectors["addresses of the broker"] = follow_broker(
                 kube=kube,
                 session=supervisors.broker_session,
                 namespace=settings.release_namespace,
@@ -102,6 +112,7 @@ class Dependencies:
             )
             self.direct_calls = DirectCallClient(broker=self.broker)
             self.records = RecordsClient(self.broker)
+        self.reflectors.update(self.release_reflectors)
         self.stream_slots = _build_slots(settings, "event streams")
         """Event streams, by caller."""
         self.listener_slots = _build_slots(settings, "streams of changes")
@@ -121,7 +132,7 @@ class Dependencies:
             authenticator=Authenticator(
                 keys=self.keys,
                 tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
-                namespaces=frozenset(settings.namespaces),
+                namespaces=self.served,
             ),
             rate_limiter=self.rate_limiter,
             peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
@@ -185,8 +196,11 @@ class Dependencies:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(reflector.run(), name=description)
-                    for description, reflector in dependencies.reflectors.items()
+                    for description, reflector in dependencies.release_reflectors.items()
                 ]
+                tasks.append(
+                    group.create_task(dependencies.namespaces.run(settings.mounted_namespaces), name="namespaces")
+                )
                 tasks.append(group.create_task(dependencies.exposures.run(), name="exposures"))
                 tasks.append(group.create_task(keys.follow(), name="sandbox keys"))
                 yield dependencies

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +17,7 @@ from mcp_exec_api.constants import EXECUTIONS, POOLS, SESSIONS, SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
 from mcp_exec_common.process.health import HealthReport, report_liveness, report_readiness
+from mcp_exec_common.process.namespaces import read_namespaces
 from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.definitions import Definitions
@@ -160,7 +161,19 @@ _ABORT_SECONDS: Final = 0.5
 
 
 async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
-    """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
+    """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost.
+
+    When the served namespaces change, it hands over as at its end, and begins anew in the same process.
+    """
+    terminated, namespaces = asyncio.Event(), settings.namespaces
+    while not terminated.is_set():
+        namespaces = await _run_with(
+            settings.model_copy(update={"namespaces": namespaces}), terminated, sandbox_port=sandbox_port
+        )
+
+
+async def _run_with(settings: Settings, terminated: asyncio.Event, *, sandbox_port: int) -> tuple[str, ...]:
+    """Serve the namespaces of the settings. Return those to serve next, unless the operator was told to end."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
@@ -173,8 +186,10 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
             kube=kube,
             manager=Manager(settings=settings, kube=kube, supervisors=supervisors, metrics=metrics),
             elector=LeaderElector.create(settings=settings, kube=kube, metrics=metrics),
+            terminated=terminated,
         )
         await process.run()
+        return process.next_namespaces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,18 +218,25 @@ class OperatorHealth:
         return {"role": "leader"} if self.elector.is_leader else {"role": "standby", "leader": self.elector.holder}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class OperatorProcess:
-    """The parts of one operator process."""
+    """The parts of one operator process, while it serves the same namespaces."""
 
     settings: Settings
     kube: KubeClient
     manager: Manager
     elector: LeaderElector
-    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    terminated: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by SIGTERM and SIGINT."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with `terminated`, and when other namespaces are to be served."""
+    next_namespaces: tuple[str, ...] = field(init=False)
+    """Namespaces to serve next."""
     left_out: set[str] = field(default_factory=set)
     """Namespaces that could not be served at the start."""
+
+    def __post_init__(self) -> None:
+        self.next_namespaces = self.settings.namespaces
 
     def build_health_server(
         self, *, stuck_seconds: float = STUCK_SECONDS, failing_seconds: float = FAILING_SECONDS
@@ -234,7 +256,13 @@ class OperatorProcess:
     async def run(self) -> None:
         """Run until `stop` is set. Raises CannotStart and LeaseLost."""
         self._handle_signals()
-        async with self.build_health_server().serving(self.settings.port):
+        if self.terminated.is_set():
+            return
+        async with AsyncExitStack() as stack:
+            if (folder := self.settings.mounted_namespaces) is not None:
+                following = asyncio.get_running_loop().create_task(folder.follow(self._follow), name="namespaces")
+                stack.callback(following.cancel)
+            await stack.enter_async_context(self.build_health_server().serving(self.settings.port))
             served = await check_api(
                 self.kube,
                 namespaces=self.settings.namespaces,
@@ -345,15 +373,26 @@ class OperatorProcess:
 
     def _observe_namespace(self, namespace: str, deleting: bool) -> None:
         if namespace in self.left_out and not deleting:
-            log.info("namespace %s exists again: the operator ends, to serve it from its next start on", namespace)
+            log.info("namespace %s exists again: the operator begins anew, to serve it", namespace)
             self.stop.set()
         elif namespace not in self.left_out:
             self.manager.observe_namespace(namespace, deleting)
 
+    def _follow(self, entries: Mapping[str, bytes]) -> None:
+        names = read_namespaces(entries, release_namespace=self.settings.release_namespace)
+        if set(names) != set(self.settings.namespaces):
+            log.info("the served namespaces change: the operator begins anew", extra={"namespaces": names})
+            self.next_namespaces = names
+            self.stop.set()
+
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop.set)
+            loop.add_signal_handler(number, self._terminate)
+
+    def _terminate(self) -> None:
+        self.terminated.set()
+        self.stop.set()
 
 
 async def _import_watches() -> None:

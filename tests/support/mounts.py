@@ -18,3 +18,10 @@ def write_version(folder: Path, entries: Mapping[str, bytes]) -> None:
         old.unlink()
     for name in entries:
         (folder / name).symlink_to(f"..data/{name}")
+
+
+def mount_namespaces(folder: Path, *names: str) -> Path:
+    """Let a folder name these namespaces, as the chart's ConfigMap does, and return it."""
+    folder.mkdir(exist_ok=True)
+    write_version(folder, {"namespaces": ",".join(names).encode()})
+    return folder

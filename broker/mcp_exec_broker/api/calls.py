@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Container, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -135,7 +135,7 @@ class CallsApi:
     path: str = "/v1/calls"
     authenticator: CallAuthenticator
     pipeline: CallPipeline
-    namespaces: frozenset[str]
+    namespaces: Container[str]
     max_body_bytes: int
     in_flight: BytesInFlight
     offload: Offload

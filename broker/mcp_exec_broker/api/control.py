@@ -3,7 +3,7 @@
 import logging
 import secrets
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -41,7 +41,7 @@ class ControlApi:
     """The routes of the control port."""
 
     signer: GrantSigner
-    namespaces: frozenset[str]
+    namespaces: Container[str]
     health: BrokerHealth
     catalogs: NamespaceCatalogs
     direct_calls: CallsApi

@@ -1,6 +1,6 @@
 """Authenticates sandboxes' requests on files by their grants."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from time import time
 from typing import Final
@@ -22,7 +22,7 @@ class FilesAuthenticator:
     """Authenticates requests by grants of files, and caches verified grants."""
 
     signer: GrantSigner
-    namespaces: frozenset[str]
+    namespaces: Container[str]
     replica: str
     checks_address: bool
     pending: PendingUploads

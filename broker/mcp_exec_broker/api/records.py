@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ class RecordsApi:
     """The routes on records. Without a store, all answer that records are off."""
 
     store: RecordStore | None
-    namespaces: frozenset[str]
+    namespaces: Container[str]
     _writers: SharedPlaces = field(default_factory=lambda: SharedPlaces(total=_AT_ONCE, of_namespace=_OF_NAMESPACE))
     _readers: SharedPlaces = field(default_factory=lambda: SharedPlaces(total=_AT_ONCE, of_namespace=_OF_NAMESPACE))
 

@@ -1,7 +1,7 @@
 """Workspaces and artifacts on the control port, for gateway and operator, which check whose they are."""
 
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -72,7 +72,7 @@ class WorkspacesApi:
     """The routes on files for gateway and operator. Each names namespace and owner as query parameters."""
 
     store: FilesStore
-    namespaces: frozenset[str]
+    namespaces: Container[str]
     flight: BytesInFlight
 
     def build_routes(self, authenticate: _Authenticate) -> list[Route]:

@@ -1,7 +1,7 @@
 """ToolServers as resources: a change of one is applied to all that is kept of it, and its status is written."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -155,26 +155,24 @@ class ToolServerTracker:
     """Watches ToolServers, and starts, updates and removes their catalogs, sessions, Secrets and limits."""
 
     kube: KubeClient
-    namespaces: Iterable[str]
     servers: ToolServerCache
     catalogs: CatalogSync
     sessions: SessionPool
     inference: OutputInference
     secrets: SecretCache
     concurrency: ServerConcurrency
-    reflectors: dict[str, Reflector] = field(init=False)
-    """Reflectors by the name of what they load."""
+    reflectors: dict[str, Reflector] = field(default_factory=dict, init=False)
+    """Reflectors of the served namespaces, by the name of what they load."""
 
-    def __post_init__(self) -> None:
-        self.reflectors = {f"ToolServers in {name}": self._build_reflector(name) for name in self.namespaces}
-
-    def _build_reflector(self, namespace: str) -> Reflector:
-        return Reflector(
+    def build_reflectors(self, namespace: str) -> dict[str, Reflector]:
+        """Return the reflectors of one namespace."""
+        reflector = Reflector(
             kube=self.kube,
             path=custom_resource_path(TOOL_SERVERS, namespace=namespace),
             on_change=self.observe,
             transform=lambda item: {"metadata": {name: item["metadata"].get(name) for name in _KEPT_METADATA}},
         )
+        return {f"ToolServers in {namespace}": reflector}
 
     def observe(self, item: Object, deleted: bool) -> None:
         """Apply a changed or deleted ToolServer."""
@@ -195,7 +193,7 @@ class ToolServerTracker:
 
     async def drop_unused_when_synced(self) -> None:
         """Drop copies of servers that were deleted while no broker ran, once all servers are loaded."""
-        for reflector in self.reflectors.values():
+        for reflector in tuple(self.reflectors.values()):
             await reflector.synced.wait()
         self._drop_unused()
 

@@ -135,8 +135,8 @@ prometheus.io/path: /metrics
 
 {{/* Environment variables that operator, gateway and broker share. */}}
 {{- define "mcp-exec.commonEnv" -}}
-- name: MCP_EXEC_NAMESPACES
-  value: {{ join "," .Values.namespaces | quote }}
+- name: MCP_EXEC_NAMESPACES_FOLDER
+  value: /etc/mcp-exec/namespaces
 - name: MCP_EXEC_METRICS
   value: {{ .Values.metrics.enabled | quote }}
 - name: MCP_EXEC_RELEASE_NAMESPACE
@@ -160,6 +160,19 @@ pod without the Secret starts when the operator has created it.
   secret:
     secretName: {{ include "mcp-exec.sandboxKeySecret" . }}
     defaultMode: 0440
+{{- end -}}
+
+{{/*
+The served namespaces as a file that is read again when it changes: the volume and its mount. A change restarts no pod.
+*/}}
+{{- define "mcp-exec.namespacesVolume" -}}
+- name: namespaces
+  configMap:
+    name: {{ include "mcp-exec.fullname" . }}-namespaces
+    defaultMode: 0440
+{{- end -}}
+{{- define "mcp-exec.namespacesMount" -}}
+- {name: namespaces, mountPath: /etc/mcp-exec/namespaces, readOnly: true}
 {{- end -}}
 
 {{/* Environment variables that operator and gateway share. */}}

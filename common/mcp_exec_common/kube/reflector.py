@@ -130,6 +130,11 @@ class Reflector:
         self.synced.set()
         return version
 
+    def forget(self) -> None:
+        """Report every object as deleted, once the reflector has ended."""
+        for item in list(self.items.values()):
+            self._apply(item, deleted=True)
+
     def _apply(self, item: Object, *, deleted: bool) -> None:
         if deleted:
             self.items.pop(object_key(item), None)

@@ -1,6 +1,5 @@
 """Settings that operator, gateway and broker have in common, and how they are read from the environment."""
 
-import json
 import os
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
@@ -10,6 +9,8 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.meta import field_errors
 from mcp_exec_common.process.connections import ConnectionLimits
+from mcp_exec_common.process.mounts import MountedFolder
+from mcp_exec_common.process.namespaces import ENTRY, check_namespaces, split_names
 
 PREFIX: Final = "MCP_EXEC_"
 """Prefix of all environment variables."""
@@ -29,7 +30,9 @@ class ProcessSettings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", use_attribute_docstrings=True, env_ignore_empty=True
     )
 
-    namespaces: Annotated[tuple[str, ...], NoDecode, Field(min_length=1)]
+    namespaces_folder: Path | None = None
+    """Folder with the entry `namespaces`, which is read in place of the variable, and again whenever it changes."""
+    namespaces: Annotated[tuple[str, ...], NoDecode, Field(min_length=1, validate_default=True)] = ()
     """Namespaces to serve, as a comma-separated or JSON list."""
     release_namespace: str
     """Namespace of the release. It contains the release's keys, so it is never served."""
@@ -83,19 +86,30 @@ class ProcessSettings(BaseSettings):
             lines = [f"{PREFIX}{invalid.field.upper()}: {invalid.message}" for invalid in field_errors(error)]
             raise SettingsError("\n".join(lines)) from error
 
+    @property
+    def mounted_namespaces(self) -> MountedFolder | None:
+        """The folder with the namespaces, if there is one."""
+        return MountedFolder(path=self.namespaces_folder) if self.namespaces_folder else None
+
+    @field_validator("namespaces", mode="before")
+    @classmethod
+    def _read_folder(cls, value: object, info: ValidationInfo) -> object:
+        if (folder := info.data.get("namespaces_folder")) is None:
+            return value
+        try:
+            return split_names(MountedFolder(path=folder).read().get(ENTRY, b"").decode())
+        except OSError as error:
+            raise ValueError(str(error)) from error
+
     @field_validator("namespaces", "release_secrets", mode="before")
     @classmethod
     def _split_names(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        return json.loads(value) if value.lstrip().startswith("[") else [part.strip() for part in value.split(",")]
+        return split_names(value) if isinstance(value, str) else value
 
     @field_validator("namespaces")
     @classmethod
     def _check_namespaces(cls, namespaces: tuple[str, ...]) -> tuple[str, ...]:
-        if not all(namespaces) or len(set(namespaces)) != len(namespaces):
-            raise ValueError("namespaces must not be empty and not be listed twice")
-        return namespaces
+        return check_namespaces(namespaces)
 
     @field_validator("release_namespace")
     @classmethod

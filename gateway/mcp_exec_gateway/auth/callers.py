@@ -17,6 +17,7 @@ from mcp_exec_api.meta import FieldError
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KEY_PREFIX
 from mcp_exec_common.kube.reflector import Reflector, find_unsynced
+from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_gateway.auth.api_keys import ApiKey, ApiKeyStore
 from mcp_exec_gateway.auth.rate_limits import IpNetwork, PeerLimiter, RateLimiter, find_peer
 from mcp_exec_gateway.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
@@ -65,7 +66,7 @@ class Authenticator:
 
     keys: ApiKeyStore
     tokens: ServiceAccountTokens
-    namespaces: frozenset[str]
+    namespaces: ServedNamespaces
     """Namespaces that the gateway serves."""
 
     def recognizes(self, token: str) -> bool:

@@ -6,7 +6,7 @@ import binascii
 import json
 import re
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from sys import intern
@@ -312,14 +312,14 @@ class ExecutionLists:
     An execution that was dropped can still be read by its name.
     """
 
-    namespaces: int = 1
-    """Number of namespaces. Each has an equal part of the memory."""
+    served: Sized = ("",)
+    """Served namespaces. Each has an equal part of the memory."""
     _lists: dict[str, _NamespaceList] = field(default_factory=dict, init=False)
 
     @property
     def limit(self) -> int:
         """Bytes of memory of one namespace's list."""
-        return max(_ALL_BYTES // max(self.namespaces, 1), _MIN_BYTES)
+        return max(_ALL_BYTES // max(len(self.served), 1), _MIN_BYTES)
 
     def put(self, namespace: str, entry: ExecutionEntry) -> None:
         """Add an execution, or replace what is known of it."""

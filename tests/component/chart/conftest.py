@@ -21,8 +21,9 @@ Object = dict[str, Any]
 class Rendered:
     """All objects of one rendering."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, folder: Path) -> None:
         self.text = text
+        self.folder = folder
         self.objects: list[Object] = [item for item in yaml.safe_load_all(text) if item]
 
     def all(self, kind: str, *, namespace: str | None = None) -> list[Object]:
@@ -46,8 +47,15 @@ class Rendered:
         return workloads | {item["metadata"]["name"]: item["spec"] for item in self.all("Pod")}
 
     def environment(self, deployment: str) -> dict[str, str]:
+        """Return the variables of a process, with the folder of the namespaces as a pod has it."""
         container = self.pods()[deployment]["containers"][0]
-        return {each["name"]: each.get("value", "") for each in container["env"]}
+        found = {each["name"]: each.get("value", "") for each in container["env"]}
+        mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+        assert mounts[found["MCP_EXEC_NAMESPACES_FOLDER"]] == "namespaces"
+        (folder := self.folder / deployment).mkdir(exist_ok=True)
+        for name, text in self.one("ConfigMap", "mcp-exec-namespaces")["data"].items():
+            (folder / name).write_text(text)
+        return {**found, "MCP_EXEC_NAMESPACES_FOLDER": str(folder)}
 
 
 Render = Callable[..., Rendered]
@@ -95,14 +103,15 @@ def helm3(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        return Rendered(done.stdout)
+        return Rendered(done.stdout, folder=folder)
 
     return render
 
 
 @pytest.fixture(scope="session")
-def helm4() -> Render:
+def helm4(tmp_path_factory: pytest.TempPathFactory) -> Render:
     """Renders with the library of Helm 4, which checks values in a step of its own."""
+    folder = tmp_path_factory.mktemp("mounts")
 
     def render(
         values: Object | None = None, *, release: str = "mcp-exec", namespace: str = "mcp-exec-system"
@@ -113,7 +122,8 @@ def helm4() -> Render:
                 files = chart.render(complete(values), name=release, namespace=namespace)
             except helm_python.HelmError as error:
                 raise AssertionError(str(error)) from error
-        return Rendered("\n---\n".join(text for name, text in sorted(files.items()) if name.endswith(".yaml")))
+        texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
+        return Rendered("\n---\n".join(texts), folder=folder)
 
     return render
 

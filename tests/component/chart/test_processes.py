@@ -243,3 +243,13 @@ def test_one_registry_and_tag_apply_to_all_images_that_have_none_of_their_own(re
     assert rendered.one("ToolServer", "trips")["spec"]["stdio"]["image"] == servers
     pool = rendered.one("SandboxPool", "default")["spec"]
     assert pool["image"] == "registry.example/team/mcp-exec-sandbox:v2"
+
+
+def test_a_new_team_or_pool_changes_no_pod_of_the_release(render: Render) -> None:
+    before = render()
+    extra = {"name": "large", "namespaces": ["team-a"], "maxPods": 3}
+    after = render({"namespaces": ["agents", "team-a"], "extraPools": [extra], "pool": {"maxPods": 11}})
+    for deployment in before.all("Deployment"):
+        name = deployment["metadata"]["name"]
+        assert after.one("Deployment", name)["spec"] == deployment["spec"]
+    assert after.one("ConfigMap", "mcp-exec-namespaces")["data"] == {"namespaces": "agents,team-a"}

@@ -170,7 +170,8 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
         dependencies = Dependencies(made, kube=kube, supervisors=supervisors)
-        following = [group.create_task(reflector.run()) for reflector in dependencies.reflectors.values()]
+        following = [group.create_task(reflector.run()) for reflector in dependencies.release_reflectors.values()]
+        following.append(group.create_task(dependencies.namespaces.run(made.mounted_namespaces)))
         following.append(group.create_task(dependencies.exposures.run()))
         server = build_server(build_app(dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
