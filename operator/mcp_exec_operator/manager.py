@@ -240,8 +240,9 @@ class Manager:
     async def running(self) -> AsyncIterator[None]:
         """Resync, then reconcile while the context lasts, then let writes in flight end.
 
-        Raises ApiError if the first resync fails.
+        Raises ApiError if the sandbox keys can't be read or the first resync fails.
         """
+        await self.keys.refresh(self.sandbox_keys)
         self.resync.restart_clock()
         async with (
             self.tool_servers.running() if self.tool_servers is not None else nullcontext(),

@@ -61,6 +61,16 @@ class ReleaseKeys:
         """Return the sandbox keys. Raises CannotStart if there is none after `api_wait_seconds`."""
         return await self._sandbox_key.obtain(wait_seconds=self.settings.api_wait_seconds)
 
+    async def refresh(self, sandbox_keys: SandboxKeys) -> None:
+        """Use the sandbox keys as they are now, before anything is done with them. Raises ApiError.
+
+        A standby may have started before the last rotation. With former keys it would recognize no pod and no skill.
+        """
+        try:
+            await self._sandbox_key.refresh(sandbox_keys)
+        except ValueError as error:
+            log.error("the sandbox keys can't be read, so those in use stay: %s", error)
+
     async def run(self, sandbox_keys: SandboxKeys) -> None:
         """Follow the Secrets and restore what is deleted, for ever."""
         while True:

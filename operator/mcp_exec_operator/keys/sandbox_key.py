@@ -47,6 +47,11 @@ class SandboxKeySecret:
                 log.warning("the sandbox key can't be read yet: %s", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
+    async def refresh(self, keys: SandboxKeys) -> None:
+        """Use the keys that the Secret has now. If there is none, those in use stay. Raises ApiError and ValueError."""
+        if (secret := await self.secrets.find(self.name)) is not None:
+            self._use(keys, secret)
+
     async def follow(self, keys: SandboxKeys, *, may_retire: bool) -> None:
         """Use the keys that the Secret has now, and take the step of their rotation that is due.
 

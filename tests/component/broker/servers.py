@@ -202,7 +202,7 @@ class Bridge:
         given = json.loads(await reader.readline())
         if hashlib.sha256(given["token"].encode()).digest() != hashlib.sha256(self.token.encode()).digest():
             self.refused += 1
-            writer.write(b'{"error": "the token is not good"}\n')
+            writer.write(b'{"error": "the token is invalid"}\n')
             writer.close()
             return
         self.attempts += 1

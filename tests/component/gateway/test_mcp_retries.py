@@ -15,6 +15,7 @@ from mcp_exec_gateway.executions.calls import ANNOTATION_UNDELIVERED
 
 __all__ = ["replicas", "scene"]
 CODE = {"code": "work()"}
+OLD, NEW = b"the former key", b"the new key"
 TIME_OUT = 1.0
 """Seconds until clients give up: enough for the gateway to create the execution."""
 
@@ -72,6 +73,21 @@ async def test_an_answer_that_nobody_had_is_given_once_after_the_end(scene: Scen
             first = await client.call_tool("run_code", {**CODE, "description": "other words for the same"})
         assert first.structured_content["execution"] == name
         assert await call_new(client, scene) != name
+
+
+@pytest.mark.parametrize("steps", [[(OLD, NEW), (NEW, OLD)], [(NEW, OLD), (OLD, NEW)]], ids=["later", "at a replica"])
+async def test_a_run_is_found_when_the_sandbox_key_has_changed_since(
+    scene: Scene, steps: list[tuple[bytes, bytes]]
+) -> None:
+    keys = scene.gateway.dependencies.supervisors.keys
+    keys.replace(steps[0])
+    async with connecting(scene.gateway.url, MODERN) as client:
+        name = await give_up(client, scene)
+        keys.replace(steps[1])
+        scene.finish()
+        async with asyncio.timeout(10):
+            again = await client.call_tool("run_code", CODE)
+    assert again.structured_content["execution"] == name
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -121,8 +121,8 @@ def operating(world: World) -> Callable[..., Any]:
     @asynccontextmanager
     async def run(**changes: Any) -> AsyncIterator[Operator]:
         operator = Operator(world, settings(**changes))
-        await operator.start()
         try:
+            await operator.start()
             yield operator
         finally:
             await operator.stop()

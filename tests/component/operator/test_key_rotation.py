@@ -2,15 +2,19 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.component.operator.brokers import SERVICE, running_broker
 from tests.component.operator.conftest import Operator
+from tests.component.operator.test_shipped_skills import found, write_skill
 from tests.component.operator.test_tool_servers import DEPLOYMENTS, add, deployment, workload
+from tests.support.api_server import Fault
 from tests.support.world import KEY, KEY_SECRET, NAMESPACE, SECRETS, World
 
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import bridge_token, read_token_digest, supervisor_token, token_digest
 from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
@@ -127,3 +131,39 @@ async def test_the_pod_of_a_stdio_server_gets_the_new_token_when_the_key_signs(
         assert has_token_of(KEY)
         await step(world, operator, minutes=5)
         await world.until(lambda: has_token_of(world.sandbox_keys()[0]))
+
+
+async def test_a_standby_that_has_waited_through_rotations_takes_over_with_the_present_keys(
+    world: World, operating: Operating, tmp_path: Path
+) -> None:
+    world.pool()
+    write_skill(tmp_path, "report")
+    world.put_keys({"key": b"the present key"})
+    async with operating(skills_folder=str(tmp_path)):
+        await world.until(lambda: found(world) == {"report-v1": "Approved"})
+        world.execution("first", session="s")
+        first = await world.finished("first")
+    async with operating(skills_folder=str(tmp_path)) as standby:  # it has started with KEY
+        await world.until(lambda: not standby.manager.skills.shipped.pending)
+        world.execution("second", session="s")
+        assert (await world.finished("second"))["podName"] == first["podName"]
+        assert standby.writes().get("skill", 0) == 0
+        assert found(world) == {"report-v1": "Approved"}
+
+
+async def test_an_operator_that_cannot_read_the_present_keys_does_not_lead(
+    world: World, operating: Operating, tmp_path: Path
+) -> None:
+    world.pool()
+    write_skill(tmp_path, "report")
+    world.put_keys({"key": b"the present key"})
+    async with operating(skills_folder=str(tmp_path)):
+        await world.until(lambda: found(world) == {"report-v1": "Approved"})
+        await world.warm(1)
+    pods = set(world.pods())
+    world.faults += [Fault("GET", f"/secrets/{KEY_SECRET}", 503) for _ in range(10)]
+    with pytest.raises(ApiError):
+        async with operating(skills_folder=str(tmp_path)):
+            await world.until(lambda: len(found(world)) > 1 or set(world.pods()) != pods)
+    assert found(world) == {"report-v1": "Approved"}
+    assert set(world.pods()) == pods

@@ -16,6 +16,9 @@ from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, 
 from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_broker.api.calls import GrantAuthenticator, RequestRefused
+from mcp_exec_broker.api.files_auth import FilesAuthenticator
+from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_broker.files.workspace.commit import PendingUploads
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.files import FilesGrant, WorkspaceAccess
 from mcp_exec_common.broker.grants import DirectGrant, GrantError, GrantSigner
@@ -160,6 +163,23 @@ def test_what_a_key_has_signed_is_refused_when_the_key_is_gone(name: str) -> Non
     assert SIGNED[name].accepts(keys, token)
     keys.replace((NEW,))
     assert not SIGNED[name].accepts(keys, token)
+
+
+def test_a_grant_of_files_that_was_verified_before_is_refused_too() -> None:
+    keys = SandboxKeys(NEW, OLD)
+    authenticator = FilesAuthenticator(
+        signer=GrantSigner(keys=keys),
+        namespaces=frozenset({"agents"}),
+        replica="",
+        checks_address=False,
+        pending=PendingUploads(),
+    )
+    grant = FILES.model_copy(update={"expires": int(time()) + 60})
+    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign_files_grant(grant)}"
+    assert authenticator.authenticate(header, peer="127.0.0.1") == grant
+    keys.replace((NEW,))
+    with pytest.raises(FilesRefused, match="the token is not valid"):
+        authenticator.authenticate(header, peer="127.0.0.1")
 
 
 def test_a_grant_that_was_verified_before_is_refused_too() -> None:
