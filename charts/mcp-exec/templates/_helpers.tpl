@@ -9,6 +9,18 @@
 {{- end -}}
 {{- end -}}
 
+{{/*
+Name of a cluster-scoped object. It carries the release's namespace, so that releases of one name in two namespaces have
+objects of their own: FULLNAME-system has the names without it. No other name has a dot. Arguments: root, suffix.
+*/}}
+{{- define "mcp-exec.clusterName" -}}
+{{- $root := index . 0 -}}
+{{- $fullname := include "mcp-exec.fullname" $root -}}
+{{- printf "%s-%s" $fullname (index . 1) -}}
+{{- /* a linter has no namespace */}}
+{{- if not (has $root.Release.Namespace (list "" (printf "%s-system" $fullname))) }}.{{ $root.Release.Namespace }}{{ end -}}
+{{- end -}}
+
 {{/* Labels that select this release's objects. */}}
 {{- define "mcp-exec.selectorLabels" -}}
 app.kubernetes.io/name: mcp-exec
