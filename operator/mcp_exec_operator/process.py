@@ -163,7 +163,7 @@ _ABORT_SECONDS: Final = 0.5
 async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
     """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost.
 
-    When the served namespaces change, it hands over as at its end, and begins anew in the same process.
+    When the served namespaces change, it hands over as at its end, and starts again in the same process.
     """
     terminated, namespaces = asyncio.Event(), settings.namespaces
     while not terminated.is_set():
@@ -173,7 +173,7 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
 
 
 async def _run_with(settings: Settings, terminated: asyncio.Event, *, sandbox_port: int) -> tuple[str, ...]:
-    """Serve the namespaces of the settings. Return those to serve next, unless the operator was told to end."""
+    """Serve the namespaces of the settings. Return those to serve next, unless the operator is to end."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
@@ -373,7 +373,7 @@ class OperatorProcess:
 
     def _observe_namespace(self, namespace: str, deleting: bool) -> None:
         if namespace in self.left_out and not deleting:
-            log.info("namespace %s exists again: the operator begins anew, to serve it", namespace)
+            log.info("namespace %s exists again: the operator starts again, to serve it", namespace)
             self.stop.set()
         elif namespace not in self.left_out:
             self.manager.observe_namespace(namespace, deleting)
@@ -381,7 +381,7 @@ class OperatorProcess:
     def _follow(self, entries: Mapping[str, bytes]) -> None:
         names = read_namespaces(entries, release_namespace=self.settings.release_namespace)
         if set(names) != set(self.settings.namespaces):
-            log.info("the served namespaces change: the operator begins anew", extra={"namespaces": names})
+            log.info("the served namespaces change: the operator starts again", extra={"namespaces": names})
             self.next_namespaces = names
             self.stop.set()
 

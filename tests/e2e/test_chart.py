@@ -63,7 +63,6 @@ FORBIDDEN = [
     ("operator", SYSTEM, "get", "secrets"),
     ("operator", SYSTEM, "list", "secrets"),
     ("operator", SYSTEM, "get", "secrets:another"),
-    ("operator", SYSTEM, "patch", f"secrets:{FULLNAME}-sandbox-key"),
     ("operator", SYSTEM, "patch", f"secrets:{FULLNAME}-initial-api-key"),
     ("operator", SYSTEM, "delete", f"secrets:{FULLNAME}-api-keys"),
     ("operator", SYSTEM, "delete", f"secrets:{FULLNAME}-sandbox-key"),
@@ -356,6 +355,43 @@ def test_keys_that_an_upgrade_or_a_user_deletes_come_back(release: Release) -> N
     assert release.secret("initial-api-key")["api-key"] != first
 
 
+def test_a_new_team_restarts_nothing(release: Release) -> None:
+    team = f"{SERVED}-team"
+
+    def processes() -> dict[str, list[int]]:
+        pods = release.cluster.select("Pod", namespace=SYSTEM, labels="app.kubernetes.io/name=mcp-exec")
+        return {
+            f"{pod['metadata']['name']} {pod['metadata']['uid']}": [
+                container["restartCount"] for container in pod["status"]["containerStatuses"]
+            ]
+            for pod in pods
+        }
+
+    def phase(namespace: str) -> str:
+        found = release.cluster.get("CodeExecution", "team", namespace=namespace).get("status") or {}
+        return str(found.get("phase"))
+
+    before = processes()
+    release.helm("upgrade", "--wait", f"--set=namespaces={{{SERVED},{team}}}")
+    try:
+        metadata = {"name": "team", "namespace": team}
+        manifest = {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": "CodeExecution", "metadata": metadata}
+        release.cluster.apply({**manifest, "spec": {"code": "print(1)", "timeoutSeconds": 60}})
+        # the kubelet writes a changed ConfigMap within two minutes
+        eventually(lambda: phase(team) == "Succeeded", seconds=240, every=1, what="the new team's code has run")
+        assert processes() == before
+        release.helm("upgrade", "--wait")
+        bindings = f"{FULLNAME}-operator-removal"
+        eventually(
+            lambda: bindings not in release.cluster.names("RoleBinding", namespace=team),
+            seconds=240, every=1, what="the operator has left the namespace",
+        )  # fmt: skip
+        assert not release.cluster.select("Pod", namespace=team)
+        assert processes() == before
+    finally:
+        release.cluster.delete("Namespace", team, seconds=GONE_SECONDS)
+
+
 def test_another_manager_may_apply_the_release_on_the_server(release: Release) -> None:
     """As Argo CD and Flux do with `ServerSideApply`, over what Helm has applied."""
 
@@ -366,7 +402,6 @@ def test_another_manager_may_apply_the_release_on_the_server(release: Release) -
         release.cluster.kubectl("apply", *options, "-f", "-", stdin=applied)
 
     apply()
-    apply("--set=broker.records.enabled=true")
     apply("--set=broker.records.enabled=true", "--set=broker.records.volume.temporary=true")
 
 

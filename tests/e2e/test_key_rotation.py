@@ -23,6 +23,8 @@ SECRET = f"{RELEASE}-sandbox-key"
 COMPONENTS = ("operator", "gateway", "broker")
 READ_SECONDS = 180
 """Time for the kubelet to write a changed Secret into all pods, and for the operator to read it."""
+PAUSE_SECONDS = 1.0
+"""Between two runs of one caller: a namespace keeps 1,500 executions that have ended, and one of them has a file."""
 CALL = "from servers.elsewhere import add\nawait add(a=1, b=2)"
 CODE = '''
 def run(a: int) -> int:
@@ -80,6 +82,7 @@ class Load:
                 self.failures.append(f"{kind} {number}: {error!r}")
                 return
             self.counts[kind] += 1
+            self._over.wait(PAUSE_SECONDS)
 
 
 def read_secret(cluster: Cluster) -> dict[str, bytes]:
