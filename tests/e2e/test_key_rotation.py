@@ -10,12 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
+from mcp_exec_api.constants import LABEL_POOL, LABEL_STATE
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_token, token_digest
 from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, MakePool, leader
-from tests.e2e.toolservers import http_server, running, tool_server
+from tests.e2e.toolservers import approver, http_server, running, tool_server
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(1500)
@@ -148,11 +149,24 @@ def elsewhere(installed: Cluster) -> Iterator[None]:
     with running(installed, *workload, tool_server("elsewhere", url=url)):
         yield
     installed.delete("SandboxSession", *installed.names("SandboxSession"))
+    installed.delete("Skill", *(name for name in installed.names("Skill") if name.startswith("rotated-")))
+
+
+def save_skill(cluster: Cluster, gateway: Gateway, url: str) -> tuple[str, dict[str, Any]]:
+    """Save a skill and approve it. Return its path and its view as a draft."""
+    saved = gateway.client.post("/v1/skills", json={"name": "rotated", "description": "Double it.", "code": CODE})
+    assert saved.status_code == 201, saved.text
+    view = dict(saved.json())
+    path = f"/v1/skills/rotated/versions/{view['version']}"
+    with approver(cluster, url) as boss:
+        answer = boss.post(f"{path}/approve", json={"digest": view["digest"]})
+        assert answer.status_code == 200, answer.text
+    return path, view
 
 
 def list_warm_of(cluster: Cluster, key: bytes, pool: str) -> set[str]:
     """Return the warm pods whose token is derived from a key."""
-    labels = f"mcp-exec.dev/pool={pool},mcp-exec.dev/state=warm"
+    labels = f"{LABEL_POOL}={pool},{LABEL_STATE}=warm"
     return {
         pod["metadata"]["name"]
         for pod in cluster.live_pods(labels)
@@ -167,9 +181,7 @@ def test_a_rotation_under_load_loses_nothing_and_restarts_nothing(
     finish_rotation(installed)
     make_pool("rotation", warm=3, maxPods=12)
     before, (old,) = describe_restarts(installed), read_keys(read_secret(installed))
-    saved = gateway.client.post("/v1/skills", json={"name": "rotated", "description": "Double it.", "code": CODE})
-    assert saved.status_code in (200, 201), saved.text
-    skill = f"/v1/skills/rotated/versions/{saved.json()['version']}"
+    skill, view = save_skill(installed, gateway, url)
     made = gateway.run(FILE, poolRef={"name": "rotation"})
     link = gateway.client.get(f"/v1/executions/{made['name']}/artifacts").json()["items"][0]["url"]
     with Load(gateway, pool="rotation") as load:
@@ -194,7 +206,8 @@ def test_a_rotation_under_load_loses_nothing_and_restarts_nothing(
     until_all_use(installed, retired)
     assert retired == {"key": signed["key"]}
     assert httpx.get(link, trust_env=False).status_code == 403
-    assert gateway.client.get(skill).json()["author"] == saved.json()["author"]
+    later = gateway.client.get(skill).json()
+    assert (later["author"], later["state"]) == (view["author"], "Approved")
     after = gateway.run(CALL, poolRef={"name": "rotation"}, tools=["elsewhere.*"])
     assert (after["phase"], after["output"]["result"]) == ("Succeeded", 3)
     assert describe_restarts(installed) == before
