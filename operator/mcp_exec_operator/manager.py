@@ -225,11 +225,9 @@ class Manager:
         self.pools.observe_node(body, deleted=deleted)
 
     def _apply_new_keys(self) -> None:
-        """Replace what has a token of a former key: warm pods, and the pods of stdio servers."""
+        """Replace warm pods of a former key. Stdio servers get their tokens at their next reconcile."""
         for pool in self.pools:
             pool.wakeup.set()
-        if self.tool_servers is not None:
-            self.tool_servers.controller.reconcile_all()
 
     def abort(self) -> None:
         """Cancel everything at once, writes too, because another operator may be about to lead."""

@@ -9,9 +9,9 @@ standard error goes to the bridge's. If the connection closes, the process group
 connection is closed; a client whose first line has `"exit": true` is first sent one more line, the JSON-RPC
 notification `mcp-exec/exited` with the exit code and the last line of the server's standard error.
 
-This file is copied into images of other projects: it needs Python 3.9 and nothing else. It reads MCP_EXEC_TOKEN_SHA256
-(the token's digest; the token itself is never in the pod), MCP_EXEC_MAX_SESSIONS and MCP_EXEC_PORT. The server gets the
-rest of the environment.
+This file is copied into images of other projects: it needs Python 3.9 and nothing else. It reads MCP_EXEC_TOKEN_FILE (a
+file with the token's digest, read for each client; the token itself is never in the pod), MCP_EXEC_MAX_SESSIONS and
+MCP_EXEC_PORT. The server gets the rest of the environment.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ TAIL_BYTES = 2048
 class Settings:
     """Settings of the bridge, from the environment."""
 
-    token_sha256: str
-    """Hexadecimal digest of the token that clients send."""
+    token_file: str
+    """File with the hexadecimal digest of the token that clients send. Its content may change."""
     max_sessions: int = 16
     """Most concurrent sessions, each with a process."""
     port: int = DEFAULT_PORT
@@ -61,11 +61,11 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
         """Read the settings. Raises ValueError with the name of a variable that is missing or invalid."""
-        digest = environment.get("MCP_EXEC_TOKEN_SHA256", "")
-        if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise ValueError("MCP_EXEC_TOKEN_SHA256 must be 64 hexadecimal digits")
+        token_file = environment.get("MCP_EXEC_TOKEN_FILE", "")
+        if not token_file:
+            raise ValueError("MCP_EXEC_TOKEN_FILE must be the path of a file")
         return cls(
-            token_sha256=digest,
+            token_file=token_file,
             max_sessions=_parse_number(environment, "MCP_EXEC_MAX_SESSIONS", 16, 1, 4096),
             port=_parse_number(environment, "MCP_EXEC_PORT", DEFAULT_PORT, 0, 65535),
         )
@@ -76,6 +76,18 @@ def _parse_number(environment: Mapping[str, str], name: str, default: int, lowes
     if not text.isdecimal() or not lowest <= int(text) <= highest:
         raise ValueError(f"{name} must be a number from {lowest} to {highest}")
     return int(text)
+
+
+def _read_digest(path: str) -> str:
+    """Return the digest in a file. Raises SessionRefused if there is none."""
+    try:
+        with open(path, encoding="ascii") as file:
+            digest = file.read(128).strip()
+    except (OSError, ValueError) as error:
+        raise SessionRefused(f"the digest of the token can't be read: {type(error).__name__}") from error
+    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+        raise SessionRefused("the digest of the token must be 64 hexadecimal digits")
+    return digest
 
 
 class SessionRefused(Exception):
@@ -166,7 +178,7 @@ class Bridge:
         if not isinstance(message, dict) or not isinstance(message.get("token"), str):
             raise SessionRefused("the first line must be a JSON object with token and version")
         digest = hashlib.sha256(message["token"].encode("utf-8", "surrogatepass")).hexdigest()
-        if not hmac.compare_digest(digest, self._settings.token_sha256):
+        if not hmac.compare_digest(digest, _read_digest(self._settings.token_file)):
             raise SessionRefused("the token is invalid")
         if message.get("version") != VERSION:
             raise SessionRefused(f"the version must be {VERSION}")

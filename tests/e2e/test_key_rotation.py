@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_exec_api.constants import LABEL_POOL, LABEL_STATE
+from mcp_exec_api.constants import LABEL_POOL, LABEL_STATE, LABEL_TOOL_SERVER
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_token, token_digest
 from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, MakePool, leader
-from tests.e2e.toolservers import approver, http_server, running, tool_server
+from tests.e2e.toolservers import approver, running, stdio, tool_server
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(1500)
@@ -26,7 +26,7 @@ READ_SECONDS = 180
 """Time for the kubelet to write a changed Secret into all pods, and for the operator to read it."""
 PAUSE_SECONDS = 1.0
 """Between two runs of one caller: a namespace keeps 1,500 executions that have ended, and one of them has a file."""
-CALL = "from servers.elsewhere import add\nawait add(a=1, b=2)"
+CALL = "from servers.sums import add\nawait add(a=1, b=2)"
 CODE = '''
 def run(a: int) -> int:
     """Return the double.
@@ -70,7 +70,7 @@ class Load:
             if self._over.is_set():
                 return
             code = f"n = {number} if {number} == 1 else n + 1\nn" if kind == "session" else CALL
-            more: dict[str, Any] = {"plain": {}, "tools": {"tools": ["elsewhere.*"]}, "session": {"session": "rotated"}}
+            more: dict[str, Any] = {"plain": {}, "tools": {"tools": ["sums.*"]}, "session": {"session": "rotated"}}
             wanted = {"plain": None, "tools": 3, "session": number}[kind]
             try:
                 view = self._gateway.run(
@@ -100,10 +100,14 @@ def list_processes(cluster: Cluster) -> dict[str, dict[str, Any]]:
     }
 
 
-def describe_restarts(cluster: Cluster) -> dict[str, int]:
+def count_restarts(cluster: Cluster) -> dict[str, int]:
+    """Return the restarts of the containers of all components, and of the stdio server, by pod."""
+    servers = cluster.live_pods(f"{LABEL_TOOL_SERVER}=sums")
+    pods = [*list_processes(cluster).values(), *servers]
+    assert servers
     return {
-        name: sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
-        for name, pod in list_processes(cluster).items()
+        pod["metadata"]["name"]: sum(each["restartCount"] for each in pod["status"]["containerStatuses"])
+        for pod in pods
     }
 
 
@@ -139,14 +143,9 @@ def finish_rotation(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def elsewhere(installed: Cluster) -> Iterator[None]:
-    """A server that is no pod of the operator's."""
-    workload = http_server("elsewhere", "mcp_exec_servers.calculator")
-    installed.apply(*workload)
-    installed.rolled_out("elsewhere", seconds=120)
-    service = installed.get("Service", "elsewhere")["spec"]
-    url = f"http://{service['clusterIP']}:{service['ports'][0]['port']}/mcp"
-    with running(installed, *workload, tool_server("elsewhere", url=url)):
+def sums(installed: Cluster) -> Iterator[None]:
+    """A stdio server, whose bridge has a token."""
+    with running(installed, tool_server("sums", stdio=stdio("python3", "-m", "mcp_exec_servers.calculator"))):
         yield
     installed.delete("SandboxSession", *installed.names("SandboxSession"))
     installed.delete("Skill", *(name for name in installed.names("Skill") if name.startswith("rotated-")))
@@ -176,11 +175,11 @@ def list_warm_of(cluster: Cluster, key: bytes, pool: str) -> set[str]:
 
 
 def test_a_rotation_under_load_loses_nothing_and_restarts_nothing(
-    installed: Cluster, gateway: Gateway, url: str, make_pool: MakePool, elsewhere: None
+    installed: Cluster, gateway: Gateway, url: str, make_pool: MakePool, sums: None
 ) -> None:
     finish_rotation(installed)
     make_pool("rotation", warm=3, maxPods=12)
-    before, (old,) = describe_restarts(installed), read_keys(read_secret(installed))
+    before, (old,) = count_restarts(installed), read_keys(read_secret(installed))
     skill, view = save_skill(installed, gateway, url)
     made = gateway.run(FILE, poolRef={"name": "rotation"})
     link = gateway.client.get(f"/v1/executions/{made['name']}/artifacts").json()["items"][0]["url"]
@@ -208,6 +207,6 @@ def test_a_rotation_under_load_loses_nothing_and_restarts_nothing(
     assert httpx.get(link, trust_env=False).status_code == 403
     later = gateway.client.get(skill).json()
     assert (later["author"], later["state"]) == (view["author"], "Approved")
-    after = gateway.run(CALL, poolRef={"name": "rotation"}, tools=["elsewhere.*"])
+    after = gateway.run(CALL, poolRef={"name": "rotation"}, tools=["sums.*"])
     assert (after["phase"], after["output"]["result"]) == ("Succeeded", 3)
-    assert describe_restarts(installed) == before
+    assert count_restarts(installed) == before

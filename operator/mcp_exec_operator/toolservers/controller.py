@@ -24,7 +24,9 @@ from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.toolservers.manifests import (
+    ANNOTATION_TOKEN,
     BridgeImage,
     CannotRunServer,
     ServerIdentity,
@@ -33,6 +35,7 @@ from mcp_exec_operator.toolservers.manifests import (
     build_server_policy,
     build_service,
     build_workload,
+    keep_token,
     manifest_digest,
     secret_names,
     secrets_digest,
@@ -103,6 +106,18 @@ class ToolServerApi:
         """Return the pods of a stdio server."""
         selector = ",".join(f"{name}={value}" for name, value in workload_labels(server).items())
         return (await self.kube.list(resource_path("pods", namespace=namespace), selector=selector))[0]
+
+    async def set_token(self, pod: Object, token_sha256: str) -> None:
+        """Let the bridge in a pod accept the token with this digest, and no other one. The pod may be gone."""
+        self._count()
+        meta = pod["metadata"]
+        path = resource_path("pods", namespace=meta["namespace"], name=meta["name"])
+        patch = {"metadata": {"uid": meta["uid"], "annotations": {ANNOTATION_TOKEN: token_sha256}}}
+        try:
+            await self.kube.patch(path, patch)
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise
 
     async def get_secret_version(self, namespace: str, name: str) -> str:
         """Return a text that differs for each version of a Secret; empty if the Secret does not exist.
@@ -198,12 +213,6 @@ class ToolServerController:
                 state.due_at = 0.0
                 self._wakeup.set()
 
-    def reconcile_all(self) -> None:
-        """Reconcile all servers, for example because the sandbox key has changed."""
-        for state in self._servers.values():
-            state.due_at = 0.0
-        self._wakeup.set()
-
     async def run(self) -> None:
         """Reconcile each server when it is due, until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -276,7 +285,7 @@ class ToolServerController:
     async def _apply_stdio(self, state: _ServerState, server: ServerIdentity, stdio: Stdio) -> Workload:
         """Write what a stdio server needs and return its status. Raises CannotRunServer."""
         assert self.bridge is not None  # noqa: S101 - checked by validate_stdio
-        token = bridge_token(key=self.keys.signing, namespace=server.namespace, name=server.name)
+        token = token_digest(bridge_token(key=self.keys.signing, namespace=server.namespace, name=server.name))
         versions = {
             secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
         }
@@ -287,13 +296,16 @@ class ToolServerController:
             server=server,
             stdio=stdio,
             bridge=self.bridge,
-            token_sha256=token_digest(token),
+            token_sha256=token,
             secrets=secrets_digest(versions),
             policy_uid=policy["metadata"]["uid"],
         )
         service = await self._apply_manifest(state, build_service(server=server))
         deployment = await self._apply_manifest(state, deployment)
         pods = await self.api.list_pods(server.namespace, server.name)
+        for pod in pods:
+            if (pod["metadata"].get("annotations") or {}).get(ANNOTATION_TOKEN) != token and not is_terminating(pod):
+                await self.api.set_token(pod, token)
         return build_workload(deployment, pods, address=_service_address(service))
 
     async def _apply_manifest(self, state: _ServerState, manifest: Object) -> Object:
@@ -314,6 +326,8 @@ class ToolServerController:
         elif state.applied.get(kind) == (digest, _version_of(stored)):
             return stored
         else:
+            if kind == "Deployment":
+                keep_token(manifest, stored)
             stored = await self.api.replace(stored, manifest)
         state.applied[kind] = digest, _version_of(stored)
         return stored

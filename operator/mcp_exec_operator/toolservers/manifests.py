@@ -39,10 +39,14 @@ from mcp_exec_tools.text import shorten
 TOOL_SERVER_NAME: Final = "mcp-exec-tool-server"
 ANNOTATION_MANIFEST: Final = f"{GROUP}/manifest"
 """Annotation of every object built here: the digest of its spec."""
+ANNOTATION_TOKEN: Final = f"{GROUP}/token-sha256"
+"""Digest of the token that the bridge in a pod accepts. The kubelet writes it into a file of the pod, also later."""
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
 """Annotation of the pod: a digest of the versions of its Secrets, so that a changed Secret replaces the pod."""
 _USER: Final = 65532
 _BRIDGE_FOLDER: Final = "/mcp-exec"
+_DIGEST_FOLDER: Final = "/mcp-exec-token"
+_DIGEST_FILE: Final = "sha256"
 _RESERVED_PREFIX: Final = "MCP_EXEC_"
 
 
@@ -102,7 +106,8 @@ def build_deployment(
 ) -> Object:
     """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection.
 
-    It also belongs to the server's NetworkPolicy, which Kubernetes therefore deletes after the pod.
+    The digest of the token is no part of the manifest's digest: another token replaces no pod. The Deployment also
+    belongs to the server's NetworkPolicy, which Kubernetes therefore deletes after the pod.
     """
     labels = workload_labels(server.name)
     pod: Object = {
@@ -120,7 +125,7 @@ def build_deployment(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "initContainers": [_build_installer(bridge)],
-        "containers": [_build_container(stdio, token_sha256)],
+        "containers": [_build_container(stdio)],
         "volumes": _build_volumes(stdio),
     }
     # absent if empty: the specs of older pods have no such field, and a changed spec replaces the pod
@@ -138,7 +143,22 @@ def build_deployment(
     }
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": workload_name(server.name)}
     blocked = policy | {"uid": policy_uid, "blockOwnerDeletion": True}
-    return _build_object("apps/v1", "Deployment", server, spec, owners=[blocked] if policy_uid else [])
+    made = _build_object("apps/v1", "Deployment", server, spec, owners=[blocked] if policy_uid else [])
+    _annotations(made)[ANNOTATION_TOKEN] = token_sha256
+    return made
+
+
+def keep_token(manifest: Object, stored: Object) -> None:
+    """Give a Deployment's manifest the token of the stored one if nothing else differs, so that its pod stays."""
+    digest = (stored["metadata"].get("annotations") or {}).get(ANNOTATION_MANIFEST)
+    if digest == manifest_digest(manifest) and (token := _annotations(stored).get(ANNOTATION_TOKEN)):
+        _annotations(manifest)[ANNOTATION_TOKEN] = token
+
+
+def _annotations(deployment: Object) -> Object:
+    """Return the annotations of a Deployment's pods."""
+    found: Object = deployment["spec"]["template"]["metadata"].get("annotations") or {}
+    return found
 
 
 def build_service(*, server: ServerIdentity) -> Object:
@@ -220,14 +240,15 @@ def _build_installer(bridge: BridgeImage) -> Object:
     }
 
 
-def _build_container(stdio: Stdio, token_sha256: str) -> Object:
+def _build_container(stdio: Stdio) -> Object:
     bridge_variables = {
-        "MCP_EXEC_TOKEN_SHA256": token_sha256,
+        "MCP_EXEC_TOKEN_FILE": f"{_DIGEST_FOLDER}/{_DIGEST_FILE}",
         "MCP_EXEC_PORT": str(BRIDGE_PORT),
         "MCP_EXEC_MAX_SESSIONS": str(stdio.max_sessions),
     }
     mounts = [
         {"name": "bridge", "mountPath": _BRIDGE_FOLDER, "readOnly": True},
+        {"name": "token", "mountPath": _DIGEST_FOLDER, "readOnly": True},
         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
     ]
     if stdio.data_size is not None:
@@ -269,7 +290,9 @@ def _build_variable(variable: Variable) -> Object:
 
 def _build_volumes(stdio: Stdio) -> list[Object]:
     sizes = {"bridge": "16Mi", "tmp": "256Mi"} | ({"data": stdio.data_size} if stdio.data_size is not None else {})
-    return [{"name": name, "emptyDir": {"sizeLimit": size}} for name, size in sizes.items()]
+    field = {"fieldPath": f"metadata.annotations['{ANNOTATION_TOKEN}']"}
+    token = {"name": "token", "downwardAPI": {"items": [{"path": _DIGEST_FILE, "fieldRef": field}]}}
+    return [*({"name": name, "emptyDir": {"sizeLimit": size}} for name, size in sizes.items()), token]
 
 
 _MAX_MESSAGE: Final = 1024

@@ -4,12 +4,14 @@ import asyncio
 import hashlib
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import mcp_types as types
@@ -242,13 +244,15 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @asynccontextmanager
 async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
     """Run the real bridge of a stdio server's pod, and yield its HOST:PORT."""
+    file = Path(mkdtemp(prefix="bridge-")) / "sha256"
+    file.write_text(hashlib.sha256(token.encode()).hexdigest())
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, str(BRIDGE), "serve", "--", *command),
         stderr=asyncio.subprocess.PIPE,
         env={
             "PATH": os.environ["PATH"],
             "MCP_EXEC_PORT": "0",
-            "MCP_EXEC_TOKEN_SHA256": hashlib.sha256(token.encode()).hexdigest(),
+            "MCP_EXEC_TOKEN_FILE": str(file),
         },
     )
     assert process.stderr is not None
@@ -259,6 +263,7 @@ async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
     finally:
         process.terminate()
         await process.communicate()
+        shutil.rmtree(file.parent)
 
 
 def module(name: str, *arguments: str) -> list[str]:

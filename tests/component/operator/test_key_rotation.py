@@ -11,7 +11,7 @@ from tests.component.operator.conftest import Operator
 from tests.component.operator.test_shipped_skills import found, write_skill
 from tests.component.operator.test_tool_servers import DEPLOYMENTS, add, deployment, workload
 from tests.support.api_server import Fault
-from tests.support.world import KEY, KEY_SECRET, NAMESPACE, SECRETS, World
+from tests.support.world import KEY, KEY_SECRET, NAMESPACE, PODS, SECRETS, World
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.errors import ApiError
@@ -19,6 +19,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import bridge_token, read_token_digest, supervisor_token, token_digest
 from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 from mcp_exec_operator.toolservers import controller
+from mcp_exec_operator.toolservers.manifests import ANNOTATION_TOKEN
 
 Operating = Callable[..., Any]
 
@@ -111,26 +112,41 @@ async def test_a_pod_of_a_key_that_is_gone_is_replaced_and_gets_no_execution(
     assert after["podName"] != old
 
 
-async def test_the_pod_of_a_stdio_server_gets_the_new_token_when_the_key_signs(
+async def test_the_pod_of_a_stdio_server_stays_and_accepts_the_new_token_when_the_key_signs(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_MIN_INTERVAL_SECONDS", 0.05)
 
-    def has_token_of(key: bytes) -> bool:
-        containers = deployment(world)["spec"]["template"]["spec"]["containers"]
+    def accepts(key: bytes, pod: str = "ts-git-1") -> bool:
         token = bridge_token(key=key, namespace=NAMESPACE, name="git")
-        return token_digest(token) in [each["value"] for each in containers[0]["env"]]
+        return bool(world.pods()[pod]["metadata"]["annotations"][ANNOTATION_TOKEN] == token_digest(token))
+
+    def start(name: str) -> None:
+        template = deployment(world)["spec"]["template"]
+        world.put(PODS, {**template, "metadata": {**template["metadata"], "name": name}, "status": {}})
 
     add(world)
     given = {"broker_service": SERVICE, "servers_image": "example.invalid/servers:1", "create_sandbox_key": True}
-    async with running_broker(world), operating(**given, resync_seconds=300) as operator:
-        await world.until(lambda: workload(world).get("address"))
-        world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
-        await world.until(lambda: workload(world).get("ready"))
-        await step(world, operator, rotate=True)
-        assert has_token_of(KEY)
-        await step(world, operator, minutes=5)
-        await world.until(lambda: has_token_of(world.sandbox_keys()[0]))
+    async with running_broker(world):
+        async with operating(**given) as operator:
+            await world.until(lambda: workload(world).get("address"))
+            start("ts-git-1")
+            world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
+            await world.until(lambda: workload(world).get("ready"))
+            template = deployment(world)["spec"]["template"]
+            await step(world, operator, rotate=True)
+            assert accepts(KEY)
+            await step(world, operator, minutes=5)
+            new = world.sandbox_keys()[0]
+            await world.until(lambda: accepts(new))
+        # another leader leaves the template, too, and a new pod of it accepts the new token at once
+        async with operating(**given):
+            looked = len(world.asked("GET", "/deployments/ts-git"))
+            await world.until_asked(lambda: len(world.asked("GET", "/deployments/ts-git")) > looked + 1)
+            start("ts-git-2")
+            await world.until(lambda: accepts(new, "ts-git-2"))
+        assert deployment(world)["spec"]["template"] == template
+        assert workload(world) == {"ready": True, "address": "10.0.0.7:8083"}
 
 
 async def test_a_standby_that_has_waited_through_rotations_takes_over_with_the_present_keys(

@@ -14,7 +14,7 @@ from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_operator.toolservers import controller
-from mcp_exec_operator.toolservers.manifests import workload_labels
+from mcp_exec_operator.toolservers.manifests import ANNOTATION_TOKEN, workload_labels
 
 Operating = Callable[..., Any]
 DEPLOYMENTS = resource_path("deployments", namespace=NAMESPACE, group="apps/v1")
@@ -63,10 +63,8 @@ async def test_a_stdio_server_has_a_pod_a_service_and_a_network_policy(world: Wo
         world.merge(DEPLOYMENTS, "ts-git", {"status": status})
         await world.until(lambda: workload(world).get("ready"))
     assert workload(world) == {"ready": True, "address": "10.0.0.7:8083"}
-    container = deployment(world)["spec"]["template"]["spec"]["containers"][0]
-    environment = {each["name"]: each["value"] for each in container["env"]}
     token = bridge_token(key=KEY, namespace=NAMESPACE, name="git")
-    assert environment["MCP_EXEC_TOKEN_SHA256"] == token_digest(token)
+    assert deployment(world)["spec"]["template"]["metadata"]["annotations"][ANNOTATION_TOKEN] == token_digest(token)
     assert token not in str(deployment(world))
     uid = world.collections[TS]["git"]["metadata"]["uid"]
     for collection in (DEPLOYMENTS, SERVICES, POLICIES):

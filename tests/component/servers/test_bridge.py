@@ -89,13 +89,30 @@ Start = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
+def token_file(tmp_path: Path) -> Path:
+    """The file with the digest of the token."""
+    made = tmp_path / "sha256"
+    made.write_text(DIGEST)
+    return made
+
+
+def write(file: Path, content: str | None) -> None:
+    """Replace a file, as the kubelet does; None removes it."""
+    file.unlink()
+    if content is not None:
+        file.write_text(content)
+
+
+@pytest.fixture
+async def start(token_file: Path) -> AsyncIterator[Start]:
     processes: list[asyncio.subprocess.Process] = []
 
     async def start(*command: str, **environment: str) -> Running:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, bridge.__file__, "serve", "--", *command), stderr=asyncio.subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], "MCP_EXEC_PORT": "0", "MCP_EXEC_TOKEN_SHA256": DIGEST, **environment},
+            env={
+                "PATH": os.environ["PATH"], "MCP_EXEC_PORT": "0", "MCP_EXEC_TOKEN_FILE": str(token_file), **environment
+            },
         )  # fmt: skip
         processes.append(process)
         running = Running(process=process, port=0)
@@ -274,6 +291,27 @@ async def test_the_server_sees_its_environment_and_nothing_of_the_bridge(start: 
     assert not [name for name in environment if name.startswith("MCP_EXEC_")]
 
 
+async def test_another_digest_holds_for_new_clients_and_ends_no_session(start: Start, token_file: Path) -> None:
+    running = await start(*ECHO)
+    async with running.session() as session:
+        write(token_file, hashlib.sha256(b"the new token").hexdigest() + "\n")
+        async with running.connected() as other:
+            assert json.loads(await other.line()) == {"error": "the token is invalid"}
+        greeting = json.dumps({"token": "the new token", "version": 1}).encode() + b"\n"
+        async with running.connected(greeting) as other:
+            assert json.loads(await other.line()) == {"ok": True}
+        session.send({"still": "here"})
+        assert json.loads(await session.line()) == {"still": "here"}
+
+
+@pytest.mark.parametrize("content", [None, "", "short", "A" * 64, "0" * 63 + "\u00e9"])
+async def test_without_a_digest_nobody_gets_a_session(start: Start, token_file: Path, content: str | None) -> None:
+    running = await start(*ECHO)
+    write(token_file, content)
+    async with running.connected() as session:
+        assert "the digest of the token" in json.loads(await session.line())["error"]
+
+
 async def test_a_probe_that_connects_and_leaves_is_no_event(start: Start) -> None:
     running = await start(*ECHO)
     async with running.connected(b""):
@@ -296,9 +334,9 @@ def test_install_copies_one_file_that_others_may_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("environment", "named"),
     [
-        ({}, "MCP_EXEC_TOKEN_SHA256"),
-        ({"MCP_EXEC_TOKEN_SHA256": DIGEST, "MCP_EXEC_MAX_SESSIONS": "0"}, "MCP_EXEC_MAX_SESSIONS"),
-        ({"MCP_EXEC_TOKEN_SHA256": DIGEST, "MCP_EXEC_PORT": "http"}, "MCP_EXEC_PORT"),
+        ({}, "MCP_EXEC_TOKEN_FILE"),
+        ({"MCP_EXEC_TOKEN_FILE": "sha256", "MCP_EXEC_MAX_SESSIONS": "0"}, "MCP_EXEC_MAX_SESSIONS"),
+        ({"MCP_EXEC_TOKEN_FILE": "sha256", "MCP_EXEC_PORT": "http"}, "MCP_EXEC_PORT"),
     ],
 )
 def test_a_wrong_setting_is_refused_by_name(
@@ -311,7 +349,7 @@ def test_a_wrong_setting_is_refused_by_name(
 
 def test_a_command_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        bridge.main(["serve"], {"MCP_EXEC_TOKEN_SHA256": DIGEST})
+        bridge.main(["serve"], {"MCP_EXEC_TOKEN_FILE": "sha256"})
     assert "after --" in capsys.readouterr().err
 
 

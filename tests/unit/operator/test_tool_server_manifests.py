@@ -8,11 +8,14 @@ from tests.support.pod_security import violations
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.toolservers.manifests import (
+    ANNOTATION_TOKEN,
     BridgeImage,
     ServerIdentity,
     build_deployment,
     build_server_policy,
     build_workload,
+    keep_token,
+    manifest_digest,
     secret_names,
     workload_name,
 )
@@ -43,7 +46,37 @@ def test_a_servers_pod_has_no_rights_and_no_token() -> None:
         assert container["resources"]["limits"]["memory"]
     assert violations(pod) == []
     mounts = {each["mountPath"]: each.get("readOnly", False) for each in pod["containers"][0]["volumeMounts"]}
-    assert mounts == {"/mcp-exec": True, "/tmp": False}
+    assert mounts == {"/mcp-exec": True, "/mcp-exec-token": True, "/tmp": False}
+
+
+def test_the_bridge_reads_the_digest_that_the_pods_annotation_has_at_the_time() -> None:
+    made = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, token_sha256="0" * 64, secrets="")
+    template = made["spec"]["template"]
+    assert template["metadata"]["annotations"][ANNOTATION_TOKEN] == "0" * 64
+    assert "0" * 64 not in str(template["spec"])
+    (volume,) = [each for each in template["spec"]["volumes"] if each["name"] == "token"]
+    (item,) = volume["downwardAPI"]["items"]
+    assert item["fieldRef"] == {"fieldPath": f"metadata.annotations['{ANNOTATION_TOKEN}']"}
+    container = template["spec"]["containers"][0]
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "token"]
+    # the kubelet does not change a mount by `subPath`
+    assert mount == {"name": "token", "mountPath": "/mcp-exec-token", "readOnly": True}
+    path = f"{mount['mountPath']}/{item['path']}"
+    assert {"name": "MCP_EXEC_TOKEN_FILE", "value": path} in container["env"]
+
+
+def test_another_token_replaces_no_pod() -> None:
+    def build(token: str, **changes: Any) -> Object:
+        given = stdio(**changes)
+        return build_deployment(server=SERVER, stdio=given, bridge=BRIDGE, token_sha256=token, secrets="")
+
+    stored, manifest = build("0" * 64), build("1" * 64)
+    assert manifest_digest(manifest) == manifest_digest(stored)
+    keep_token(manifest, stored)
+    assert manifest == stored
+    changed = build("1" * 64, maxSessions=3)
+    keep_token(changed, stored)
+    assert changed == build("1" * 64, maxSessions=3)
 
 
 def test_the_bridge_starts_the_command_and_its_own_variables_win() -> None:
