@@ -51,9 +51,10 @@ class Rendered:
         container = self.pods()[deployment]["containers"][0]
         found = {each["name"]: each.get("value", "") for each in container["env"]}
         mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
-        assert mounts[found["MCP_EXEC_NAMESPACES_FOLDER"]] == "namespaces"
+        volumes = {each["name"]: each for each in self.pods()[deployment]["volumes"]}
+        mounted = volumes[mounts[found["MCP_EXEC_NAMESPACES_FOLDER"]]]["configMap"]["name"]
         (folder := self.folder / deployment).mkdir(exist_ok=True)
-        for name, text in self.one("ConfigMap", "mcp-exec-namespaces")["data"].items():
+        for name, text in self.one("ConfigMap", mounted)["data"].items():
             (folder / name).write_text(text)
         return {**found, "MCP_EXEC_NAMESPACES_FOLDER": str(folder)}
 

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from pathlib import Path
 
 import yaml
 from tests.component.chart.conftest import CHART, Object, Render, Rendered
@@ -26,11 +27,11 @@ def test_the_application_renders_with_its_values(render: Render) -> None:
     assert {item["metadata"]["annotations"]["helm.sh/hook"] for item in hooks(rendered)} == {"pre-delete", "test"}
 
 
-def test_the_command_for_manifests_renders_all_but_the_hooks(helm: str) -> None:
+def test_the_command_for_manifests_renders_all_but_the_hooks(helm: str, tmp_path: Path) -> None:
     text = PAGE.replace("\\\n", " ")
     (line,) = re.findall(r"^    helm (template .*) > ", text, re.MULTILINE)
     done = subprocess.run([helm, *shlex.split(line)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-    rendered = Rendered(done.stdout)
+    rendered = Rendered(done.stdout, folder=tmp_path)
     assert hooks(rendered) == []
     assert rendered.names("SandboxPool") == ["default"]
     assert rendered.all("ValidatingAdmissionPolicy")

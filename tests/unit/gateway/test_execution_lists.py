@@ -94,7 +94,7 @@ async def test_ten_thousand_executions_are_listed_and_few_of_them_found() -> Non
 
 
 async def test_the_oldest_are_dropped_if_a_namespace_has_too_many() -> None:
-    lists = ExecutionLists(namespaces=1000)
+    lists = ExecutionLists(served=range(1000))
     for number in range(3000):
         lists.put("agents", entry(f"e{number:04}", number))
     lists.put("others", entry("theirs"))
