@@ -19,7 +19,7 @@ from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, Make
 from tests.e2e.toolservers import approver, running, stdio, tool_server
 from tests.support.until import eventually
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 SECRET = f"{RELEASE}-sandbox-key"
 COMPONENTS = ("operator", "gateway", "broker")
 READ_SECONDS = 180

@@ -75,6 +75,8 @@ class FakeApiServer:
         self.watches_allowed = asyncio.Event()
         self.watches_allowed.set()
         self.url = ""
+        self.compacted = 0
+        """Versions below it are too old for a watch."""
         self._expiries = 0
         self._asked = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -306,6 +308,14 @@ class FakeApiServer:
                 shown[item["metadata"]["name"]] = item
         return shown
 
+    async def _send_present(self, request: web.Request, response: web.StreamResponse, *, name: str) -> None:
+        """Send the present objects as added, to a watch without a version."""
+        if "resourceVersion" in request.query:
+            return
+        for item in self.collections.get(request.path, {}).values():
+            if name in ("", item["metadata"]["name"]) and _has_labels(request, item):
+                await response.write(b'{"type": "ADDED", "object": %s}\n' % self.encode(item))
+
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
@@ -313,9 +323,11 @@ class FakeApiServer:
         transport = request.transport
         self._watching.add(transport)
         name = request.query.get("fieldSelector", "").removeprefix("metadata.name=")
-        since, expiries = int(request.query["resourceVersion"]), self._expiries
+        since, expiries = int(request.query.get("resourceVersion", self.version)), self._expiries
         shown = self._read_shown(request, until=since)
+        expiries -= since < self.compacted
         try:
+            await self._send_present(request, response, name=name)
             while True:
                 await self.watches_allowed.wait()
                 if self._expiries > expiries:

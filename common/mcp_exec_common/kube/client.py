@@ -269,15 +269,16 @@ class KubeClient:
                 raise
 
     async def watch(
-        self, path: str, *, resource_version: str, selector: str = "", fields: str = "", timeout_seconds: int = 300
+        self, path: str, *, resource_version: str = "", selector: str = "", fields: str = "", timeout_seconds: int = 300
     ) -> AsyncGenerator[Object, None]:
         """Yield events (`type`, `object`) since a resource version until the server ends the watch or falls silent.
 
+        Without a version, they begin with the present objects as added.
         Raises ApiError with code 410 if the version is too old. The caller then has to list again.
         """
         params = {
             "watch": "1",
-            "resourceVersion": resource_version,
+            **({"resourceVersion": resource_version} if resource_version else {}),
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(timeout_seconds),
             **_selectors(selector, fields),

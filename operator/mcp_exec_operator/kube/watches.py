@@ -186,11 +186,9 @@ class NamespaceFollower:
         while True:
             pause = _PAUSE_SECONDS
             try:
-                body = await self.kube.find(path)
-                if body is not None:
-                    self._report(body)
-                    version = body["metadata"]["resourceVersion"]
-                    async with aclosing(self.kube.watch(watched, resource_version=version)) as events:
+                if await self.kube.find(path) is not None:
+                    # without a version: that of a namespace is soon too old, since nothing changes it
+                    async with aclosing(self.kube.watch(watched)) as events:
                         async for event in events:
                             if event["type"] != "BOOKMARK":
                                 self._report(event["object"], deleted=event["type"] == "DELETED")

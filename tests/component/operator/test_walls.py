@@ -106,6 +106,20 @@ async def test_the_sandboxes_of_a_namespace_that_is_deleted_end_while_its_polici
         await world.warm(1)
 
 
+async def test_a_namespace_that_nothing_has_changed_for_long_is_still_followed(
+    world: World, operating: Operating
+) -> None:
+    world.pool()
+    namespace = world.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    world.compacted = world.version + 1  # as etcd does every five minutes
+    async with operating() as operator, operator.following_namespaces():
+        world.execution("long", "wait")
+        await world.until(lambda: len(world.ran) == 1)
+        world.put(NAMESPACES, {"metadata": {**namespace["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+        assert (await world.finished("long"))["phase"] == "Cancelled"
+        assert len([seen for seen in world.seen if "/watch/namespaces/" in seen.path]) == 1
+
+
 async def test_policies_of_others_that_open_sandboxes_are_named(world: World, operating: Operating) -> None:
     world.put(POLICIES, policy("allow-dns", egress=[{"ports": [{"port": 53}]}]))
     world.put(POLICIES, policy("deny-all"))

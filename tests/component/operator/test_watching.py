@@ -130,9 +130,10 @@ async def test_a_namespace_that_was_deleted_does_not_stop_the_others(made: Setti
         running = asyncio.create_task(run_operator(made.model_copy(update=changes), sandbox_port=world.port))
         await world.warm(1)
         assert not [seen for seen in world.seen if seen.path.endswith("/gone/codeexecutions")]
-        world.put(NAMESPACES, {"metadata": {"name": "gone"}})  # it is served again from the next start on
-        async with asyncio.timeout(15):
-            await running
+        world.put(NAMESPACES, {"metadata": {"name": "gone"}})  # it is served again: the operator starts again
+        await world.until_asked(lambda: [seen for seen in world.seen if seen.path.endswith("/gone/codeexecutions")])
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kubeconfig: Path) -> None:
