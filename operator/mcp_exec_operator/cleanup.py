@@ -16,9 +16,10 @@ from typing import Final
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_operator.kube.api import GONE_CODES
+from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import COORDINATION_GROUP
 from mcp_exec_operator.removal import (
-    GONE_CODES,
     GONE_SECONDS,
     NamespaceRemoval,
     list_unfinished,
@@ -55,6 +56,10 @@ class ReleaseCleanup:
         await self._stop_operator()
         return await self._for_each(self._end) and cancelled
 
+    @property
+    def _claims(self) -> NamespaceClaims:
+        return NamespaceClaims(kube=self.kube, release=f"{self.release_namespace}/{self.operator}")
+
     async def _for_each(self, work: Callable[[str], Awaitable[None]]) -> bool:
         slots = asyncio.Semaphore(_CONCURRENCY)
 
@@ -73,6 +78,8 @@ class ReleaseCleanup:
             return not await list_unfinished(self.kube, namespace)
 
         try:
+            if await self._claims.find_other(namespace):
+                return
             for name in await list_unfinished(self.kube, namespace):
                 path = custom_resource_path(EXECUTIONS, namespace=namespace, name=name)
                 await tolerate_absence(self.kube.patch(path, {"spec": {"cancelRequested": True}}))
@@ -99,7 +106,11 @@ class ReleaseCleanup:
 
     async def _end(self, namespace: str) -> None:
         removal = NamespaceRemoval(
-            kube=self.kube, namespace=namespace, operator=self.operator, gone_seconds=self.gone_seconds
+            kube=self.kube,
+            namespace=namespace,
+            operator=self.operator,
+            claims=self._claims,
+            gone_seconds=self.gone_seconds,
         )
         gone = await removal.run()
         log.info("namespace %s: %s", namespace, "no sandbox is left" if gone else "the last sandboxes are ending")

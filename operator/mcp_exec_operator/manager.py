@@ -57,15 +57,23 @@ class Manager:
     """All controllers. The `observe` methods take watch events and never wait."""
 
     def __init__(
-        self, *, settings: Settings, kube: KubeClient, supervisors: SupervisorClient, metrics: Metrics
+        self,
+        *,
+        settings: Settings,
+        kube: KubeClient,
+        supervisors: SupervisorClient,
+        metrics: Metrics,
+        refused: frozenset[str] = frozenset(),
     ) -> None:
-        """Build all controllers. Nothing runs yet."""
+        """Build all controllers. Nothing runs yet. `refused` are namespaces of the release that are not served now."""
         self.metrics, self.tasks = metrics, TaskRegistry()
         self.sandbox_keys = supervisors.keys
         self.sandbox_keys.changed.connect(self._apply_new_keys)
         self.shutdown_seconds = settings.shutdown_seconds
         self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics)
-        self.removed = RemovedNamespaces(settings=settings, kube=kube) if settings.service_account else None
+        self.removed: RemovedNamespaces | None = None
+        if settings.service_account:
+            self.removed = RemovedNamespaces(settings=settings, kube=kube, refused=refused)
         api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
         writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=self.tasks)
         broker = _discover_broker(settings, kube, supervisors)

@@ -121,6 +121,10 @@ class Metrics(MetricsBase):
             "Finished executions that were deleted before their TTL, because their namespace stored too much",
             "namespace",
         )
+        self.refused_namespaces = self.gauge(
+            "namespaces_refused",
+            "Namespaces of the release that are not served: another release serves them, or rights are missing",
+        )
         self.leader = self.gauge("leader", "1 if this operator is the leader, 0 if it is the standby")
 
     def observe_usage(self, usage: Usage, *, namespace: str, pool: str) -> None:

@@ -10,6 +10,7 @@ from time import monotonic
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_operator.kube.api import find_refusal
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +59,7 @@ async def _check_namespaces(kube: KubeClient, namespaces: tuple[str, ...]) -> tu
     """Return the namespaces whose pods can be listed. Raises CannotStart if there is none."""
     refused: dict[str, ApiError] = {}
     for namespace in namespaces:
-        try:
-            await kube.get(resource_path("pods", namespace=namespace), limit="1")
-        except ApiError as error:
+        if (error := await find_refusal(kube, namespace)) is not None:
             refused[namespace] = error
             if len(refused) == len(namespaces) or error.code not in (403, 404):
                 raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error

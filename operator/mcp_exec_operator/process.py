@@ -22,6 +22,7 @@ from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.definitions import Definitions
 from mcp_exec_operator.keys.release import ReleaseKeys
+from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
@@ -181,12 +182,23 @@ async def _run_with(settings: Settings, terminated: asyncio.Event, *, sandbox_po
             await Definitions(kube=kube, wait_seconds=settings.api_wait_seconds).upgrade()
         keys = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_keys()
         supervisors = await stack.enter_async_context(SupervisorClient.connect(keys=keys, port=sandbox_port))
+        claims = NamespaceClaims.of(settings, kube=kube)
+        refused = await claims.claim_all(settings.namespaces)
+        metrics.refused_namespaces.set(len(refused))
+        named = settings.namespaces
+        settings = settings.model_copy(update={"namespaces": tuple(each for each in named if each not in refused)})
+        if not settings.namespaces:
+            raise CannotStart("; ".join(f"namespace {name} is not served: {why}" for name, why in refused.items()))
         process = OperatorProcess(
             settings=settings,
             kube=kube,
-            manager=Manager(settings=settings, kube=kube, supervisors=supervisors, metrics=metrics),
+            manager=Manager(
+                settings=settings, kube=kube, supervisors=supervisors, metrics=metrics, refused=frozenset(refused)
+            ),
             elector=LeaderElector.create(settings=settings, kube=kube, metrics=metrics),
             terminated=terminated,
+            claims=claims,
+            next_namespaces=named,
         )
         await process.run()
         return process.next_namespaces
@@ -230,13 +242,11 @@ class OperatorProcess:
     """Set by SIGTERM and SIGINT."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with `terminated`, and when other namespaces are to be served."""
-    next_namespaces: tuple[str, ...] = field(init=False)
-    """Namespaces to serve next."""
+    claims: NamespaceClaims
+    next_namespaces: tuple[str, ...]
+    """Namespaces to serve next: at first those that are named, of which the settings have what is claimed."""
     left_out: set[str] = field(default_factory=set)
-    """Namespaces that could not be served at the start."""
-
-    def __post_init__(self) -> None:
-        self.next_namespaces = self.settings.namespaces
+    """Namespaces that could not be served at the start, although they are claimed."""
 
     def build_health_server(
         self, *, stuck_seconds: float = STUCK_SECONDS, failing_seconds: float = FAILING_SECONDS
@@ -271,6 +281,8 @@ class OperatorProcess:
             )
             self.left_out.update(set(self.settings.namespaces) - set(served))
             self.manager.pools.closed.update(self.left_out)
+            renewing = asyncio.get_running_loop().create_task(self._renew_claims(), name="claims of namespaces")
+            stack.callback(renewing.cancel)
             if await self._wait_until_leader():
                 await self._lead()
 
@@ -372,18 +384,22 @@ class OperatorProcess:
         return tuple(each for each in self.settings.namespaces if each not in self.left_out)
 
     def _observe_namespace(self, namespace: str, deleting: bool) -> None:
-        if namespace in self.left_out and not deleting:
-            log.info("namespace %s exists again: the operator starts again, to serve it", namespace)
-            self.stop.set()
-        elif namespace not in self.left_out:
+        if namespace not in self.left_out:
             self.manager.observe_namespace(namespace, deleting)
 
     def _follow(self, entries: Mapping[str, bytes]) -> None:
         names = read_namespaces(entries, release_namespace=self.settings.release_namespace)
-        if set(names) != set(self.settings.namespaces):
+        if set(names) != set(self.next_namespaces):
             log.info("the served namespaces change: the operator starts again", extra={"namespaces": names})
             self.next_namespaces = names
             self.stop.set()
+
+    async def _renew_claims(self) -> None:
+        """Keep the claims. Start again if one is lost, or if a namespace can be served that could not before."""
+        served = self._served_namespaces()
+        refused = tuple(each for each in self.next_namespaces if each not in served)
+        await self.claims.wait_for_change(served=served, refused=refused)
+        self.stop.set()
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -34,14 +34,13 @@ from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.record import reduce_body
 from mcp_exec_operator.executions.status import build_finished_status
-from mcp_exec_operator.kube.api import POD_SELECTOR, ExecutionRow
+from mcp_exec_operator.kube.api import GONE_CODES, POD_SELECTOR, ExecutionRow
+from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import COORDINATION_GROUP
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-GONE_CODES: Final = (403, 404)
-"""Answers about a namespace that was deleted, and with it the rights in it."""
 _BINDINGS_GROUP: Final = "rbac.authorization.k8s.io/v1"
 _OPERATOR_SELECTOR: Final = f"{LABEL_NAME}={MANAGED_BY},{LABEL_COMPONENT}=operator"
 GONE_SECONDS: Final = 60.0
@@ -59,6 +58,7 @@ class NamespaceRemoval:
     namespace: str
     operator: str
     """Name of the operator's RoleBinding while the namespace was served. The name of the one that stays begins so."""
+    claims: NamespaceClaims
     gone_seconds: float = GONE_SECONDS
 
     async def run(self) -> bool:
@@ -72,6 +72,7 @@ class NamespaceRemoval:
             if others:
                 log.warning("the namespace %s is left to the release of %s", self.namespace, ", ".join(others))
             gone = bool(others) or await self._end()
+            await self.claims.release_claim(self.namespace)
             await self.kube.delete(self._binding_path(f"{self.operator}-removal"))
         except ApiError as error:
             if error.code not in GONE_CODES:
@@ -92,7 +93,8 @@ class NamespaceRemoval:
 
     async def _find_other_operators(self) -> list[str]:
         bindings, _ = await self.kube.list(self._binding_path(), selector=_OPERATOR_SELECTOR)
-        return [each["metadata"]["name"] for each in bindings if each["metadata"]["name"] != self.operator]
+        names = [each["metadata"]["name"] for each in bindings if each["metadata"]["name"] != self.operator]
+        return names or list(filter(None, [await self.claims.find_other(self.namespace)]))
 
     async def _end_executions(self) -> None:
         unfinished: list[Object] = []
@@ -146,6 +148,8 @@ class RemovedNamespaces:
 
     settings: Settings
     kube: KubeClient
+    refused: frozenset[str] = frozenset()
+    """Namespaces that the release names and may not serve now."""
     check_seconds: float = 20.0
     """Seconds until a removal that failed is tried again."""
 
@@ -159,7 +163,7 @@ class RemovedNamespaces:
     async def remove(self) -> bool:
         """Try once. Return whether all is done; an error is logged."""
         try:
-            served, recorded = set(self.settings.namespaces), await self._read()
+            served, recorded = {*self.settings.namespaces, *self.refused}, await self._read()
             await self._write(recorded, recorded | served)
             results = [await self._remove(namespace) for namespace in sorted(recorded - served)]
             done = {namespace for namespace in results if namespace}
@@ -173,7 +177,9 @@ class RemovedNamespaces:
         """Return the name of the namespace, or an empty text after an error."""
         operator = self.settings.service_account
         try:
-            gone = await NamespaceRemoval(kube=self.kube, namespace=namespace, operator=operator).run()
+            claims = NamespaceClaims.of(self.settings, kube=self.kube)
+            removal = NamespaceRemoval(kube=self.kube, namespace=namespace, operator=operator, claims=claims)
+            gone = await removal.run()
         except ApiError as error:
             log.error("namespace %s, which is not served any more, can't be cleaned up: %s", namespace, error)
             return ""

@@ -15,7 +15,7 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_operator.executions.controller import ExecutionController
 from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.kube.api import ExecutionRow, OperatorApi
+from mcp_exec_operator.kube.api import GONE_CODES, ExecutionRow, OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.sessions.registry import SessionRegistry
@@ -97,17 +97,25 @@ class Resync:
             self._moved_at = monotonic()
 
     async def resync(self, *, first: bool = True) -> None:
-        """Relist all namespaces once. Raises ApiError.
+        """Relist all namespaces once. Raises ApiError: a namespace without rights does not stop the others.
 
         What the first resync after the begin of a watch finds was not missed by the watch.
         """
         began, missed = monotonic(), 0
+        refusal: ApiError | None = None
         at_once = not self.done.is_set()
         with self.metrics.time_resync():
             for namespace in self.namespaces:
                 if namespace in self.pools.closed:
                     continue  # the rights in it are deleted with it
-                missed += await self._resync_namespace(namespace)
+                try:
+                    missed += await self._resync_namespace(namespace)
+                except ApiError as error:
+                    if error.code not in GONE_CODES:
+                        raise
+                    refusal = error  # it was removed from the release, which this process has not read yet
+        if refusal is not None:
+            raise refusal
         held = self.executions.list_pods() | self.sessions.index.list_pods()
         self.pools.delete_leftovers(held, at_once=at_once)
         if not first:

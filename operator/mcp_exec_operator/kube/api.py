@@ -23,6 +23,7 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -256,6 +257,8 @@ def _path(kind: Kind, namespace: str, name: str | None = None) -> str:
     return custom_resource_path(_RESOURCES[kind], namespace=namespace, name=name)
 
 
+GONE_CODES: Final = (403, 404)
+"""Answers about a namespace that was deleted, and with it the rights in it."""
 _IDLE_WRITES: Final = 8
 """Status writes in flight that pod creation and deletion do not slow down."""
 _MAX_DEFER_SECONDS: Final = 2.0
@@ -306,6 +309,15 @@ class WritePriority:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.defer_seconds()):
                 await self._idle.wait()
+
+
+async def find_refusal(kube: KubeClient, namespace: str) -> ApiError | None:
+    """Return why the pods of a namespace can't be listed, or None if they can."""
+    try:
+        await kube.get(resource_path("pods", namespace=namespace), limit="1")
+    except ApiError as error:
+        return error
+    return None
 
 
 def build_event(

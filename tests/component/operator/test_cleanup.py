@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.component.operator.test_claims import claim, holder
 from tests.support.api_server import Fault
 from tests.support.world import BINDINGS, CEX, DEPLOYMENTS, LEASES, NAMESPACE, PODS, SBP, SYSTEM, World
 
@@ -65,6 +66,19 @@ async def test_the_operator_ends_the_runs_then_stops_and_no_sandbox_is_left(
     release.merge(LEASES, OPERATOR, {"spec": {"holderIdentity": None}})
     assert await cleaning
     assert release.pods() == {}
+
+
+async def test_a_namespace_that_another_release_has_claimed_is_left_to_it(release: World, operating: Operating) -> None:
+    async with operating():
+        release.execution("long", "wait")
+        await release.until(lambda: len(release.ran) == 1)
+        claim(release, "tools/mcp-exec-operator")
+        pods = set(release.pods())
+        assert await clean_up(release, stop_seconds=0)
+        assert pods <= set(release.pods())
+        assert release.status("long")["phase"] == "Running"
+        assert holder(release) == "tools/mcp-exec-operator"
+        release.release.set()
 
 
 async def test_pools_stay_and_say_that_nobody_observes_them(release: World, operating: Operating) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.component.operator.conftest import settings
+from tests.component.operator.test_claims import claim, holder
 from tests.support.api_server import Fault
 from tests.support.skills import make_skill
 from tests.support.world import BINDINGS, LEASES, NAMESPACE, PODS, SBP, World
@@ -110,6 +111,19 @@ async def test_a_namespace_that_another_release_serves_is_left_to_it(
     assert set(world.pods()) == pods
     assert world.status("waiting") == {}
     assert (set(world.collections[BINDINGS]), recorded(world)) == ({"blue-mcp-exec-operator"}, "others")
+
+
+@pytest.mark.parametrize("release", ["mcp-exec-system/mcp-exec-operator", "tools/mcp-exec-operator"])
+async def test_a_claim_of_another_release_protects_the_namespace_and_the_own_is_given_up(
+    world: World, operating: Operating, remove: Any, release: str
+) -> None:
+    await leave(world, operating)
+    claim(world, release)
+    pods = set(world.pods())
+    assert await remove()
+    others = release.startswith("tools/")
+    assert set(world.pods()) == (pods if others else set())
+    assert holder(world) == (release if others else "None")
 
 
 async def test_a_binding_of_the_own_operator_that_helm_has_not_deleted_yet_is_no_other_release(

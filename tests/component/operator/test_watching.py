@@ -15,10 +15,11 @@ from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
 from tests.support.processes import write_kubeconfig
-from tests.support.world import CEX, KEY_SECRET, NAMESPACES, NODES, SECRETS, SYSTEM, World
+from tests.support.world import CEX, KEY_SECRET, NODES, SECRETS, SYSTEM, World
 
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.process import OperatorProcess, run_operator
@@ -121,19 +122,23 @@ async def test_it_works_without_nodes_if_configured(made: Settings, kubeconfig: 
         assert not [seen for seen in world.seen if seen.path == NODES]
 
 
-async def test_a_namespace_that_was_deleted_does_not_stop_the_others(made: Settings, kubeconfig: Path) -> None:
+async def test_a_namespace_that_was_deleted_does_not_stop_the_others(
+    made: Settings, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NamespaceClaims, "CHECK_SECONDS", 0.5)
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
-        world.faults.append(Fault("GET", "/gone/pods", 403))
+        world.faults += [Fault("GET", "/gone/pods", 403)] * 2
         world.pool()
         changes = {"watch_nodes": False, "namespaces": ("gone", "agents")}
         running = asyncio.create_task(run_operator(made.model_copy(update=changes), sandbox_port=world.port))
         await world.warm(1)
         assert not [seen for seen in world.seen if seen.path.endswith("/gone/codeexecutions")]
-        world.put(NAMESPACES, {"metadata": {"name": "gone"}})  # it is served again: the operator starts again
-        await world.until_asked(lambda: [seen for seen in world.seen if seen.path.endswith("/gone/codeexecutions")])
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        # it is there again, with the rights in it
+        await world.until_asked(lambda: world.asked("GET", "/gone/codeexecutions"))
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(15):
+            await running
 
 
 async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kubeconfig: Path) -> None:
@@ -216,7 +221,14 @@ async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
 
 
 def process_of(operator: Operator, elector: LeaderElector) -> OperatorProcess:
-    return OperatorProcess(settings=operator.settings, kube=elector.kube, manager=operator.manager, elector=elector)
+    return OperatorProcess(
+        settings=operator.settings,
+        kube=elector.kube,
+        manager=operator.manager,
+        elector=elector,
+        claims=NamespaceClaims.of(operator.settings, kube=elector.kube),
+        next_namespaces=operator.settings.namespaces,
+    )
 
 
 async def test_events_arrive_after_the_watches_expired(made: Settings, kubeconfig: Path) -> None:
