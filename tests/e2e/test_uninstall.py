@@ -19,6 +19,9 @@ pytestmark = pytest.mark.timeout(900)
 GONE_SECONDS = 420
 """A kubelet 1.20 that ends a pod whose volumes it mounts waits for them first: two minutes, perhaps twice."""
 
+READ_SECONDS = 180
+"""Time for the kubelet to write the changed namespaces into the operator's pod."""
+
 RELEASE, SYSTEM, FREE = "leaving", "leaving-system", "leaving-free"
 FIRST, REMOVED, DELETED = "leaving-first", "leaving-removed", "leaving-deleted"
 FULLNAME = f"{RELEASE}-mcp-exec"
@@ -86,7 +89,7 @@ class Leaving:
         return CoreV1Api(self.cluster.objects.api).read_namespaced_pod_log("listener", FREE).split()
 
     def finished(self, namespace: str) -> dict[str, Any]:
-        self.cluster.wait_for("Finished", "CodeExecution", "attack", namespace=namespace, seconds=60)
+        self.cluster.wait_for("Finished", "CodeExecution", "attack", namespace=namespace, seconds=READ_SECONDS)
         status = dict(self.cluster.get("CodeExecution", "attack", namespace=namespace)["status"])
         assert "open" not in ((status.get("output") or {}).get("stdout") or "")
         return status
@@ -191,7 +194,9 @@ def test_an_upgrade_without_a_namespace_ends_its_runs_and_leaves_nothing_in_it(l
     for kind in ("SandboxPool", "NetworkPolicy", "Role", "ResourceQuota", "LimitRange"):
         assert not cluster.names(kind, namespace=REMOVED), kind
     # the operator deletes its last right after all else
-    eventually(lambda: not cluster.names("RoleBinding", namespace=REMOVED), seconds=60, what="no right is left")
+    eventually(
+        lambda: not cluster.names("RoleBinding", namespace=REMOVED), seconds=READ_SECONDS, what="no right is left"
+    )
     assert not cluster.names("Skill", namespace=REMOVED)
 
 

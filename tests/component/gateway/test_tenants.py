@@ -241,6 +241,10 @@ ROWS: dict[str, list[Row]] = {
         Row(path="/v1/conversations/c-1/feedback?namespace={namespace}", body={"id": "1", "rating": 1}, status=403),
     ],
     SIGNED: [Row(path="/v1/artifacts/{namespace}/{name}/a1?uid=u&expires=9999999999&signature=0", status=403)],
+    "GET /v1/version": [
+        Row(path="/v1/version", status=200),
+        Row(path="/v1/version?namespace={namespace}", status=403),
+    ],
     "GET /healthz": [Row(path="/healthz", status=200)],
     "GET /readyz": [Row(path="/readyz", status=200)],
 }

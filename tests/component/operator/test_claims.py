@@ -139,6 +139,21 @@ async def test_a_release_whose_claim_is_taken_serves_the_namespace_no_more(clust
     assert await operator.ended() == 0
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("path", [f"{NAMESPACE}/leases/{CLAIM}", f"{NAMESPACE}/pods"])
+async def test_rights_that_come_after_the_name_of_a_namespace_are_waited_for(
+    cluster: Discovered, start: Start, path: str
+) -> None:
+    cluster.pool()
+    cluster.faults += [Fault("GET", path, 403)] * 3
+    operator = await start("pod-a", MCP_EXEC_NAMESPACES=f"batch,{NAMESPACE}")
+    await operator.says(f"namespace {NAMESPACE} is not served")
+    await cluster.warm(1)
+    assert not cluster.faults
+    operator.tell(signal.SIGTERM)
+    assert await operator.ended() == 0
+
+
 async def test_a_release_without_any_namespace_says_so_and_ends(cluster: Discovered, start: Start) -> None:
     claim(cluster, OTHER)
     operator = await start("pod-a")

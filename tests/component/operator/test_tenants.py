@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+from tests.support.api_server import Fault
 from tests.support.world import CEX, World
 
 from mcp_exec_api.constants import POOLS
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.kube.errors import ApiError
 
 Operating = Callable[..., Any]
 NAMED = ("phase", "reason", "message")
@@ -38,3 +41,15 @@ async def test_each_pod_has_a_user_id_of_its_own(world: World, operating: Operat
     contexts = [pod["spec"]["containers"][0]["securityContext"] for pod in world.pods().values()]
     assert len({context["runAsUser"] for context in contexts}) == 6
     assert all(context["runAsUser"] == context["runAsGroup"] > 65535 for context in contexts)
+
+
+async def test_a_namespace_whose_rights_are_gone_does_not_hold_up_the_resync_of_others(
+    world: World, operating: Operating
+) -> None:
+    async with operating(namespaces=("others", "agents"), resync_seconds=60) as operator:
+        world.faults.append(Fault("GET", "/others/codeexecutions", 403))
+        before = len(world.seen)
+        with pytest.raises(ApiError, match="403"):
+            await operator.manager.resync.resync(first=False)
+        tables = [each.path for each in world.seen[before:] if "includeObject" in each.query]
+        assert [path.split("/")[-2] for path in tables if path.endswith("/codeexecutions")] == ["others", "agents"]
