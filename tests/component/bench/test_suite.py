@@ -53,7 +53,8 @@ async def test_a_process_of_the_product_gets_no_setting_of_whoever_measures(
     program = "import os, time; print([name for name in os.environ if 'MCP_EXEC' in name], flush=True); time.sleep(60)"
     log = tmp_path / "log"
     async with tools.run_process("-c", program, log=log, env={"MCP_EXEC_PORT": "1"}):
-        assert await until(log.read_text) == "['MCP_EXEC_PORT']\n"
+        await until(lambda: log.read_text().endswith("\n"))
+        assert log.read_text() == "['MCP_EXEC_PORT']\n"
 
 
 def test_figures_are_kept_if_the_pools_cannot_get_their_sizes_back(monkeypatch: pytest.MonkeyPatch) -> None:
