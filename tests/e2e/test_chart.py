@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -374,16 +375,23 @@ def test_a_new_team_restarts_nothing(release: Release) -> None:
 
     for name in ("operator", "gateway", "broker"):  # what an earlier test has changed
         release.cluster.rolled_out(f"{FULLNAME}-{name}", namespace=SYSTEM, seconds=120)
+
+    def sync() -> None:
+        """Let the kubelet write the changed ConfigMap into the pods now, and not within two minutes."""
+        where = ("-n", SYSTEM, "-l", "app.kubernetes.io/name=mcp-exec")
+        release.cluster.kubectl("annotate", "pods", *where, "--overwrite", f"synced={secrets.token_hex(4)}")
+
     before = processes()
     release.helm("upgrade", "--wait", f"--set=namespaces={{{SERVED},{team}}}")
+    sync()
     try:
         metadata = {"name": "team", "namespace": team}
         manifest = {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": "CodeExecution", "metadata": metadata}
         release.cluster.apply({**manifest, "spec": {"code": "print(1)", "timeoutSeconds": 60}})
-        # the kubelet writes a changed ConfigMap within two minutes
         eventually(lambda: phase(team) == "Succeeded", seconds=240, every=1, what="the new team's code has run")
         assert processes() == before
         release.helm("upgrade", "--wait")
+        sync()
         bindings = f"{FULLNAME}-operator-removal"
         eventually(
             lambda: bindings not in release.cluster.names("RoleBinding", namespace=team),
