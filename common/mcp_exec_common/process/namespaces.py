@@ -11,7 +11,7 @@ ENTRY: Final = "namespaces"
 
 
 class ServedNamespaces:
-    """The namespaces in use, in the order in which they came. Who checks a namespace holds this object."""
+    """The namespaces in use, in the order of their arrival. Who checks a namespace holds this object."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = dict.fromkeys(names)
