@@ -114,6 +114,11 @@ class Release:
     cluster: Cluster
     values: tuple[str, ...]
 
+    @property
+    def kubernetes_version(self) -> str:
+        """The cluster's version, as `helm template` takes it."""
+        return str(json.loads(self.cluster.kubectl("get", "--raw", "/version"))["gitVersion"])
+
     def helm(self, verb: str, *options: str) -> str:
         chart = () if verb in ("uninstall", "rollback", "test") else (str(CHART), *self.values)
         return self.cluster.helm(verb, RELEASE, *chart, "--namespace", SYSTEM, "--timeout", "3m", *options)
@@ -407,7 +412,8 @@ def test_another_manager_may_apply_the_release_on_the_server(release: Release) -
     """As Argo CD and Flux do with `ServerSideApply`, over what Helm has applied."""
 
     def apply(*values: str) -> None:
-        objects = [item for item in yaml.safe_load_all(release.helm("template", *values)) if item]
+        rendered = release.helm("template", f"--kube-version={release.kubernetes_version}", *values)
+        objects = [item for item in yaml.safe_load_all(rendered) if item]
         applied = yaml.safe_dump_all(item for item in objects if "helm.sh/hook" not in str(item["metadata"]))
         options = ("--server-side", "--field-manager=another", "--force-conflicts", "--dry-run=server")
         release.cluster.kubectl("apply", *options, "-f", "-", stdin=applied)
