@@ -242,7 +242,7 @@ def test_what_is_not_in_the_table_is_refused(release: Release) -> None:
 )
 def test_the_api_server_accepts_every_object(release: Release, values: dict[str, Any]) -> None:
     """As another release in the same namespaces, so that no object of the first stands in the way."""
-    version = VersionApi(release.cluster.objects.api).get_code().git_version
+    version = release.kubernetes_version
     done = release.cluster.run(
         "helm", "template", "other", str(CHART), "--namespace", SYSTEM, "--values", "-",
         f"--set=namespaces={{{SERVED}}}", "--kube-version", version,
