@@ -113,7 +113,8 @@ def count_restarts(cluster: Cluster) -> dict[str, int]:
 
 def until_all_use(cluster: Cluster, entries: dict[str, bytes]) -> None:
     """Wait until the leader, all gateways and all brokers have logged that they use these keys."""
-    said = f"the sandbox keys have changed: {SandboxKeys(*read_keys(entries)).describe()}"
+    # with the end of the text, since "X signs" also begins "X signs, Y is accepted, too"
+    said = f'the sandbox keys have changed: {SandboxKeys(*read_keys(entries)).describe()}"'
 
     def missing() -> list[str]:
         operators = {name for name in list_processes(cluster) if "-operator-" in name} - {leader(cluster)}
