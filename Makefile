@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills wheel release installs fuzz e2e long chaos boards newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills wheel release installs fuzz e2e long upgrade chaos boards newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -114,6 +114,9 @@ e2e: venv  ## run the tests on a real cluster; ONLY=pools,admission,... chooses 
 
 long: venv  ## run the end-to-end tests that `make e2e` leaves out: restarts under load, kills, uninstallations
 	@MCP_EXEC_LONG=yes hack/e2e
+
+upgrade: venv  ## upgrade the release before to this checkout under load, and roll back, on a cluster without a release
+	@hack/upgrade
 
 chaos: venv  ## inject failures under load for ten minutes, on devcluster
 	@MCP_EXEC_CHAOS_SECONDS=$${MCP_EXEC_CHAOS_SECONDS:-600} hack/e2e

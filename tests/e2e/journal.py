@@ -44,7 +44,7 @@ class Journal:
 @contextmanager
 def journal(cluster: Cluster, *, node: str | None = None) -> Iterator[Journal]:
     """Run the pod, on this node or on any, with a policy that lets sandboxes call it."""
-    image = cluster.get("SandboxPool", "runc")["spec"]["image"]
+    image = cluster.get("SandboxPool", "default")["spec"]["image"]
     metadata = {"name": "journal", "namespace": NAMESPACE, "labels": {"app": "journal"}}
     pod = {
         "apiVersion": "v1",

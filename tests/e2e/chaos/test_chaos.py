@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tests.e2e.chaos.faults import SANDBOXES, Faults
-from tests.e2e.chaos.load import Load
 from tests.e2e.journal import Journal, journal
+from tests.e2e.load import ENDS, Load, executions, violations
 from tests.e2e.providers import Devcluster, Provider
 from tests.e2e.support import ROOT, Cluster, Gateway
 from tests.support.until import eventually
@@ -26,14 +26,6 @@ SECONDS = float(os.environ.get("MCP_EXEC_CHAOS_SECONDS", "120"))
 SEED = int(os.environ.get("MCP_EXEC_CHAOS_SEED", "20261122"))
 EVERY = 2.0
 """Seconds from one execution to the next. At 0.6 two cores only gather a backlog while things break."""
-ENDS = ("Succeeded", "Failed", "TimedOut", "Cancelled")
-LOSSES = {
-    *("SandboxLost", "SupervisorDied", "StreamBroken", "NodeLost", "Evicted"),
-    *("PoolUnavailable", "Unschedulable", "PodFailed", "QueueFull"),
-    *("SessionLost", "SessionBusy"),
-    *("WorkspaceBusy", "WorkspaceUnavailable"),
-}
-"""How an execution may fail when the ground goes: never with a reason that blames its code."""
 
 
 @dataclass(kw_only=True)
@@ -62,12 +54,6 @@ def told(installed: Cluster) -> Iterator[Journal]:
         yield found
 
 
-def executions(cluster: Cluster, names: dict[str, str]) -> dict[str, dict[str, Any]]:
-    """The statuses of the load's executions."""
-    items = cluster.select("CodeExecution")
-    return {each["metadata"]["name"]: each.get("status", {}) for each in items if each["metadata"]["name"] in names}
-
-
 def break_things(faults: Faults, report: Report) -> None:
     """Until the time is up: a fault, its recovery, and a few seconds of peace. No fault twice before all were once."""
     pause, began = threading.Event(), time.monotonic()
@@ -80,74 +66,6 @@ def break_things(faults: Faults, report: Report) -> None:
         known[name]()
         after, recovery = round(at - began, 1), round(time.monotonic() - at, 1)
         report.faults.append({"after": after, "fault": name, "recovery": recovery})
-
-
-def violations(load: Load, statuses: dict[str, Any], entries: list[tuple[str, str]]) -> list[str]:
-    """Every difference between what is said or happened and what must be."""
-    names = load.names
-    found = [f"{name} is lost" for name in names if name not in statuses]
-    runs = Counter(me for me, _ in entries)
-    found += [f"{me} ran {times} times" for me, times in runs.items() if times > 1]
-    # a pod serves one execution, or those of one session, or of one owner if the pool reuses pods
-    owners = {me: load.owners.get(name) or load.sessions.get(name, me) for name, me in names.items()}
-    users: dict[str, set[str]] = defaultdict(set)
-    for me, pod in entries:
-        users[pod].add(owners.get(me, me))
-    found += [f"pod {pod} served {sorted(each)}" for pod, each in users.items() if len(each) > 1]
-    found += forgotten(load, statuses) + unsaved(load, statuses)
-    pods = dict(entries)
-    for name, status in statuses.items():
-        me, phase, reason = names[name], status.get("phase"), status.get("reason", "")
-        if phase == "Succeeded":
-            if status["output"]["stdout"] != f"{me}\n" or pods.get(me) != status["podName"]:
-                found.append(f"{name} did not do what its status says: {status}; it ran in {pods.get(me)}")
-        elif phase != "Failed" or reason not in LOSSES:
-            found.append(f"{name} ended {phase} {reason}: {status}")
-        elif me in pods and status.get("podName") != pods[me]:
-            found.append(f"{name} ran in {pods[me]}, its status says {status.get('podName')}")
-    return found
-
-
-def forgotten(load: Load, statuses: dict[str, Any]) -> list[str]:
-    """Every execution of a session that lacked what earlier ones had left, although no loss was reported."""
-    found: list[str] = []
-    ends: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for name, session in load.sessions.items():
-        if name in statuses:
-            ends[session].append((str(statuses[name].get("finishedAt")), name))
-    for session, each in ends.items():
-        kept: list[str] = []
-        for _, name in sorted(each):
-            status, me = statuses[name], load.names[name]
-            if status.get("reason") == "SessionLost":
-                kept = []
-            elif status.get("phase") == "Succeeded":
-                history = status["output"]["result"]
-                if history[-1:] != [me] or [one for one in history if one in kept] != kept:
-                    found.append(f"{session}: {name} found {history} after {kept}")
-                kept = history
-    return found
-
-
-def unsaved(load: Load, statuses: dict[str, Any]) -> list[str]:
-    """Every execution that found its workspace without what an acknowledged version has, or half of a version."""
-    found: list[str] = []
-    runs: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for name, workspace in load.workspaces.items():
-        version = (statuses.get(name, {}).get("workspace") or {}).get("version")
-        if version is not None:
-            runs[workspace].append((version, name))
-    for workspace, each in runs.items():
-        kept: list[str] = []
-        versions = [version for version, _ in each]
-        if len(set(versions)) < len(versions):
-            found.append(f"{workspace}: two executions saved the same version: {sorted(each)}")
-        for _, name in sorted(each):
-            ledger, copy = statuses[name]["output"]["result"]
-            if ledger != copy or [one for one in ledger if one in kept] != kept:
-                found.append(f"{workspace}: {name} found {ledger} and {copy} after {kept}")
-            kept = [*ledger, load.names[name]]
-    return found
 
 
 @pytest.mark.timeout(SECONDS + 600)
