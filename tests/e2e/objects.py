@@ -33,6 +33,8 @@ VERSIONS: Final = {
     "Namespace": "v1",
     "NetworkPolicy": "networking.k8s.io/v1",
     "Node": "v1",
+    "PersistentVolume": "v1",
+    "PersistentVolumeClaim": "v1",
     "Pod": "v1",
     "ResourceQuota": "v1",
     "Role": "rbac.authorization.k8s.io/v1",
@@ -43,6 +45,7 @@ VERSIONS: Final = {
     "Secret": "v1",
     "Service": "v1",
     "ServiceAccount": "v1",
+    "StorageClass": "storage.k8s.io/v1",
     "ToolServer": "mcp-exec.dev/v1alpha1",
     "Skill": "mcp-exec.dev/v1alpha1",
 }

@@ -28,6 +28,9 @@ from mcp_exec_operator.toolservers.wrappers import BundleRefresher, WrapperDistr
 
 _CALLS_PORT: Final = "calls"
 """Name of the port that sandboxes call."""
+_CHECK_SECONDS: Final = 0.25
+_CHECKS: Final = 120
+"""How often it is checked whether the broker has a pod: for 30 seconds, in which one that was replaced starts."""
 _SYNC_SECONDS: Final = 3.0
 """Longest wait at the start for the broker's Service: executions that are bound already need its address."""
 
@@ -84,6 +87,13 @@ class BrokerDiscovery:
             return None
         chosen = max(candidates, key=lambda replica: hashlib.sha256(f"{replica.uid} {uid}".encode()).digest())
         return BrokerReplica(uid=chosen.uid, url=f"http://{chosen.host}:{chosen.ports[_CALLS_PORT]}")
+
+    async def wait_for_replica(self) -> None:
+        """Wait until the broker has a pod, and at most 30 seconds: an upgrade may replace the only one."""
+        for _ in range(_CHECKS):
+            if self.choose_replica("") is not None:
+                return
+            await asyncio.sleep(_CHECK_SECONDS)
 
 
 class ToolServerComponent:

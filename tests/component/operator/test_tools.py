@@ -18,7 +18,7 @@ from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.executions.features import tools
+from mcp_exec_operator.toolservers import component
 
 Operating = Callable[..., Any]
 TS = custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE)
@@ -167,7 +167,7 @@ async def test_a_job_names_one_replica_and_a_ready_one_if_there_is_one(
 async def test_a_broker_without_pods_fails_executions_with_tools_alone(
     world: World, broker: FakeBroker, equipped: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tools, "_CHECK_SECONDS", 0.005)
+    monkeypatch.setattr(component, "_CHECK_SECONDS", 0.002)
     world.pool()
     world.remove(SLICES, f"{SERVICE}-x1")
     async with equipped():
@@ -175,6 +175,22 @@ async def test_a_broker_without_pods_fails_executions_with_tools_alone(
         world.execution("plain")
         assert (await world.finished("plain"))["phase"] == "Succeeded"
         assert (await world.finished("one"))["reason"] == "BrokerUnavailable"
+
+
+@pytest.mark.parametrize("needs", [{"tools": ["github.*"]}, {"workspace": {"name": "notes"}}])
+async def test_an_execution_waits_while_the_only_pod_of_the_broker_is_replaced(
+    world: World, broker: FakeBroker, equipped: Operating, needs: dict[str, Any]
+) -> None:
+    world.pool()
+    world.remove(SLICES, f"{SERVICE}-x1")
+    async with equipped():
+        await world.warm(1)
+        world.execution("one", **needs)
+        world.execution("later")
+        assert (await world.finished("later"))["phase"] == "Succeeded"
+        assert world.status("one").get("phase") in (None, "Pending")
+        world.put(SLICES, broker.slice("127.0.0.2"))
+        assert (await world.finished("one"))["phase"] == "Succeeded"
 
 
 async def test_idle_pods_are_given_the_wrappers_and_the_job_names_them(

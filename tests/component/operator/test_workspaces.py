@@ -16,6 +16,7 @@ from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.toolservers import component
 
 Operating = Callable[..., Any]
 NOTES = {"name": "notes", "mode": "Write"}
@@ -236,8 +237,9 @@ async def test_without_a_broker_a_workspace_is_rejected_and_nothing_else(world: 
 
 
 async def test_a_broker_without_pods_makes_workspaces_unavailable_and_nothing_else(
-    world: World, operating: Operating
+    world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(component, "_CHECK_SECONDS", 0.002)
     world.pool(warm={"min": 2})
     async with operating(broker_service=SERVICE):
         await world.warm(2)

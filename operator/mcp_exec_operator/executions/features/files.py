@@ -45,10 +45,17 @@ class Files(Feature):
             record.workspace_turn = self._queue.hold(record.workspace)
 
     async def admit(self, attempt: Attempt) -> None:
-        """Reject a workspace if there can be none, and wait until no other execution writes to it."""
-        if attempt.spec.workspace is not None and self.broker is None:
+        """Reject a workspace if there can be none. Wait until no other execution writes to it, and for the broker."""
+        if attempt.spec.workspace is None:
+            return
+        if self.broker is None:
             message = "spec.workspace: there are no workspaces, since this installation has no broker"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        await self._take_turn(attempt)
+        await self.broker.wait_for_replica()
+
+    async def _take_turn(self, attempt: Attempt) -> None:
+        """Wait until no other execution writes to the workspace that this one writes to."""
         record, key = attempt.record, attempt.record.workspace
         if key is None:
             return

@@ -40,9 +40,6 @@ log = logging.getLogger(__name__)
 
 _MAX_PROCESSES: Final = 64
 """Processes of the broker that are known of one execution: one, and one more for each restart."""
-_CHECK_SECONDS: Final = 0.1
-_CHECKS: Final = 50
-"""How often it is checked whether the broker has a pod, before an execution with tools fails."""
 _DENY_ALL: Final = PoolTools(allow=[], deny=["*.*"])
 """Rules of a pool that was deleted."""
 _CLOSE_SECONDS: Final = 2.0
@@ -242,10 +239,7 @@ class Tools(Feature):
         if self.broker is None:
             message = "spec.tools: no tool can be called, since this installation has no broker"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
-        for _ in range(_CHECKS):
-            if self.broker.choose_replica("") is not None:
-                return
-            await asyncio.sleep(_CHECK_SECONDS)
+        await self.broker.wait_for_replica()
 
     async def prepare(self, attempt: Attempt) -> None:
         """Add the tools to the job, and track the calls. Go on with what an earlier operator began."""
