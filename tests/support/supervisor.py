@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 from mcp_exec_common.peers import PROOF_PATH, compute_proof, normalize_address
 from mcp_exec_common.supervisor.client import EXECUTION_HEADER
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
+from mcp_exec_tools.protocol import PROTOCOLS
 from tests.support.attacks import Play
 
 Object = dict[str, Any]
@@ -68,6 +69,8 @@ class Stage:
         """Libraries of the pods' images, by the pools' names."""
         self.listed = 0
         """How often supervisors listed the libraries of their images."""
+        self.protocols: object = list(PROTOCOLS)
+        """Versions of the protocol that supervisors name; None if they name none."""
         self.attack: Attack | None = None
         """Returns what answers a request instead of the supervisor, or None."""
 
@@ -236,7 +239,8 @@ class FakeSupervisor:
             stopped.cancel()
 
     async def _health(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response({"state": self.state, "wrappers": self.wrappers})
+        named = {} if self._stage.protocols is None else {"protocols": self._stage.protocols}
+        return web.json_response({"state": self.state, "wrappers": self.wrappers, **named})
 
     async def _prove(self, request: web.Request) -> web.StreamResponse:
         nonce, address = request.query["nonce"], normalize_address(request.remote or "")

@@ -29,7 +29,9 @@ from mcp_exec_common.supervisor.protocol import (
     InterpreterLost,
     Job,
     NotRecycled,
+    ProtocolMismatch,
     SandboxError,
+    SandboxHealth,
     SandboxLibraries,
     SandboxNotProven,
     SandboxUse,
@@ -38,6 +40,13 @@ from mcp_exec_common.supervisor.protocol import (
     parse_event,
 )
 from mcp_exec_common.supervisor.tokens import find_supervisor_token, token_digest
+from mcp_exec_tools.protocol import (
+    MAX_PROTOCOLS,
+    PROTOCOL_HEADER,
+    UNNAMED_PROTOCOL,
+    choose_protocol,
+    format_protocols,
+)
 
 MAX_LINE_BYTES: Final = 4 * MAX_OUTPUT_BYTES
 """Longest accepted line: the text of one stream, escaped as JSON."""
@@ -50,7 +59,7 @@ MAX_LIBRARIES_BYTES: Final = 128 * 1024
 HEAD_SECONDS: Final = 30.0
 """Time for the head of an event stream, which a supervisor sends at once."""
 EXECUTION_HEADER: Final = "Mcp-Exec-Execution"
-"""Header with the uid of the execution that a request means. The supervisor of an earlier release ignores it."""
+"""Header with the uid of the execution that a request means."""
 REQUEST_SECONDS: Final = 2.0
 """Time for an answer to a short request."""
 RECYCLE_SECONDS: Final = 20.0
@@ -88,9 +97,8 @@ class SupervisorClient:
         """
         token = find_supervisor_token(keys=self.keys, namespace=namespace, pod=pod, digest=digest)
         host = f"[{address}]" if ":" in address else address
-        return SupervisorConnection(
-            session=self.session, url=f"http://{host}:{self.port}", headers={"Authorization": f"Bearer {token}"}
-        )
+        headers = {"Authorization": f"Bearer {token}", PROTOCOL_HEADER: format_protocols()}
+        return SupervisorConnection(session=self.session, url=f"http://{host}:{self.port}", headers=headers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +109,13 @@ class SupervisorConnection:
     url: str
     headers: dict[str, str]
 
-    async def get_state(self, *, timeout_seconds: float = REQUEST_SECONDS) -> str:
-        """Return `idle`, `running`, `finished` or `cleaning`. Raises SandboxError while the supervisor starts."""
-        return _read_state(await self._get("/healthz", timeout_seconds))
+    async def get_health(self, *, timeout_seconds: float = REQUEST_SECONDS) -> SandboxHealth:
+        """Return the sandbox's state and the version of the protocol that both speak.
+
+        Raises SandboxError while the supervisor starts, and ProtocolMismatch if they have no version in common.
+        """
+        health = await self._get("/healthz", timeout_seconds)
+        return SandboxHealth(state=_read_state(health), protocol=_choose_protocol(health))
 
     async def get_wrappers_hash(self, *, timeout_seconds: float = REQUEST_SECONDS) -> str | None:
         """Return the hash of the wrappers in the sandbox. Raises SandboxError if the sandbox is not idle."""
@@ -166,7 +178,7 @@ class SupervisorConnection:
         )
 
     async def get_libraries(self, *, timeout_seconds: float) -> SandboxLibraries:
-        """Return Python and libraries of the sandbox's image. Raises SandboxError, too, if the supervisor is older."""
+        """Return Python and libraries of the sandbox's image."""
         path = "/v1/libraries"
         answer = await self._get(path, timeout_seconds, limit=MAX_LIBRARIES_BYTES)
         try:
@@ -356,6 +368,18 @@ def _parse(url: str, body: bytes) -> dict[str, Any]:
 def _read_state(answer: Mapping[str, Any]) -> str:
     state = answer.get("state")
     return str(state) if state in _STATES else "in an unknown state"
+
+
+def _choose_protocol(health: Mapping[str, Any]) -> int:
+    named = health.get("protocols", [UNNAMED_PROTOCOL])
+    theirs = [each for each in named[:MAX_PROTOCOLS] if type(each) is int] if isinstance(named, list) else []
+    if (protocol := choose_protocol(theirs)) is not None:
+        return protocol
+    versions = format_protocols(sorted(each for each in theirs if 0 < each < 10**6)) or "none that is known"
+    raise ProtocolMismatch(
+        f"the protocol of its image has the versions {versions}, and that of the operator {format_protocols()}: "
+        "build the image on the sandbox image of this release"
+    )
 
 
 def _read_text(answer: Mapping[str, Any], name: str) -> str | None:

@@ -35,6 +35,13 @@ class SandboxNotProven(SandboxError):
     """What is at the pod's address did not prove that it is the pod's supervisor."""
 
 
+class ProtocolMismatch(SandboxError):
+    """A sandbox that speaks no version of the protocol that this release speaks. The text names both sides' versions.
+
+    Its pod must not be used.
+    """
+
+
 class SandboxUsed(SandboxError):
     """A sandbox that refuses the job because of those that it has accepted. The uid of the last one is `id`."""
 
@@ -49,6 +56,16 @@ class InterpreterLost(SandboxError):
 
 class NotRecycled(SandboxError):
     """A sandbox that could not be cleaned after a run. Its pod must be deleted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxHealth:
+    """What a sandbox answers to those who need no token."""
+
+    state: str
+    """`idle`, `running`, `finished` or `cleaning`."""
+    protocol: int
+    """The highest version of the protocol that the sandbox and this release speak."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -257,6 +257,12 @@ class Reason(OpenEnum):
         "the pool's pods exit before they are ready, because a module of the pool's `preimport` can't be imported",
         "add the module to the pool's image, or remove it from `preimport` (docs/platform/images.md)",
     )
+    PROTOCOL_MISMATCH = (
+        "ProtocolMismatch",
+        "the pool's image speaks no version of the protocol that the operator speaks: it is of a release before the "
+        "previous one, or of a later one; the message has the versions of both",
+        "build the pool's image on the sandbox image of the operator's release (docs/platform/images.md)",
+    )
 
 
 class SessionReason(OpenEnum):

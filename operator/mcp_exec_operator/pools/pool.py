@@ -31,6 +31,7 @@ from mcp_exec_operator.queueing.wait_queue import Waiter, WaitQueue
 from mcp_exec_operator.scaling.autoscaler import Autoscaler
 from mcp_exec_operator.scaling.demand import SHORT_WAIT_SECONDS, Demand, Unserved, UseTime, find_unserved
 from mcp_exec_operator.scaling.plan import PodPlan, PoolState, overtaken_pods, plan_pods
+from mcp_exec_tools.protocol import PROTOCOLS
 
 _MAX_STRANGERS: Final = 16
 """Pods of others that are remembered, to report them."""
@@ -78,6 +79,8 @@ class Pool:
     """Hash of the pods that the last valid spec asks for."""
     labels: dict[str, str] = field(default_factory=dict)
     """Labels of the pods, without those that change; empty if the spec is invalid."""
+    protocol: int = PROTOCOLS[-1]
+    """Version of the protocol with the sandbox that became ready last, of those that the spec asks for."""
     exposed: PodProblem | None = None
     """Why the NetworkPolicy could not be verified."""
     isolated: bool = False
@@ -266,7 +269,7 @@ class Pool:
         self._serve_owner(pod.owner)
         return True
 
-    def mark_ready(self, name: str) -> Pod | None:
+    def mark_ready(self, name: str, *, protocol: int = PROTOCOLS[-1]) -> Pod | None:
         """Make a pod warm after its supervisor answered, and give it to the first waiting execution."""
         known = self.pods.get(name)
         first = known is not None and known.created_here and not known.ready_at
@@ -275,6 +278,8 @@ class Pool:
             if first:
                 self.demand.add_startup(pod.ready_at - pod.since)
                 self.health.record_start()
+            if pod.template == self.template_hash:
+                self.protocol = protocol
             self._mark_overtaken(pod)
             self.create_backoff.succeed()
             self.failure = None

@@ -10,7 +10,7 @@ from typing import Final
 from mcp_exec_api.constants import SANDBOX_CONTAINER
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.client import SupervisorConnection
-from mcp_exec_common.supervisor.protocol import SandboxError, SandboxNotProven
+from mcp_exec_common.supervisor.protocol import ProtocolMismatch, SandboxError, SandboxNotProven
 from mcp_exec_common.util.backoff import Backoff, delays
 from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem
@@ -29,7 +29,7 @@ _READ_SECONDS: Final = 20.0
 _AGAIN_SECONDS: Final = 60.0
 """Shortest time between two reads of a pool, whose pods may have different images under one tag."""
 _LAST_RETRY_SECONDS: Final = 3600.0
-"""Supervisors of earlier releases never answer."""
+"""Longest time between two reads of a pool whose supervisors do not answer."""
 
 
 class SandboxNotIdle(Exception):
@@ -66,7 +66,7 @@ class ReadinessProber:
         supervisor = self.services.connect(self.pool, pod)
         first = not pod.ready_at
         try:
-            idle = await wait_until_idle(
+            protocol = await wait_until_idle(
                 supervisor,
                 wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
                 slots=self._slots,
@@ -79,8 +79,10 @@ class ReadinessProber:
             self.remover.retire(pod)
         except SandboxNotProven as error:
             self.remover.fail(pod, PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name}: {error}"))
+        except ProtocolMismatch as error:
+            self.remover.fail(pod, PodProblem(reason=Reason.PROTOCOL_MISMATCH, message=f"pod {pod.name}: {error}"))
         else:
-            if idle and self.pool.mark_ready(pod.name) is not None:
+            if protocol is not None and self.pool.mark_ready(pod.name, protocol=protocol) is not None:
                 if first:
                     start = self.services.metrics.pod_starts.labels(self.pool.namespace, self.pool.name)
                     start.observe(pod.ready_at - pod.since)
@@ -98,11 +100,14 @@ async def wait_until_idle(
     slots: asyncio.Semaphore,
     timeout_seconds: float,
     check_uses: bool = False,
-) -> bool:
-    """Return True once the sandbox is idle, False if it is not wanted any more or after the timeout.
+) -> int | None:
+    """Return the version of the protocol once the sandbox is idle.
+
+    None if it is not wanted any more, or after the timeout.
 
     With `check_uses`, a sandbox that was cleaned after an execution is not idle: whose it was is unknown. Raises
-    SandboxNotIdle if it runs or ran an execution, and SandboxNotProven if something else is at its address.
+    SandboxNotIdle if it runs or ran an execution, SandboxNotProven if something else is at its address, and
+    ProtocolMismatch if it speaks no version of this release.
     """
     deadline = monotonic() + timeout_seconds
     for delay in delays(first=_FIRST_DELAY, last=_LAST_DELAY, factor=1.5):
@@ -110,17 +115,17 @@ async def wait_until_idle(
             break
         try:
             async with slots:
-                state = await supervisor.get_state()
+                health = await supervisor.get_health()
                 uses = (await supervisor.get_use()).uses if check_uses else 0
-        except SandboxNotProven:
+        except (SandboxNotProven, ProtocolMismatch):
             raise
         except SandboxError:
             await asyncio.sleep(delay)
         else:
-            if state != "idle" or uses:
-                raise SandboxNotIdle(f"{state}, after {uses} executions" if uses else state)
-            return True
-    return False
+            if health.state != "idle" or uses:
+                raise SandboxNotIdle(f"{health.state}, after {uses} executions" if uses else health.state)
+            return health.protocol
+    return None
 
 
 @dataclass(kw_only=True, eq=False)

@@ -19,6 +19,7 @@ from mcp_exec_operator.pods.manifest import pool_labels
 from mcp_exec_operator.pods.pod import PodState
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
+from mcp_exec_tools.protocol import PROTOCOLS, format_protocols
 from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,12 @@ def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
 def _current(pool: Pool, moment: datetime) -> Condition:
     if pool.plan.message:
         return _condition("Current", False, "Replacing", pool.plan.message, moment)
+    if pool.protocol < PROTOCOLS[-1]:
+        message = (
+            f"all idle pods are up to date; their image speaks version {pool.protocol} of the protocol, and the "
+            f"operator {format_protocols()}: build the image again before the next upgrade"
+        )
+        return _condition("Current", True, "EarlierProtocol", message, moment)
     return _condition("Current", True, "Current", "all idle pods are up to date", moment)
 
 

@@ -209,7 +209,7 @@ async def test_a_relay_to_the_real_supervisor_gets_no_token() -> None:
 async def test_a_connection_is_proved_once_and_each_new_one_again() -> None:
     asked: list[str] = []
     async with attacked(lambda supervisor, name, request: asked.append(name)) as connection:
-        await connection.get_state()
+        await connection.get_health()
         await connection.get_execution()
         assert asked == ["prove", "health", "state"]
         pending = connection.prepare_run(JOB, timeout_seconds=DEADLINE)
@@ -238,7 +238,7 @@ async def test_a_supervisor_proves_itself_over_ipv6(address: str) -> None:
             SupervisorClient.connect(keys=SandboxKeys(SANDBOX_KEY), port=port) as client,
         ):
             connection = client.get_connection(namespace="agents", pod=POD, address=address)
-            assert await connection.get_state() == "idle"
+            assert (await connection.get_health()).state == "idle"
     finally:
         registry.close_all()
         server.close()

@@ -18,9 +18,23 @@ def events_of(response):
 
 def test_health_needs_no_token_and_tells_the_state(sandbox):
     client = sandbox.client
-    assert httpx.get(f"{client.base_url}/healthz", trust_env=False).json() == {"state": "idle", "wrappers": None}
+    health = {"wrappers": None, "protocols": [1, 2]}
+    assert httpx.get(f"{client.base_url}/healthz", trust_env=False).json() == {"state": "idle", **health}
     sandbox.run("1")
-    assert client.get("/healthz").json() == {"state": "finished", "wrappers": None}
+    assert client.get("/healthz").json() == {"state": "finished", **health}
+
+
+@pytest.mark.parametrize("versions", ["0", "3", "3, 4", "1;2", "-1", "x", "1,", "1" * 7, ", ".join("3" * 17)])
+def test_a_request_in_no_version_of_the_protocol_that_it_speaks_is_refused(idle, versions):
+    response = idle.client.get("/v1/execution", headers={"mcp-exec-protocol": versions})
+    assert response.status_code == 400
+    assert response.json() == {"error": "the protocol must be one of 1, 2"}
+
+
+@pytest.mark.parametrize("versions", [None, "1", "2", "1, 2", "2,3"])
+def test_a_request_in_a_version_that_it_speaks_is_answered(idle, versions):
+    headers = {} if versions is None else {"mcp-exec-protocol": versions}
+    assert idle.client.get("/v1/execution", headers=headers).json()["state"] == "idle"
 
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong", "Basic a-token-of-this-test", "Bearer", "Bearer é"])

@@ -58,7 +58,7 @@ def filled(reused):
 
 
 def test_the_servers_that_an_execution_may_use_are_real_files(filled, broker):
-    assert filled.client.get("/healthz").json() == {"state": "idle", "wrappers": "h1"}
+    assert filled.client.get("/healthz").json() == {"state": "idle", "wrappers": "h1", "protocols": [1, 2]}
     code = """
 import inspect, os
 import servers
@@ -367,7 +367,7 @@ def test_bad_wrappers_are_refused_by_name_and_change_nothing(filled, body, named
     response = filled.client.put("/v1/wrappers", json=body)
     assert response.status_code == 400
     assert named in response.json()["error"]
-    assert filled.client.get("/healthz").json() == {"state": "idle", "wrappers": "h1"}
+    assert filled.client.get("/healthz").json() == {"state": "idle", "wrappers": "h1", "protocols": [1, 2]}
 
 
 def test_the_size_of_wrappers_is_bounded_above_that_of_a_job(sandbox):

@@ -53,7 +53,7 @@ async def run(sandbox: SupervisorConnection, execution: str = "uid-1") -> list[A
 async def test_a_run_prints_one_and_succeeds() -> None:
     async with simulation() as simulated:
         sandbox = simulated.pod("a", FIRST)
-        assert await sandbox.get_state() == "idle"
+        assert (await sandbox.get_health()).state == "idle"
         events = await run(sandbox)
         assert [event.type for event in events] == ["status", "stdout", "end"]
         assert [event.seq for event in events] == [1, 2, 3]
@@ -91,7 +91,7 @@ async def test_a_sandbox_serves_its_owner_again_once_it_was_recycled_and_nobody_
         with pytest.raises(SandboxUsed):
             await sandbox.recycle("uid-2")
         assert await sandbox.recycle("uid-1") == 1
-        assert await sandbox.get_state() == "idle"
+        assert (await sandbox.get_health()).state == "idle"
         for refused in (first, job("uid-2"), replace(second, owner="1" * 32)):
             with pytest.raises(SandboxUsed):
                 await anext(sandbox.run(refused, timeout_seconds=10))
@@ -106,7 +106,7 @@ async def test_a_session_runs_one_job_after_the_other() -> None:
         for number in (1, 2):
             kept = replace(job(f"uid-{number}"), owner="0" * 32, session=True)
             assert [event.type async for event in sandbox.run(kept, timeout_seconds=10)][-1] == "end"
-            assert await sandbox.get_state() == "idle"
+            assert (await sandbox.get_health()).state == "idle"
         assert (await sandbox.get_session()).executions == 2
 
 
@@ -114,5 +114,5 @@ async def test_pods_are_told_apart_by_the_address_that_is_dialled() -> None:
     async with simulation() as simulated:
         first, second = simulated.pod("a", FIRST), simulated.pod("b", SECOND)
         await run(first)
-        assert await first.get_state() == "finished"
-        assert await second.get_state() == "idle"
+        assert (await first.get_health()).state == "finished"
+        assert (await second.get_health()).state == "idle"

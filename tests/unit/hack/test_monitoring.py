@@ -103,5 +103,5 @@ def test_a_new_reason_must_be_assigned_to_the_caller_or_the_platform() -> None:
         "", "NotObserved", "AwaitingApproval", "IsolationLost", "SandboxLost", "SupervisorDied", "StreamBroken",
         "NodeLost", "Evicted", "SessionLost", "PoolUnavailable", "PoolAtCapacity", "QueueFull", "QuotaExceeded",
         "RuntimeClassNotFound", "ImagePullFailed", "Unschedulable", "PodRefused", "PodChanged", "BrokerUnavailable",
-        "WorkspaceUnavailable", "PodFailed", "PreimportFailed",
+        "WorkspaceUnavailable", "PodFailed", "PreimportFailed", "ProtocolMismatch",
     }  # fmt: skip

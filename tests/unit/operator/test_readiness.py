@@ -11,7 +11,7 @@ from tests.unit.operator.test_pool import pool
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_common.supervisor.protocol import SandboxUse
+from mcp_exec_common.supervisor.protocol import SandboxHealth, SandboxUse
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
@@ -19,6 +19,7 @@ from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.probes import ReadinessProber, Recycler
 from mcp_exec_operator.pools.reviews import PodAction
 from mcp_exec_operator.pools.services import PodRemover, PoolServices
+from mcp_exec_tools.protocol import PROTOCOLS
 
 
 @dataclass
@@ -32,11 +33,11 @@ class Idle:
     def get_connection(self, **_: Any) -> "Idle":
         return self
 
-    async def get_state(self) -> str:
+    async def get_health(self) -> SandboxHealth:
         self.asked += 1
         self.begun.set()
         await self.answer.wait()
-        return "idle"
+        return SandboxHealth(state="idle", protocol=PROTOCOLS[-1])
 
     async def get_use(self) -> SandboxUse:
         return SandboxUse(state="idle", id=None, uses=0)

@@ -222,6 +222,7 @@ class HttpConnection(asyncio.Protocol):
             query=query,
             authorization=headers.get(b"authorization", ""),
             execution=headers.get(b"mcp-exec-execution", ""),
+            protocols=headers.get(b"mcp-exec-protocol", ""),
             peer=self._peer,
         )
         length = headers.get(b"content-length", "0")

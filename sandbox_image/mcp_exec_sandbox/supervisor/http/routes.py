@@ -25,6 +25,7 @@ from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body
 from mcp_exec_sandbox.supervisor.runners import InterpreterEnded, StateConflict
 from mcp_exec_sandbox.supervisor.state import SandboxNotReady, SandboxState
 from mcp_exec_sandbox.supervisor.wrapper_store import NotIdle, WrapperUpload
+from mcp_exec_tools.protocol import PROTOCOLS, choose_protocol, format_protocols, parse_protocols
 
 _PURPOSE = "mcp-exec proof 1"
 MAX_CONNECTIONS = 64
@@ -56,6 +57,8 @@ class HttpRequest:
     authorization: str
     execution: str = ""
     """Id of the execution that the request means. Empty: the last one."""
+    protocols: str = ""
+    """The header with the versions of the protocol that the client speaks."""
     peer: str = ""
     """IP address of the client."""
     body: bytes = b""
@@ -134,7 +137,7 @@ MAX_BODY_BYTES = 4 * 1024 * 1024
 MAX_WRAPPERS_BYTES = 16 * 1024 * 1024
 """The largest body of `PUT /v1/wrappers`."""
 _OPEN_PATHS = frozenset({"/healthz", "/v1/proof"})
-"""Paths without a token: health, and the proof that a client demands before it sends its token."""
+"""Paths without a token and a version: health, and the proof that a client demands before it sends its token."""
 Handler = Callable[[HttpRequest], HttpResponse | Awaitable[HttpResponse]]
 
 
@@ -161,7 +164,7 @@ class SupervisorApi:
         }
 
     def refuse(self, request: HttpRequest) -> HttpResponse | None:
-        """Return the error of a request whose body need not be read: unauthorized, unknown path or method."""
+        """Return the error of a request whose body need not be read: its token, path, method or version is wrong."""
         methods = self._routes.get(request.path)
         if request.path not in _OPEN_PATHS and not self._is_authorized(request.authorization):
             challenge = [("www-authenticate", "Bearer")]
@@ -171,6 +174,8 @@ class SupervisorApi:
         if request.method not in methods:
             allowed = ", ".join(sorted(methods))
             return build_error(405, f"this path allows {allowed}", headers=[("allow", allowed)])
+        if request.path not in _OPEN_PATHS and choose_protocol(parse_protocols(request.protocols)) is None:
+            return build_error(400, f"the protocol must be one of {format_protocols()}")
         return None
 
     def get_max_body_bytes(self, request: HttpRequest) -> int:
@@ -189,7 +194,7 @@ class SupervisorApi:
     def _get_health(self, request: HttpRequest) -> HttpResponse:
         state = self._sandbox.state
         status = 503 if state in ("starting", "stopping") else 200
-        return build_response(status, {"state": state, "wrappers": self._sandbox.wrappers.hash})
+        return build_response(status, {"state": state, "wrappers": self._sandbox.wrappers.hash, "protocols": PROTOCOLS})
 
     def _prove(self, request: HttpRequest) -> HttpResponse:
         nonce = request.query.removeprefix("nonce=")
