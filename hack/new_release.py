@@ -69,11 +69,12 @@ class NewRelease:
             run("make", "--no-print-directory", "--old-file=venv", "generate")
             run("towncrier", "build", "--yes", "--version", self.version)
             shutil.copyfile(ROOT / "charts/mcp-exec/values.yaml", ROOT / f"tests/data/values/{self.version}.yaml")
+            run(sys.executable, "-m", "tests.component.sandbox.protocol", f"tests/data/protocol/{self.version}.json")
             run("git", "add", "--all")
             run("git", "commit", "--quiet", "--message", f"Release {self.version}")
         except (ReleaseError, KeyboardInterrupt):
             run("git", "reset", "--quiet", "--hard")
-            run("git", "clean", "--quiet", "--force", "changes", "tests/data/values")
+            run("git", "clean", "--quiet", "--force", "changes", "tests/data/values", "tests/data/protocol")
             raise
         run("git", "tag", "--annotate", self.tag, "--message", f"mcp-exec {self.version}")
 
