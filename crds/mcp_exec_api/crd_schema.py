@@ -5,11 +5,22 @@ with null. A `oneOf` may only name required fields. `additionalProperties: false
 prunes unknown fields, or rejects them if the client requests strict validation.
 """
 
+from copy import deepcopy
 from typing import Any, Final
 
 from mcp_exec_api import code_execution, execution_rollout, sandbox_pool, sandbox_session, skill, tool_server
 from mcp_exec_api import rollout_status as rollout_status
-from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, ROLLOUTS, SESSIONS, SKILLS, TOOL_SERVERS, VERSION
+from mcp_exec_api.constants import (
+    BETA_VERSION,
+    EXECUTIONS,
+    GROUP,
+    POOLS,
+    ROLLOUTS,
+    SESSIONS,
+    SKILLS,
+    TOOL_SERVERS,
+    VERSION,
+)
 from mcp_exec_api.meta import Model
 
 Schema = dict[str, Any]
@@ -96,8 +107,28 @@ def build_definition(
     columns: list[dict[str, Any]],
     description: str,
     scale: dict[str, str] | None = None,
+    is_beta: bool = False,
 ) -> dict[str, Any]:
-    """Build one CustomResourceDefinition. Objects without a status show the status `unobserved`."""
+    """Build one CustomResourceDefinition. Objects without a status show the status `unobserved`.
+
+    One that is beta is served in both versions. The API server stores the older one, which a release before can read,
+    and needs no conversion, because the schemas are equal.
+    """
+    schema = {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": to_structural(spec.model_json_schema(by_alias=True)),
+            "status": {
+                **drop_defaults(to_structural(status.model_json_schema(by_alias=True))),
+                "default": unobserved,
+            },
+        },
+    }
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -114,33 +145,27 @@ def build_definition(
                 "categories": ["mcp-exec"],
             },
             "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    "additionalPrinterColumns": columns,
-                    "subresources": {"status": {}, **({"scale": scale} if scale else {})},
-                    "schema": {
-                        "openAPIV3Schema": {
-                            "type": "object",
-                            "description": description,
-                            "required": ["spec"],
-                            "properties": {
-                                "apiVersion": {"type": "string"},
-                                "kind": {"type": "string"},
-                                "metadata": {"type": "object"},
-                                "spec": to_structural(spec.model_json_schema(by_alias=True)),
-                                "status": {
-                                    **drop_defaults(to_structural(status.model_json_schema(by_alias=True))),
-                                    "default": unobserved,
-                                },
-                            },
-                        }
-                    },
-                }
+                _build_version(name, schema=schema, columns=columns, scale=scale)
+                for name in (VERSION, *([BETA_VERSION] if is_beta else []))
             ],
         },
     }
+
+
+def _build_version(
+    name: str, *, schema: Schema, columns: list[dict[str, Any]], scale: dict[str, str] | None
+) -> dict[str, Any]:
+    # a copy of its own, which YAML writes without references
+    return deepcopy(
+        {
+            "name": name,
+            "served": True,
+            "storage": name == VERSION,
+            "additionalPrinterColumns": columns,
+            "subresources": {"status": {}, **({"scale": scale} if scale else {})},
+            "schema": {"openAPIV3Schema": schema},
+        }
+    )
 
 
 def build_definitions() -> dict[str, dict[str, Any]]:
@@ -153,6 +178,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             spec=code_execution.CodeExecutionSpec,
             status=code_execution.CodeExecutionStatus,
             unobserved=code_execution.UNOBSERVED_STATUS,
+            is_beta=True,
             columns=code_execution.PRINTER_COLUMNS,
             description="One run of an agent's code in a sandbox pod, with its output in the status.",
         ),
@@ -163,6 +189,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             spec=sandbox_pool.SandboxPoolSpec,
             status=sandbox_pool.SandboxPoolStatus,
             unobserved=sandbox_pool.UNOBSERVED_STATUS,
+            is_beta=True,
             columns=sandbox_pool.PRINTER_COLUMNS,
             description="Warm sandbox pods, each for one execution.",
             scale={
@@ -188,6 +215,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             spec=tool_server.ToolServerSpec,
             status=tool_server.ToolServerStatus,
             unobserved=tool_server.UNOBSERVED_STATUS,
+            is_beta=True,
             columns=tool_server.PRINTER_COLUMNS,
             description="An MCP server whose tools code in sandboxes can call through the broker.",
         ),

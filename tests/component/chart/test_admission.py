@@ -33,6 +33,14 @@ def rendered(helm3: Render) -> Rendered:
     return helm3({"namespaces": ["agents", "batch"]}, "--kube-version", "1.30.0")
 
 
+def test_policies_match_resources_of_the_project_in_each_version(rendered: Rendered) -> None:
+    policies = rendered.all("ValidatingAdmissionPolicy")
+    rules = [rule for each in policies for rule in each["spec"]["matchConstraints"]["resourceRules"]]
+    own = [rule["apiVersions"] for rule in rules if rule["apiGroups"] == ["mcp-exec.dev"]]
+    assert own
+    assert own == [["*"]] * len(own)
+
+
 def refusals(
     policy: Object, *, user: str, new: Object, old: Object | None = None, right: bool = False, resource: str = ""
 ) -> list[str]:
