@@ -33,6 +33,7 @@ def main() -> None:
         CHART / "Chart.yaml": lambda: documents.update_chart(CHART / "Chart.yaml"),
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
+        CHART / "files" / "kubernetes.json": documents.build_kubernetes,
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
         ROOT / "docs" / "reference" / "command-line.md": command_line.build_page,
         TROUBLESHOOTING: lambda: reasons.update_page(TROUBLESHOOTING),

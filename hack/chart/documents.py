@@ -12,6 +12,7 @@ from values import Values
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_api.wire.version import RELEASE
+from mcp_exec_common.kube.version import MISSING, NEWEST_SUPPORTED, OLDEST_ACCEPTED, OLDEST_SUPPORTED
 
 Schema = dict[str, Any]
 
@@ -122,9 +123,10 @@ warm sandboxes.
     helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait \\
       --set pool.runtimeClassName=gvisor
 
-It needs Helm 3.6 or later, or Helm 4, and Kubernetes 1.20 or later. It is tested with Helm 3.6 (installations and
-upgrades on a cluster, and all templates), Helm 4.1 (the same) and Helm 3.17 (templates). After the installation, Helm
-prints a first command.
+It needs Helm 3.6 or later, or Helm 4, and supports Kubernetes {oldest} to {newest}. It also installs on {accepted} and
+later, and Helm then prints what is missing there ([versions.md](../../docs/platform/versions.md#kubernetes)). It is
+tested with Helm 3.6 (installations and upgrades on a cluster, and all templates), Helm 4.1 (the same) and Helm 3.17
+(templates). After the installation, Helm prints a first command.
 
 ## Install, upgrade, uninstall
 
@@ -216,10 +218,24 @@ def build_pool_defaults() -> str:
 
 
 def update_chart(path: Path) -> str:
-    """Build the text of Chart.yaml with the version of the release."""
-    return re.sub(r"(?m)^(version|appVersion): .*$", rf"\1: {RELEASE}", path.read_text())
+    """Build the text of Chart.yaml with the version of the release and those of Kubernetes."""
+    text = re.sub(r"(?m)^(version|appVersion): .*$", rf"\1: {RELEASE}", path.read_text())
+    return re.sub(r"(?m)^kubeVersion: .*$", f'kubeVersion: ">={OLDEST_ACCEPTED}.0-0"', text)
+
+
+def build_kubernetes() -> str:
+    """Return files/kubernetes.json, which the notes read: the supported versions, and what older ones lack."""
+    found = {
+        "oldest": str(OLDEST_SUPPORTED),
+        "newest": str(NEWEST_SUPPORTED),
+        "later": str(NEWEST_SUPPORTED._replace(minor=NEWEST_SUPPORTED.minor + 1)),
+        "missing": [{"before": str(version), "what": what} for version, what in MISSING.items()],
+    }
+    return json.dumps(found, indent=2) + "\n"
 
 
 def build_readme() -> str:
     """Return the chart's README."""
-    return _README.format(table=_build_table())
+    return _README.format(
+        table=_build_table(), oldest=OLDEST_SUPPORTED, newest=NEWEST_SUPPORTED, accepted=OLDEST_ACCEPTED
+    )

@@ -10,6 +10,7 @@ from time import monotonic
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.version import describe_support, read_version
 from mcp_exec_operator.kube.api import find_refusal
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,8 @@ async def check_api(
 ) -> tuple[str, ...]:
     """Check that the API server responds, has the CRDs and permits the necessary lists. Raises CannotStart.
 
-    It waits `wait_seconds` for an API server that does not respond. Returns the namespaces that can be served: one that
-    was deleted, and with it the rights in it, must not stop the others.
+    It waits `wait_seconds` for an API server that does not respond, and logs a version that is not supported. Returns
+    the namespaces that can be served: one that was deleted, and with it the rights in it, must not stop the others.
     """
     deadline = monotonic() + wait_seconds
     while True:
@@ -46,6 +47,9 @@ async def check_api(
     missing = {EXECUTIONS, POOLS, SESSIONS} - {resource["name"] for resource in resources["resources"]}
     if missing:
         raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")
+    version = await read_version(kube)
+    if version is not None and (difference := describe_support(version)):
+        log.warning("%s", difference)
     served = await _check_namespaces(kube, namespaces)
     if watch_nodes:
         try:

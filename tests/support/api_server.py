@@ -74,6 +74,8 @@ class FakeApiServer:
         """Groups with versions, such as `discovery.k8s.io/v1`, that the server does not have."""
         self.watches_allowed = asyncio.Event()
         self.watches_allowed.set()
+        self.kubernetes = "v1.36.2"
+        """Version that it says to be."""
         self.url = ""
         self.compacted = 0
         """Versions below it are too old for a watch."""
@@ -219,7 +221,10 @@ class FakeApiServer:
             self.holding.discard(event)
         return answer
 
-    def _answer(self, request: web.Request, body: Any) -> web.Response:
+    def _answer_about_itself(self, request: web.Request, body: Any) -> web.Response | None:
+        """Answer what concerns no stored object: a review, or the version."""
+        if request.path == "/version":
+            return web.json_response({"major": "1", "gitVersion": self.kubernetes})
         if request.path.endswith("/tokenreviews"):
             return web.json_response({**body, "status": self._token_review(body["spec"])}, status=201)
         if request.path.endswith("/selfsubjectreviews"):
@@ -227,6 +232,11 @@ class FakeApiServer:
             return web.json_response({"status": {"userInfo": {"username": self.users.get(token, "")}}}, status=201)
         if request.path.endswith("/subjectaccessreviews"):
             return web.json_response({**body, "status": {"allowed": self._is_allowed(body["spec"])}}, status=201)
+        return None
+
+    def _answer(self, request: web.Request, body: Any) -> web.Response:
+        if (answer := self._answer_about_itself(request, body)) is not None:
+            return answer
         parts = request.path.removesuffix("/status").removesuffix("/scale").split("/")
         named = len(parts) % 2 == (1 if parts[1] == "api" else 0)
         collection, name = ("/".join(parts[:-1]), parts[-1]) if named else ("/".join(parts), "")

@@ -1,11 +1,13 @@
 """The chart passes the linters of Helm 3 and Helm 4, and follows the Kubernetes version."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import helm_python
 import pytest
+import yaml
 from tests.component.chart.conftest import CHART, Render, complete
 
 
@@ -52,3 +54,33 @@ def test_a_cluster_that_is_too_old_is_refused(helm3: Render) -> None:
 
 def test_a_providers_version_suffix_is_no_hindrance(helm3: Render) -> None:
     assert helm3(None, "--kube-version", "1.31.4-gke.1183000").all("Deployment")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        ("1.20.0", ["older than 1.30", "admission policies", "rules of custom resources", "Pod Security"]),
+        ("1.29.9-gke.1", ["older than 1.30", "admission policies"]),
+        ("1.30.0", []),
+        ("1.37.9-eks-1", []),
+        ("1.38.0", ["newer than 1.37"]),
+    ],
+)
+def test_the_notes_say_what_a_version_of_kubernetes_lacks(
+    helm: str, tmp_path: Path, version: str, said: list[str]
+) -> None:
+    """The notes are a template of the copied chart, because Helm renders notes only on a cluster."""
+    chart = tmp_path / "mcp-exec"
+    shutil.copytree(CHART, chart)
+    (chart / "templates/NOTES.txt").rename(chart / "notes")
+    (chart / "templates/notes.yaml").write_text('notes: {{ tpl (.Files.Get "notes") . | toJson }}\n')
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps(complete(None)))
+    command = [helm, "template", "mcp-exec", str(chart), "--values", str(values), "--kube-version", version]
+    done = subprocess.run(
+        [*command, "--show-only", "templates/notes.yaml"], capture_output=True, text=True, check=True
+    )  # fmt: skip
+    notes = yaml.safe_load(done.stdout)["notes"]
+    notices = [part for part in notes.split("\n\n") if f"NOTE: Kubernetes {version} is " in part]
+    lines = "\n".join(notices).strip().splitlines()
+    assert [words in line for words, line in zip(said, lines, strict=True)] == [True] * len(said)

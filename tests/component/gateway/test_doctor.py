@@ -176,6 +176,26 @@ async def test_pools_and_servers_are_reported_with_their_reasons(
     assert seen.end == "mcp-exec: 6 problems"
 
 
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        ("v1.30.13", "ok       kubernetes: 1.30 is supported"),
+        ("v1.28.15-eks-1", "warning  kubernetes: Kubernetes 1.28 is older than 1.30, "),
+        ("v1.38.0", "warning  kubernetes: Kubernetes 1.38 is newer than 1.37, "),
+        ("", "skipped  kubernetes: the API server does not say its version"),
+    ],
+)
+async def test_the_version_of_kubernetes_is_reported_and_is_no_problem(
+    api: FakeApiServer, kubeconfig: Path, capsys: pytest.CaptureFixture[str], version: str, line: str
+) -> None:
+    api.kubernetes = version
+    api.merge(SBP, "default", {"status": condition("True", "Warm", "3 of 3 pods are warm")})
+    api.remove(SBP, "long")
+    seen = await doctor(capsys, "--kubeconfig", kubeconfig)
+    assert seen.about("kubernetes").startswith(line)
+    assert seen.end == "0"
+
+
 async def test_a_namespace_without_pools_is_a_problem(
     api: FakeApiServer, kubeconfig: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

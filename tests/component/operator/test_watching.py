@@ -149,6 +149,19 @@ async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kube
             await check_api(quick, namespaces=("agents",), watch_nodes=True, wait_seconds=0)
 
 
+@pytest.mark.parametrize(("version", "said"), [("v1.29.4-gke.1", "Kubernetes 1.29 is older than "), ("v1.30.0", "")])
+async def test_it_logs_a_version_of_kubernetes_that_is_not_supported(
+    made: Settings, kubeconfig: Path, caplog: pytest.LogCaptureFixture, version: str, said: str
+) -> None:
+    async with Discovered().up() as world:
+        world.kubernetes = version
+        write_kubeconfig(kubeconfig, world.url)
+        async with KubeClient.connect(kubeconfig=made.kubeconfig) as kube:
+            assert await check_api(kube, namespaces=("agents",), watch_nodes=True, wait_seconds=0) == ("agents",)
+    logged = [record.getMessage() for record in caplog.records if "Kubernetes" in record.getMessage()]
+    assert [text.startswith(said) for text in logged] == [True] * bool(said)
+
+
 async def test_health_and_metrics_are_served(
     world: World, operating: Callable[..., Any], contend: Callable[..., LeaderElector]
 ) -> None:

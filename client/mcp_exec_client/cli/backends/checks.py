@@ -18,6 +18,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.version import describe_support, read_version
 from mcp_exec_tools.names import TOOL_PATTERN, matches, words
 from mcp_exec_tools.text import shorten_line
 
@@ -68,6 +69,10 @@ class CheckReport:
         """Report a check that failed. `hint` says what to do about it."""
         self.problems += 1
         self._print("problem", subject, f"{_clean(message)} -> {hint}")
+
+    def warning(self, subject: str, message: str) -> None:
+        """Report what is no problem yet."""
+        self._print("warning", subject, message)
 
     def skipped(self, subject: str, reason: str) -> None:
         """Report a check that was not possible."""
@@ -157,9 +162,10 @@ class ClusterChecks:
     report: CheckReport
 
     async def run(self) -> None:
-        """Check the pools, then the ToolServers."""
+        """Check the cluster's version, the pools, then the ToolServers."""
         try:
             async with KubeClient.connect(kubeconfig=self.kubeconfig, context=self.context) as kube:
+                await self._check_version(kube)
                 namespace = self.namespace or kube.credentials.namespace or "default"
                 await self._check_all(
                     kube,
@@ -172,6 +178,15 @@ class ClusterChecks:
                 await self._check_all(kube, namespace, "toolservers", TOOL_SERVERS, self._check_server)
         except (CredentialsError, OSError) as error:
             self.report.problem("cluster", f"{self.kubeconfig}: {error}", "name a kubeconfig file that works")
+
+    async def _check_version(self, kube: KubeClient) -> None:
+        version = await read_version(kube)
+        if version is None:
+            self.report.skipped("kubernetes", "the API server does not say its version")
+        elif difference := describe_support(version):
+            self.report.warning("kubernetes", difference)
+        else:
+            self.report.ok("kubernetes", f"{version} is supported")
 
     async def _check_all(
         self,

@@ -2,7 +2,8 @@
 
 With a gateway's address and an API key it checks that the gateway is ready and accepts the key, which tools there are,
 and that `print(1)` runs. With a kubeconfig file it checks that the namespace's pools are ready and its ToolServers
-available. It prints one line per check: ok, problem (with a hint) or skipped. It exits with 1 if it found a problem.
+available, and that the version of Kubernetes is a supported one. It prints one line per check: ok, problem (with a
+hint), warning or skipped. It exits with 1 if it found a problem.
 """
 
 import argparse
