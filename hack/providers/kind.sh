@@ -13,8 +13,9 @@ esac
 name=${KIND_CLUSTER_NAME:-${previous:-mcp-exec}}
 # A kind that was fetched is the one that the node images of locks/kind.txt are made for.
 [ ! -x "$tools/kind" ] || PATH=$tools:$PATH
-# An annotation of the namespace kube-system marks the project's clusters. Its value is the hash of their configuration.
+# An annotation of the namespace kube-system marks the project's clusters. Its value is their configuration.
 mark=mcp-exec.dev/kind-config
+configuration=$(content_hash hack/kind/kind.yaml)${KIND_CNI:+-$KIND_CNI}
 
 provider_check() {
   query_engine
@@ -58,7 +59,7 @@ create() {
   [ -z "$problem" ] || say "Warning: $problem"
   remember kind "$name"
   "$root/hack/kind/up" "$name" "$kubeconfig"
-  kube annotate namespace kube-system --overwrite "$mark=$(content_hash hack/kind/kind.yaml)" >/dev/null
+  kube annotate namespace kube-system --overwrite "$mark=$configuration" >/dev/null
 }
 
 reuse() {  # the cluster of that name, if it is this project's and works
@@ -71,10 +72,10 @@ reuse() {  # the cluster of that name, if it is this project's and works
     || fail "there is a kind cluster $name whose nodes do not run: $remedy."
   ready || fail "there is a kind cluster $name that is not ready: $remedy."
   found=$(kube get namespace kube-system --output 'jsonpath={.metadata.annotations.mcp-exec\.dev/kind-config}')
-  if [ "$found" != "$(content_hash hack/kind/kind.yaml)" ]; then
+  if [ "$found" != "$configuration" ]; then
     [ -n "$found" ] || ! made_here || fail "the kind cluster $name is incomplete, because its creation was interrupted: $remedy."
     [ -n "$found" ] || fail "there is a kind cluster $name that these scripts did not make: $remedy."
-    say "The kind cluster $name has another configuration than hack/kind/kind.yaml; \`kind delete cluster --name $name\` lets this make it again"
+    say "The kind cluster $name has another configuration than hack/kind/kind.yaml and KIND_CNI; \`kind delete cluster --name $name\` lets this make it again"
   fi
 }
 

@@ -1,10 +1,12 @@
 """hack/providers/kind.sh and hack/kind/up: where kind runs, clusters that exist already, and images of nodes."""
 
 import re
+import shutil
 from typing import Any
 
 import pytest
-from tests.component.hack.shims import UBUNTU, Machine, Nodes, docker_archive, oci_archive, refusal
+import yaml
+from tests.component.hack.shims import ROOT, UBUNTU, Machine, Nodes, docker_archive, oci_archive, refusal
 
 SOCKET = "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/docker.sock: Get ..."
 
@@ -43,14 +45,50 @@ def test_without_a_registry_elsewhere_one_sentence_says_what_to_do(docker: Nodes
     assert [line for line in said[:-1] if not line.startswith("==> ")] == []
 
 
-@pytest.mark.parametrize(("cgroup", "place"), [(2, 0), (1, -1)])
-def test_an_engine_with_cgroup_v1_gets_the_oldest_kubernetes_and_others_the_newest(
-    docker: Nodes, cgroup: int, place: int
+@pytest.mark.parametrize(("cgroup", "version"), [(2, "v1.37."), (1, "v1.34.")])
+def test_an_engine_gets_the_newest_kubernetes_that_its_cgroups_can_run(
+    docker: Nodes, cgroup: int, version: str
 ) -> None:
     docker.engine(cgroup=cgroup)
-    images = [line for line in (docker.checkout / "locks/kind.txt").read_text().splitlines() if line[0] != "#"]
     assert docker.run("cluster", "up", CLUSTER="kind").returncode == 0
-    assert any(f"--image {images[place]}" in call for call in docker.calls("kind"))
+    assert any(f"--image kindest/node:{version}" in call for call in docker.calls("kind"))
+
+
+@pytest.mark.parametrize(
+    ("network", "command", "installed"),
+    [
+        ("calico:v3.33.0", "kubectl", "/projectcalico/calico/v3.33.0/manifests/calico.yaml"),
+        ("cilium:1.20.3", "helm", "install cilium cilium --repo https://helm.cilium.io --version 1.20.3 "),
+    ],
+)
+def test_another_network_plugin_is_installed_before_the_nodes_are_ready(
+    docker: Nodes, network: str, command: str, installed: str
+) -> None:
+    docker.stand_in("helm", '[ "$1" != version ] || echo v3.19.0')
+    shutil.copy(ROOT / "hack/kind/kind.yaml", docker.checkout / "hack/kind/kind.yaml")
+    assert docker.run("cluster", "up", KIND_CNI=network).returncode == 0
+    (created,) = [call for call in docker.calls("kind") if call.startswith("create cluster")]
+    config = docker.checkout / ".cache/kind.yaml"
+    assert f"--config {config} " in created
+    assert created.endswith("--wait 0s"), "without the plugin, the nodes do not become ready"
+    own = yaml.safe_load((docker.checkout / "hack/kind/kind.yaml").read_text())
+    assert yaml.safe_load(config.read_text()) == own | {"networking": {"disableDefaultCNI": True}}
+    assert [installed in call for call in docker.calls(command)].count(True) == 1
+    assert any("wait --for=condition=Ready nodes" in call for call in docker.calls("kubectl"))
+
+
+@pytest.mark.parametrize("network", ["weave:1.0", "calico", "calico:3.33.0", "cilium:"])
+def test_a_network_plugin_that_is_not_known_is_refused_before_a_cluster_is_created(docker: Nodes, network: str) -> None:
+    done = docker.run("cluster", "up", KIND_CNI=network)
+    assert done.returncode == 1
+    assert f"KIND_CNI={network} is unknown: use calico:VERSION" in done.stderr
+    assert not any(call.startswith("create cluster") for call in docker.calls("kind"))
+
+
+def test_a_cluster_with_another_network_plugin_has_another_configuration(docker: Nodes) -> None:
+    docker.stand_in("helm", '[ "$1" != version ] || echo v3.19.0')
+    assert docker.run("cluster", "up", KIND_CNI="cilium:1.20.3").returncode == 0
+    assert "has another configuration" in docker.run("cluster", "up").stderr
 
 
 def devcluster(machine: Machine) -> None:

@@ -1,11 +1,14 @@
-"""The public CI's workflow: it tests the oldest and the newest locked Kubernetes by targets that exist."""
+"""The public CI's workflow: it tests the oldest and the newest supported Kubernetes by targets that exist."""
 
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from mcp_exec_common.kube.version import NEWEST_SUPPORTED, OLDEST_SUPPORTED
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,12 +19,42 @@ def job() -> dict[str, Any]:
     return dict(workflow["jobs"]["e2e"])
 
 
-def test_it_runs_on_the_oldest_and_the_newest_locked_kubernetes(job: dict[str, Any]) -> None:
-    locked = [line for line in (ROOT / "locks/kind.txt").read_text().splitlines() if not line.startswith("#")]
-    tested = [entry["image"] for entry in job["strategy"]["matrix"]["include"]]
-    assert tested == [locked[0], locked[-1]]
-    for entry in job["strategy"]["matrix"]["include"]:
-        assert f":{entry['kubernetes']}@" in entry["image"]
+def locked_images() -> list[str]:
+    return [line for line in (ROOT / "locks/kind.txt").read_text().splitlines() if not line.startswith("#")]
+
+
+def combinations(job: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the jobs of the matrix, with what `include` adds to them."""
+    matrix = dict(job["strategy"]["matrix"])
+    added = matrix.pop("include")
+    found = [dict(zip(matrix, values, strict=True)) for values in product(*matrix.values())]
+    for entry in added:
+        matching = [each for each in found if all(each[key] == entry[key] for key in entry.keys() & matrix.keys())]
+        assert matching, f"{entry} would be a job of its own"
+        for each in matching:
+            each.update(entry)
+    return found
+
+
+def test_it_runs_on_the_oldest_and_the_newest_supported_kubernetes_with_each_network_plugin(
+    job: dict[str, Any],
+) -> None:
+    jobs = combinations(job)
+    networks = ("kindnet", "calico", "cilium")
+    assert {(each["image"], each["network"]) for each in jobs} == set(
+        product((locked_images()[0], locked_images()[-1]), networks)
+    )
+    minors = {str(NEWEST_SUPPORTED): locked_images()[0], str(OLDEST_SUPPORTED): locked_images()[-1]}
+    for minor, image in minors.items():
+        assert f":v{minor}." in image
+    for each in jobs:
+        assert f":{each['kubernetes']}@" in each["image"]
+        assert each.get("cni", "kindnet").partition(":")[0] == each["network"]
+
+
+def test_its_network_plugins_are_known_to_the_script(job: dict[str, Any]) -> None:
+    known = re.findall(r"^    ([a-z]+):\S*\) *$", (ROOT / "hack/kind/up").read_text(), re.MULTILINE)
+    assert {"kindnet", *known} == {each["network"] for each in combinations(job)}
 
 
 def test_its_commands_are_targets(job: dict[str, Any]) -> None:
