@@ -63,7 +63,10 @@ install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its
     pending-*) helm rollback mcp-exec --namespace "$system" --no-hooks >/dev/null ;;
   esac
   say "Installing the chart"
-  helm upgrade --install mcp-exec "$root/charts/mcp-exec" --namespace "$system" --create-namespace "${values[@]}" "$@" \
+  kubectl create namespace "$system" >/dev/null 2>&1 || true
+  # Kubernetes 1.23 and later then admit only pods of the strictest level.
+  kubectl label namespace "$system" --overwrite pod-security.kubernetes.io/enforce=restricted >/dev/null
+  helm upgrade --install mcp-exec "$root/charts/mcp-exec" --namespace "$system" "${values[@]}" "$@" \
     --wait --timeout 5m >/dev/null
   say "Waiting for warm sandboxes"
   kubectl wait sbp/default --namespace "$agents" --for=condition=Ready --timeout=180s >/dev/null 2>&1 \

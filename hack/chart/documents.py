@@ -151,6 +151,9 @@ tested with Helm 3.6 (installations and upgrades on a cluster, and all templates
   ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
 - **A namespace that is removed from `namespaces`** is cleaned up by the operator after the upgrade
   ([upgrading.md](../../docs/platform/upgrading.md#removed-namespaces)).
+- **Pod Security.** All pods of the release meet the level `restricted`. The chart sets it in the namespaces that it
+  creates (`podSecurity`). Set it in the release's namespace, too:
+  `kubectl label namespace mcp-exec-system pod-security.kubernetes.io/enforce=restricted`.
 - **Kubernetes before 1.21** does not label namespaces with their name, but NetworkPolicies select them by it. Label the
   release's namespace and each served one that the chart does not create:
   `kubectl label namespace mcp-exec-system kubernetes.io/metadata.name=mcp-exec-system`.

@@ -64,7 +64,12 @@ class Cluster:
         return self.run("kubectl", *arguments, stdin=stdin).stdout
 
     def helm(self, *arguments: str) -> str:
+        """Run Helm. A namespace that it would create exists before, and admits only pods of the level `restricted`."""
         changes = arguments[0] in ("install", "upgrade")
+        if "--create-namespace" in arguments:
+            labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+            metadata = {"name": arguments[arguments.index("--namespace") + 1], "labels": labels}
+            self.objects.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         return self.run("helm", *arguments, *(self.helm_options if changes else ())).stdout
 
     @cached_property
@@ -134,9 +139,9 @@ class Cluster:
         return str(CoreV1Api(self.objects.api).read_namespaced_pod_log(pod, namespace))
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """Apply manifests. Pods in the chart's namespace must be admitted by a newer Kubernetes, too."""
+        """Apply manifests. Pods in the release's namespaces must be admitted by a newer Kubernetes, too."""
         for manifest in manifests:
-            if manifest["metadata"].get("namespace") == NAMESPACE:
+            if manifest["metadata"].get("namespace") in (NAMESPACE, SYSTEM):
                 refused = [problem for pod in pods_of(manifest) for problem in violations(pod)]
                 assert not refused, f"{manifest['metadata']['name']}: {refused}"
         for manifest in manifests:

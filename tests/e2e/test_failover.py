@@ -19,7 +19,7 @@ from tests.e2e.support import (
     operator_lease,
     patch_operator,
 )
-from tests.e2e.toolservers import approver
+from tests.e2e.toolservers import HARDENED, approver
 from tests.support.until import eventually
 
 TAKEOVER_SECONDS = 20
@@ -89,6 +89,7 @@ def load(installed: Cluster, api_key: str) -> Iterator[Callable[[], Any]]:
                     "imagePullPolicy": "IfNotPresent",
                     "command": ["python3", "-c", LOAD],
                     "env": [{"name": name, "value": value} for name, value in variables.items()],
+                    "securityContext": HARDENED | {"readOnlyRootFilesystem": False},
                 }
             ],
         },

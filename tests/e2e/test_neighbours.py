@@ -28,8 +28,8 @@ def neighbour(installed: Cluster) -> Iterator[Cluster]:
         "gateway.image.repository": os.environ.get("GATEWAY_IMAGE", "localhost/mcp-exec-gateway"),
     }
     installed.run("helm", "uninstall", SECOND, "--namespace", SECOND_SYSTEM, check=False)
-    installed.run(
-        "helm", "install", SECOND, str(ROOT / "charts/mcp-exec"), "--namespace", SECOND_SYSTEM, "--create-namespace",
+    installed.helm(
+        "install", SECOND, str(ROOT / "charts/mcp-exec"), "--namespace", SECOND_SYSTEM, "--create-namespace",
         *(f"--set={name}={value}" for name, value in values.items()),
     )  # fmt: skip
     yield installed

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.component.chart.conftest import Render
-from tests.support.pod_security import violations
+from tests.support.pod_security import pods_of, violations
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
 from mcp_exec_gateway.settings import Settings as GatewaySettings
@@ -108,6 +108,15 @@ def test_every_pod_meets_the_restricted_pod_security_level(render: Render) -> No
             }
             assert container["resources"]["requests"]
             assert container["resources"]["limits"]["memory"]
+
+
+def test_no_pod_of_any_kind_needs_more_than_the_restricted_level(render: Render) -> None:
+    volume = {"enabled": True}
+    broker = {"files": volume, "records": volume, "audit": {"persistence": volume}}
+    rendered = render({"broker": broker, "demoServers": {"expenses": {"enabled": True}}})
+    found = {item["metadata"]["name"]: violations(pod) for item in rendered.objects for pod in pods_of(item)}
+    assert {"mcp-exec-cleanup", "mcp-exec-test", *rendered.names("Deployment")} <= found.keys()
+    assert {name: problems for name, problems in found.items() if problems} == {}
 
 
 def test_operator_and_gateway_are_probed_at_their_ports(render: Render) -> None:
