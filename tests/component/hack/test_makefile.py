@@ -31,6 +31,15 @@ def test_continuous_integration_sets_no_variable_that_processes_read_as_a_settin
     assert re.findall(r"^export .*MCP_EXEC_\w+=", (ROOT / ".ci/run").read_text(), re.M) == []
 
 
+def test_what_runs_on_a_newer_kubernetes_exists_and_has_what_1_20_lacks() -> None:
+    (names,) = re.findall(r"^on_newest=(.*)$", (ROOT / ".ci/run").read_text(), re.M)
+    tests = ROOT / "tests/e2e"
+    assert [
+        name for name in names.split(",") if not ((tests / name).is_dir() or (tests / f"test_{name}.py").is_file())
+    ] == []
+    assert {"admission", "chart", "crds"} <= set(names.split(","))
+
+
 def test_stages_end_with_the_first_that_fails_and_each_prints_its_time(tmp_path: Path) -> None:
     (tmp_path / "Makefile").write_text("good:\n\t@echo works\nbad:\n\t@exit 3\n")
     done = subprocess.run(
