@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills wheel release installs fuzz e2e long upgrade chaos boards newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills docs wheel release installs fuzz e2e long upgrade chaos boards newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -72,7 +72,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring -p hack.python_values -m hack.openapi -m hack.new_release
+	mypy --strict -p hack.monitoring -p hack.python_values -p hack.site -m hack.openapi -m hack.new_release
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -83,9 +83,10 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
 	@hack/conformance
+	@hack/docs
 	pytest $(if $(measured),$(computing) $(measured) --cov-append,$(waiting)) -m 'not kills' tests/component
 
-browser: venv  ## test the page of examples/chat_app in Chromium, which is installed first on Debian
+browser: venv  ## test the page of examples/chat_app, artifacts and the documentation site in Chromium, which is installed first on Debian
 	@hack/browser
 
 coverage: venv  ## run unit and component tests, and check their branch coverage
@@ -95,6 +96,9 @@ coverage: venv  ## run unit and component tests, and check their branch coverage
 kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
 	pytest $(waiting) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
+
+docs: venv  ## build the documentation site in build/site, strictly; PROJECT_URL=ADDRESS links it to the repository
+	@hack/docs
 
 wheel: venv  ## build the wheel in build/, for pip install
 	rm -f build/*.whl

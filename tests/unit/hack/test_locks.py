@@ -11,7 +11,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[3]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox", "libraries", "data", "npm")
+LOCKS = ("dev", "operator", "gateway", "broker", "servers", "sandbox", "libraries", "data", "docs", "npm")
 
 
 def locked(name: str) -> dict[str, list[str]]:
@@ -39,7 +39,7 @@ def test_every_requirement_is_exact_and_hashed(name: str) -> None:
 def test_a_lock_satisfies_what_is_declared(name: str) -> None:
     versions = locked(name)
     wanted = [requirement for requirement in declared(name) if requirement.name != PROJECT["name"]]
-    if name not in ("sandbox", "libraries", "data", "npm"):
+    if name not in ("sandbox", "libraries", "data", "docs", "npm"):
         wanted += [Requirement(line) for line in PROJECT["dependencies"]]
     for requirement in wanted:
         found = versions.get(canonicalize_name(requirement.name), [])

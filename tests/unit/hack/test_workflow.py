@@ -88,7 +88,7 @@ def test_updates_are_asked_for_where_packages_are_locked() -> None:
     folders = {folder for each in updates for folder in each.get("directories", ())}
     locked = {
         path.parent
-        for pattern in ("*/Dockerfile", "*/package-lock.json", "tests/*/package-lock.json")
+        for pattern in ("*/Dockerfile", "*/package-lock.json", "hack/*/package-lock.json", "tests/*/package-lock.json")
         for path in ROOT.glob(pattern)
     }
     assert folders == {f"/{path.relative_to(ROOT)}" for path in locked}

@@ -1,0 +1,82 @@
+"""Build the documentation site: one version of it, next to those that the folder has already.
+
+python -m hack.site --zensical PROGRAM --mermaid FOLDER [--repository URL] [--folder FOLDER]
+
+The build is strict: a link to a page or a heading that does not exist ends it. It uses no network, and neither do the
+pages: fonts are those of the reader, and scripts are part of the site.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from hack.site.navigation import Section, read_navigation
+from hack.site.sources import HOME, MERMAID, SCRIPT, Sources
+from hack.site.versions import Versions
+
+from mcp_exec_api.wire.version import RELEASE
+
+ROOT: Final = Path(__file__).parents[2]
+STYLE: Final = "extra.css"
+_TABLE: Final = "[project]\n"
+_LIMIT_SECONDS: Final = 300
+
+
+def build_settings(text: str, sections: list[Section], *, repository: str) -> str:
+    """Return the settings with the navigation, and with links to the repository if its address is known."""
+    nav = [{"Home": HOME}, *({section.title: [{name: path} for name, path in section.pages]} for section in sections)]
+    lines = [f"nav = {_format_value(nav)}"]
+    if repository:
+        lines += [f"repo_url = {_format_value(repository)}", 'edit_uri = "edit/main/"']
+    head, _, rest = text.partition(_TABLE)
+    return head + _TABLE + "\n".join(lines) + "\n" + rest
+
+
+def _format_value(value: object) -> str:
+    """Return a value as TOML on one line."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)} = {_format_value(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_format_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def main() -> None:
+    """Build the site, and print its folder."""
+    parser = argparse.ArgumentParser(prog="hack.site", description="Builds the documentation site.")
+    parser.add_argument("--zensical", required=True, help="the program that renders pages")
+    parser.add_argument("--mermaid", required=True, type=Path, help="folder of the npm package @mermaid-js/tiny")
+    parser.add_argument(
+        "--repository", default="", help="address of the repository; without it, pages do not link there"
+    )
+    parser.add_argument("--folder", type=Path, default=ROOT / "build/site", help="folder of the site with all versions")
+    arguments = parser.parse_args()
+    site = arguments.folder.absolute()
+    work = ROOT / "build/site-sources"
+    for old in (work, site / RELEASE):
+        shutil.rmtree(old, ignore_errors=True)
+    pages = work / "pages"
+    sections = read_navigation(ROOT)
+    Sources(root=ROOT, folder=pages).copy(HOME, *(path for section in sections for _, path in section.pages))
+    (pages / MERMAID).mkdir(parents=True)
+    for name in (f"dist/{SCRIPT}", "LICENSE"):
+        shutil.copy(arguments.mermaid / name, pages / MERMAID)
+    shutil.copy(Path(__file__).parent / STYLE, pages / "assets")
+    settings = (Path(__file__).parent / "zensical.toml").read_text()
+    settings = build_settings(settings, sections, repository=arguments.repository.rstrip("/"))
+    (work / "zensical.toml").write_text(settings)
+    done = subprocess.run([arguments.zensical, "build", "--strict", "--clean"], cwd=work, timeout=_LIMIT_SECONDS)
+    if done.returncode:
+        sys.exit(f"the site has errors; the lines above name pages below {pages}")
+    site.mkdir(parents=True, exist_ok=True)
+    shutil.move(work / "site", site / RELEASE)
+    Versions(site).add(RELEASE)
+    print(site)
+
+
+if __name__ == "__main__":
+    main()

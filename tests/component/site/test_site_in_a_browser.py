@@ -1,0 +1,79 @@
+"""The documentation site in Chromium: its front page, a search, a diagram, the colours and the versions."""
+
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, async_playwright, expect
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.staticfiles import StaticFiles
+from tests.component.broker.servers import serving_app
+
+from mcp_exec_api.wire.version import RELEASE
+
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH: apt-get install chromium")
+
+
+@pytest_asyncio.fixture
+async def page(site: Path) -> AsyncIterator[Page]:
+    """The front page. An error on the console, and a request to anywhere else, fails the test."""
+    problems: list[str] = []
+    app = Starlette(routes=[Mount("/", StaticFiles(directory=site, html=True))])
+    async with serving_app(app) as url, async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        opened = await browser.new_page(color_scheme="light", viewport={"width": 1400, "height": 1000})
+        opened.set_default_timeout(20_000)
+        opened.on("pageerror", lambda error: problems.append(str(error)))
+        opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+        opened.on("request", lambda request: problems.append(request.url) if not is_own(request.url, url) else None)
+        await opened.goto(f"{url}/")
+        await expect(opened).to_have_url(re.compile(rf"/{re.escape(RELEASE)}/index\.html$"))
+        yield opened
+        await browser.close()
+    assert problems == []
+
+
+def is_own(address: str, url: str) -> bool:
+    return address.startswith((url, "blob:", "data:"))
+
+
+async def test_the_front_page_leads_to_the_pages_of_the_navigation(page: Page) -> None:
+    await expect(page.locator("h1")).to_have_text(re.compile("mcp-exec"))
+    await page.get_by_role("link", name="Platform teams").first.click()
+    await page.get_by_role("link", name="Pools", exact=True).first.click()
+    await expect(page.locator("h1")).to_contain_text("Pools")
+
+
+async def test_a_search_finds_the_page_about_a_field(page: Page) -> None:
+    await page.get_by_role("button", name="Search").click()
+    await page.get_by_role("combobox", name="Search").fill("runtimeClassName")
+    found = page.get_by_role("option", name="Isolation", exact=True)
+    await expect(found).to_contain_text("Pools")
+    await found.click()
+    await expect(page).to_have_url(re.compile(r"/docs/platform/pools\.html"))
+
+
+async def test_a_diagram_is_drawn(page: Page) -> None:
+    await page.goto(page.url.replace("index.html", "docs/internals/architecture.html"))
+    drawn = page.locator("div.mermaid").first
+    await expect(drawn).to_be_visible()
+    assert await drawn.evaluate("element => element.getBoundingClientRect().height") > 50
+
+
+async def test_colours_follow_the_system_and_the_reader(page: Page) -> None:
+    body = page.locator("body")
+    await expect(body).to_have_attribute("data-md-color-scheme", "default")
+    await page.emulate_media(color_scheme="dark")
+    await expect(body).to_have_attribute("data-md-color-scheme", "slate")
+    await page.get_by_title("Use the light colours").click()
+    await expect(body).to_have_attribute("data-md-color-scheme", "default")
+
+
+async def test_a_page_offers_the_other_versions(page: Page) -> None:
+    offered = page.locator(".md-version__link")
+    await expect(offered).to_have_text([RELEASE, "0.0.1"])
