@@ -72,7 +72,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring -p hack.python_values -p hack.site -m hack.openapi -m hack.new_release
+	mypy --strict -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -m hack.openapi -m hack.new_release
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -146,6 +146,7 @@ generate: venv  ## write all generated files: CRDs, chart, boards, the page of v
 	python -m hack.monitoring
 	python -m hack.python_values
 	python -m hack.openapi
+	python -m hack.reference
 	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers
 

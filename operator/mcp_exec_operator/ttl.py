@@ -12,6 +12,7 @@ from time import time
 from typing import Final, Protocol
 
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
@@ -209,8 +210,8 @@ class EarlyDeletions:
             "CodeExecution",
             key=last.key,
             uid=last.uid,
-            kind="Warning",
-            reason="DeletedEarly",
+            kind=EventReason.DELETED_EARLY.type,
+            reason=EventReason.DELETED_EARLY,
             message=message,
             moment=now(),
         )

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import Start
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.executions.attempt import Attempt, Feature
@@ -148,7 +149,7 @@ class Binder:
                 if at >= event_at:
                     event_at = inf
                     message = f"has no pod after {_REPORT_SECONDS:.0f} s: {problem.message}; {place}"
-                    self.writer.report(record, reason=problem.reason.value or "Queued", message=message)
+                    self.writer.report(record, reason=problem.reason or EventReason.QUEUED, message=message)
                 await report.update(problem.reason, problem.message, place)
         except BaseException:
             pool.leave(waiter)

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase, read_phase, spec_digest
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.broker.attestations import CLAIMED
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -234,7 +235,7 @@ class ExecutionController:
             async with self._changes:
                 if await self.writer.write_changed(record):
                     message = "the spec was changed after creation; what ran, or runs, is the original one"
-                    self.writer.report(record, reason="SpecChanged", message=message)
+                    self.writer.report(record, reason=EventReason.SPEC_CHANGED, message=message)
         except ExecutionGone:
             log.info("the execution was deleted meanwhile", extra=record.log_fields)
         except ApiError as error:

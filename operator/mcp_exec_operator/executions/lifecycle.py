@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
@@ -113,7 +114,7 @@ class ExecutionLifecycle:
                 outcome = _reduce(outcome, error, failures, phase=record.phase)
                 if failures == 1:
                     message = f"the operator can't reconcile the execution and tries again: {error}"
-                    await self.writer.record_event(record, "Warning", "ReconcileFailed", message)
+                    await self.writer.record_event(record, EventReason.RECONCILE_FAILED, message)
                 await asyncio.sleep(delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS))
         if is_finished(record.body):
             self.ttl.observe(record.body, caller=record.caller)
@@ -166,7 +167,7 @@ class ExecutionLifecycle:
         if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and not outcome.reason.is_clean:
             # without the outcome's message, which may quote what the code wrote
             message = f"{outcome.phase}: {outcome.reason.meaning}"
-            self.writer.report(record, reason=outcome.reason.value, message=message)
+            self.writer.report(record, reason=outcome.reason, message=message)
 
     def _measure(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
         status, namespace, known = record.status, record.namespace, self.pools.get(record.pool)

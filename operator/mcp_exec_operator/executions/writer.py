@@ -10,6 +10,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import Phase, QueuePlace, Start, read_phase
 from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -147,7 +148,7 @@ class ExecutionStatusWriter:
 
         return await self._write(record, decide, what="changed", whole=True)
 
-    def report(self, record: ExecutionRecord, *, reason: str, message: str) -> None:
+    def report(self, record: ExecutionRecord, *, reason: EventReason | Reason, message: str) -> None:
         """Create a Warning Event in the background, unless the namespace had too many. Nothing waits for it.
 
         `message` must have nothing that code wrote: whoever reads Events need not be allowed to read executions.
@@ -155,16 +156,16 @@ class ExecutionStatusWriter:
         if not self.budget.take(record.namespace):
             self.api.metrics.events_dropped.labels(reason).inc()
             return
-        coroutine = self.record_event(record, "Warning", reason, message)
+        coroutine = self.record_event(record, reason, message)
         self.tasks.spawn(coroutine, name=f"Event of {record.name}")
 
-    async def record_event(self, record: ExecutionRecord, kind: str, reason: str, message: str) -> None:
+    async def record_event(self, record: ExecutionRecord, reason: EventReason | Reason, message: str) -> None:
         """Create an Event of the execution. If that fails or takes long, it is logged."""
         event = build_event(
             "CodeExecution",
             key=record.key,
             uid=record.uid,
-            kind=kind,
+            kind=reason.type if isinstance(reason, EventReason) else "Warning",
             reason=reason,
             message=message,
             moment=now(),
@@ -214,7 +215,9 @@ class ExecutionStatusWriter:
                             "a status write may have failed and is repeated: %s", error, extra=record.log_fields
                         )
                     if failures == _ATTEMPTS_BEFORE_EVENT:
-                        await self.record_event(record, "Warning", "StatusWriteDelayed", f"status writes fail: {error}")
+                        await self.record_event(
+                            record, EventReason.STATUS_WRITE_DELAYED, f"status writes fail: {error}"
+                        )
                 else:
                     return True
                 newest = await self._read(record)

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import ClassVar, Final, Self
 
 from mcp_exec_api.meta import micro_time, now
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -128,7 +129,8 @@ class NamespaceClaims:
 
     async def _report(self, namespace: str, message: str) -> None:
         event = build_event(
-            "Lease", key=(namespace, CLAIM), uid="", kind="Warning", reason="NamespaceTaken", message=message,
+            "Lease", key=(namespace, CLAIM), uid="", kind=EventReason.NAMESPACE_TAKEN.type,
+            reason=EventReason.NAMESPACE_TAKEN, message=message,
             moment=self.clock(),
         )  # fmt: skip
         event["involvedObject"] |= {"apiVersion": COORDINATION_GROUP}

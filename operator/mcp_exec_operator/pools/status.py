@@ -10,6 +10,7 @@ from mcp_exec_api.constants import LABEL_STATE
 from mcp_exec_api.meta import Condition, ConditionStatus, set_condition
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.reasons.pool import PoolReason
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
@@ -29,7 +30,15 @@ REFILL_SECONDS: Final = 10.0
 _MAX_MESSAGE: Final = 1024
 _SETTLE_SECONDS: Final = 1.0
 """Delay between a change and its write, so that an execution that ends within it causes no write."""
-_QUIET_REASONS: Final = frozenset({"Starting", "Refilling", "PoolAtCapacity", "NotVerified", "NetworkPolicyFailed"})
+_QUIET_REASONS: Final = frozenset(
+    {
+        PoolReason.STARTING,
+        PoolReason.REFILLING,
+        PoolReason.NOT_VERIFIED,
+        PoolReason.NETWORK_POLICY_FAILED,
+        Reason.POOL_AT_CAPACITY,
+    }
+)
 """Reasons that are no one's fault, or that another condition reports, and that cause no Event."""
 
 
@@ -91,7 +100,7 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     have = f"{counts.warm} of {pool.desired} pods are warm"
     enough = pool.spec is not None and not pool.lacking
     if enough and not pool.queue:
-        return _condition("Ready", True, "Warm", have, moment)
+        return _condition("Ready", True, PoolReason.WARM, have, moment)
     if (problem := _problem(pool)) is not None:
         message = pool.session_pods.explain(problem).message
         return _condition("Ready", False, problem.reason, f"{have}; {message}", moment)
@@ -100,11 +109,11 @@ def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
         problem = PodProblem(reason=Reason.POOL_AT_CAPACITY, message=message)
         return _condition("Ready", False, problem.reason, pool.session_pods.explain(problem).message, moment)
     if enough:
-        return _condition("Ready", True, "Warm", have, moment)
+        return _condition("Ready", True, PoolReason.WARM, have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _written_conditions(pool))
     if was_ready and pool.lacking_since is not None and now - pool.lacking_since < REFILL_SECONDS:
-        return _condition("Ready", True, "Refilling", have, moment)
-    return _condition("Ready", False, "Starting", f"{have}; {counts.coming} are starting", moment)
+        return _condition("Ready", True, PoolReason.REFILLING, have, moment)
+    return _condition("Ready", False, PoolReason.STARTING, f"{have}; {counts.coming} are starting", moment)
 
 
 def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
@@ -116,26 +125,28 @@ def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
 
 def _current(pool: Pool, moment: datetime) -> Condition:
     if pool.plan.message:
-        return _condition("Current", False, "Replacing", pool.plan.message, moment)
+        return _condition("Current", False, PoolReason.REPLACING, pool.plan.message, moment)
     if pool.protocol < PROTOCOLS[-1]:
         message = (
             f"all idle pods are up to date; their image speaks version {pool.protocol} of the protocol, and the "
             f"operator {format_protocols()}: build the image again before the next upgrade"
         )
-        return _condition("Current", True, "EarlierProtocol", message, moment)
-    return _condition("Current", True, "Current", "all idle pods are up to date", moment)
+        return _condition("Current", True, PoolReason.EARLIER_PROTOCOL, message, moment)
+    return _condition("Current", True, PoolReason.CURRENT, "all idle pods are up to date", moment)
 
 
 def _isolated(pool: Pool, moment: datetime) -> Condition:
     if pool.exposed is not None:
-        return _condition("Isolated", False, "NetworkPolicyFailed", pool.exposed.message, moment)
+        return _condition("Isolated", False, PoolReason.NETWORK_POLICY_FAILED, pool.exposed.message, moment)
     if not pool.isolated:
-        return _condition("Isolated", False, "NotVerified", "the NetworkPolicies have not been verified yet", moment)
+        return _condition(
+            "Isolated", False, PoolReason.NOT_VERIFIED, "the NetworkPolicies have not been verified yet", moment
+        )
     if openings := pool.find_openings():
         names = ", ".join(map(str, openings))
         message = f"NetworkPolicies of others allow traffic of the pool's sandboxes, and policies are additive: {names}"
-        return _condition("Isolated", False, "OpenedByOthers", message, moment)
-    return _condition("Isolated", True, "NetworkPolicy", "the pool's NetworkPolicies are in place", moment)
+        return _condition("Isolated", False, PoolReason.OPENED_BY_OTHERS, message, moment)
+    return _condition("Isolated", True, PoolReason.NETWORK_POLICY, "the pool's NetworkPolicies are in place", moment)
 
 
 def _pods_trusted(pool: Pool, moment: datetime) -> Condition:
@@ -143,25 +154,25 @@ def _pods_trusted(pool: Pool, moment: datetime) -> Condition:
         message = (
             f"pods are not used, because an admission webhook changed them: {', '.join(sorted(pool.changed_fields))}"
         )
-        return _condition("PodsTrusted", False, "PodsChanged", message, moment)
+        return _condition("PodsTrusted", False, PoolReason.PODS_CHANGED, message, moment)
     if altered := pool.alterations.describe():
         message = f"pods were deleted, because somebody changed them after their creation: {altered}"
-        return _condition("PodsTrusted", False, "PodsAltered", message, moment)
+        return _condition("PodsTrusted", False, PoolReason.PODS_ALTERED, message, moment)
     if pool.strangers:
         names = ", ".join(sorted(pool.strangers))
         message = f"pods have the pool's labels, but no operator created them, so they are ignored: {names}"
-        return _condition("PodsTrusted", False, "PodsOfOthers", message, moment)
-    return _condition("PodsTrusted", True, "Created", "the operator created all pods of the pool", moment)
+        return _condition("PodsTrusted", False, PoolReason.PODS_OF_OTHERS, message, moment)
+    return _condition("PodsTrusted", True, PoolReason.CREATED, "the operator created all pods of the pool", moment)
 
 
 def _template_honoured(pool: Pool, moment: datetime) -> Condition:
     if pool.refused_fields:
         message = "the template may not set " + ", ".join(sorted(pool.refused_fields))
-        return _condition("TemplateHonoured", False, "FieldsRefused", message, moment)
-    return _condition("TemplateHonoured", True, "Honoured", "", moment)
+        return _condition("TemplateHonoured", False, PoolReason.FIELDS_REFUSED, message, moment)
+    return _condition("TemplateHonoured", True, PoolReason.HONOURED, "", moment)
 
 
-def _condition(kind: str, holds: bool, reason: str, message: str, moment: datetime) -> Condition:
+def _condition(kind: str, holds: bool, reason: PoolReason | Reason, message: str, moment: datetime) -> Condition:
     status = ConditionStatus.TRUE if holds else ConditionStatus.FALSE
     short = shorten(message, _MAX_MESSAGE)
     return Condition(type=kind, status=status, reason=reason, message=short, last_transition_time=moment)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardState, RolloutPhase
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
@@ -85,9 +86,9 @@ def build_events(
     events = []
     if after.stage is not None and (after.stage, after.since) != (before.stage, before.since):
         message = f"stage {after.stage} began: {after.exposure}"
-        events.append(_build(record, "StageBegan", message, moment=moment))
+        events.append(_build(record, EventReason.STAGE_BEGAN, message, moment=moment))
     elif after.phase is not before.phase and after.phase is RolloutPhase.PROGRESSING:
-        events.append(_build(record, "Resumed", after.message, moment=moment))
+        events.append(_build(record, EventReason.RESUMED, after.message, moment=moment))
     if after.phase is not before.phase and after.phase is not RolloutPhase.PROGRESSING:
         kind = "Warning" if after.phase in _WARNINGS else "Normal"
         events.append(_build(record, str(after.phase), after.message, kind=kind, moment=moment))

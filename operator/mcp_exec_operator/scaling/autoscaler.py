@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mcp_exec_api.reasons.pool import PoolReason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.token_bucket import TokenBucket
@@ -79,7 +80,7 @@ class ScalingDecision:
     """Part of `desired` that is used up while replacements start, so as many may be starting."""
     limited: bool = False
     """Whether a bound keeps `desired` below the demand."""
-    reason: str
+    reason: PoolReason
     """Reason as one word for programs."""
     message: str
     """Reason as a sentence for people."""
@@ -87,7 +88,9 @@ class ScalingDecision:
 
 def fix_size(size: int) -> ScalingDecision:
     """Return the decision for a pool of fixed size."""
-    return ScalingDecision(desired=size, reason="FixedSize", message=f"warm.min is {size}, and warm.max is not more")
+    return ScalingDecision(
+        desired=size, reason=PoolReason.FIXED_SIZE, message=f"warm.min is {size}, and warm.max is not more"
+    )
 
 
 def recommend(*, demand: DemandEstimate, stabilized: int, bounds: WarmPodBounds) -> ScalingDecision:
@@ -96,20 +99,20 @@ def recommend(*, demand: DemandEstimate, stabilized: int, bounds: WarmPodBounds)
     `stabilized` is the highest need of the stabilization window: the number rises at once and falls late.
     """
     wanted = max(demand.pods, stabilized)
-    desired, reason, message = wanted, "Demand", str(demand)
+    desired, reason, message = wanted, PoolReason.DEMAND, str(demand)
     if wanted > bounds.maximum:
-        desired, reason = bounds.maximum, "AtMaximum"
+        desired, reason = bounds.maximum, PoolReason.AT_MAXIMUM
         message += f"; {wanted} are more than warm.max, {bounds.maximum}"
     elif wanted < bounds.minimum:
-        desired, reason = bounds.minimum, "AtMinimum"
+        desired, reason = bounds.minimum, PoolReason.AT_MINIMUM
         message += f"; warm.min is {bounds.minimum}"
     elif wanted > demand.pods:
-        reason = "Stabilizing"
+        reason = PoolReason.STABILIZING
         message += f"; {wanted} were needed within stableSeconds"
     elif not wanted:
-        reason = "AtMinimum"
+        reason = PoolReason.AT_MINIMUM
     if desired > max(bounds.room, bounds.minimum):
-        desired, reason = max(bounds.room, bounds.minimum), "AtMaxPods"
+        desired, reason = max(bounds.room, bounds.minimum), PoolReason.AT_MAX_PODS
         message += f"; maxPods leaves room for {max(bounds.room, 0)}"
     return ScalingDecision(
         desired=desired,
@@ -173,7 +176,7 @@ class Autoscaler:
         required = self.bound_required(spec)
         if required > decision.desired:
             message = f"{decision.message}; a rollout needs {required}"
-            decision = replace(decision, desired=required, reason="Rollout", message=message)
+            decision = replace(decision, desired=required, reason=PoolReason.ROLLOUT, message=message)
         self.decision = decision
         return decision
 

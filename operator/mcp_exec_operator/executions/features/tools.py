@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.code_execution import Durations, ToolCalls
+from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_common.broker.client import ApprovalWait, BrokerClient, BrokerError, ExecutionCalls
@@ -217,7 +218,7 @@ class ToolCallTracker:
             f"a call of {approval['tool']} waits for an approval until {approval['expiresAt']}, by the id "
             f"{approval['id']}"
         )
-        await self.writer.record_event(self.record, "Normal", "ApprovalNeeded", message)
+        await self.writer.record_event(self.record, EventReason.APPROVAL_NEEDED, message)
 
 
 @dataclass(frozen=True, kw_only=True)

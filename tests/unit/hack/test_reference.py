@@ -1,0 +1,81 @@
+"""The generated pages of docs/reference: they are those of the types, and miss nothing of them."""
+
+from typing import Any
+
+import pytest
+from hack.reference.__main__ import FOLDER, build_pages
+from hack.reference.markdown import build_table
+from hack.reference.metrics import build_registries, list_metrics
+from hack.reference.resources import EXAMPLES, SPECS, read_example
+from hack.reference.schema import describe, list_fields
+
+from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.reasons.event import EventReason
+from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.reasons.pool import PoolReason
+
+PAGES = build_pages()
+KINDS = {each["spec"]["names"]["kind"]: each["spec"] for each in build_definitions().values()}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_up_to_date(name: str) -> None:
+    assert (FOLDER / name).read_text() == PAGES[name], "run `make generate`"
+
+
+def test_every_kind_has_a_page_with_an_example_of_its_own_type() -> None:
+    assert SPECS.keys() == KINDS.keys()
+    assert {path.stem for path in EXAMPLES.iterdir()} == {kind.lower() for kind in KINDS}
+    for kind in KINDS:
+        assert read_example(kind) in PAGES[f"resources/{kind.lower()}.md"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_explains_every_field_and_column_of_its_kind(kind: str) -> None:
+    page = PAGES[f"resources/{kind.lower()}.md"]
+    for version in KINDS[kind]["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]["properties"]
+        fields = [*list_fields(schema["spec"]), *list_fields(schema["status"])]
+        assert len(fields) > 5
+        assert [path for path, *_ in fields if f"| {path} |" not in page] == []
+        assert [path for path, _, _, meaning in fields if not meaning] == []
+        assert [column["name"] for column in version["additionalPrinterColumns"] if column["name"] not in page] == []
+
+
+def test_every_reason_and_every_metric_is_explained() -> None:
+    for reason in (*Reason, *PoolReason, *EventReason):
+        assert not reason or f"`{reason}`" in PAGES["reasons.md"]
+        assert not reason or reason.meaning
+    for registry in build_registries().values():
+        for name, _, _, text in list_metrics(registry):
+            assert f"`{name}" in PAGES["metrics.md"]
+            assert text
+
+
+@pytest.mark.parametrize(
+    ("schema", "shown"),
+    [
+        ({"description": "A.", "minLength": 1, "maxLength": 9}, "A. At least 1 character, at most 9 characters."),
+        ({"description": "A sort.", "enum": ["", "A"]}, 'A sort. One of `""`, `A`.'),
+        ({"x-kubernetes-validations": [{"rule": "a < b", "message": "b is more"}]}, "Rule: b is more."),
+    ],
+)
+def test_a_field_says_what_it_may_be(schema: dict[str, Any], shown: str) -> None:
+    assert describe(schema) == shown
+
+
+def test_fields_of_lists_and_maps_have_a_path() -> None:
+    item = {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "description": "A."}}}
+    schema = {
+        "properties": {"x": {"type": "array", "items": item}, "y": {"type": "object", "additionalProperties": item}}
+    }
+    assert [(path, kind, default) for path, kind, default, _ in list_fields(schema)] == [
+        ("`x`", "list of object", ""),
+        ("`x[].a`", "string", "required"),
+        ("`y`", "map to object", ""),
+        ("`y.NAME.a`", "string", "required"),
+    ]
+
+
+def test_a_cell_cannot_end_its_row() -> None:
+    assert build_table(("a",), [("x | y\nz <b>",)]).splitlines()[2] == "| x \\| y z &lt;b> |"
