@@ -45,9 +45,7 @@ bypass_proxies() {  # let the programs of this machine reach the cluster and for
 
 install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its sandboxes are warm
   local values=(--set "images.repository=$repository" --set-string "images.tag=$tag") minor
-  if kubectl get runtimeclass gvisor >/dev/null 2>&1; then
-    values+=(--set pool.runtimeClassName=gvisor)
-  else
+  if ! kubectl get runtimeclass gvisor >/dev/null 2>&1; then
     say "This cluster has no RuntimeClass gvisor: sandboxes run with its default runtime, which isolates less"
     values+=(--set pool.runtimeClassName=NodeDefault)
   fi

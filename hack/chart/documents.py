@@ -120,8 +120,7 @@ _README: Final = """<!-- Generated from hack/chart by `make generate`. Do not ed
 The chart installs the CustomResourceDefinitions (CRDs), the operator, the gateway, the broker and a default pool of
 warm sandboxes.
 
-    helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait \\
-      --set pool.runtimeClassName=gvisor
+    helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait
 
 It needs Helm 3.6 or later, or Helm 4, and supports Kubernetes {oldest} to {newest}. It also installs on {accepted} and
 later, and Helm then prints what is missing there ([versions.md](../../docs/platform/versions.md#kubernetes)). It is
@@ -166,11 +165,13 @@ tested with Helm 3.6 (installations and upgrades on a cluster, and all templates
 - **Tools that only render**, such as `helm template` and Argo CD, get all objects: no template reads from the cluster,
   and two renderings with the same values are equal.
 
-## Required choices
+## Choices
 
-- **`pool.runtimeClassName`**: the RuntimeClass of gVisor or Kata, or `NodeDefault`. With `NodeDefault`, pods use the
-  runtime that the node's container runtime starts by default. That is usually runc, and the code then runs on the
-  node's own kernel.
+- **`pool.runtimeClassName`** is `gvisor`. If the cluster has no RuntimeClass of that name, the pool has no pods, its
+  condition Ready has the reason RuntimeClassNotFound, and no code runs. Install
+  [gVisor](https://gvisor.dev/docs/user_guide/install/), name another RuntimeClass, for example of Kata, or set
+  `NodeDefault`. With it, pods use the runtime that the node's container runtime starts by default. That is usually
+  runc, and the code then runs on the node's own kernel.
 - **`namespaces`** must not contain the release's own namespace. It contains the keys of the release, and an account
   that may create ToolServers or pods in a served namespace can read the Secrets there.
 

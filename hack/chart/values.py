@@ -93,8 +93,9 @@ class PoolValues(SandboxPoolSpec):
     """Name of the pool."""
     image: Annotated[str, Field(max_length=512)] = ""
     """Sandbox image with its tag or digest. Empty means `mcp-exec-sandbox:TAG` of `images`."""
-    runtime_class_name: RuntimeName | None = None
-    """RuntimeClass, for example of gVisor or Kata, or `NodeDefault` for the node's default runtime. Required."""
+    runtime_class_name: RuntimeName = "gvisor"
+    """RuntimeClass, for example of gVisor or Kata, or `NodeDefault` for the node's default runtime. The pool runs
+    nothing without the RuntimeClass, and its condition Ready has the reason RuntimeClassNotFound."""
     priority_class_name: OptionalName = ""
     """PriorityClass of the pods. Empty means the cluster's default."""
 

@@ -61,24 +61,6 @@ class Rendered:
 
 Render = Callable[..., Rendered]
 
-REQUIRED: Object = {"pool": {"runtimeClassName": "gvisor"}}
-"""Values that a rendering needs."""
-
-
-def complete(values: Object | None) -> Object:
-    """Return values with those that are required; one that they set to None is left out."""
-    return merge(REQUIRED, values or {})
-
-
-def merge(base: Object, values: Object) -> Object:
-    merged = {name: value for name, value in base.items() if values.get(name, value) is not None}
-    for name, value in values.items():
-        if value is None and name in base:
-            continue
-        both = isinstance(value, dict) and isinstance(merged.get(name), dict)
-        merged[name] = merge(merged[name], value) if both else value
-    return merged
-
 
 @pytest.fixture(scope="session")
 def helm() -> str:
@@ -98,7 +80,7 @@ def helm3(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
         values: Object | None = None, *options: str, release: str = "mcp-exec", namespace: str = "mcp-exec-system"
     ) -> Rendered:
         file = folder / "values.json"
-        file.write_text(json.dumps(complete(values)))
+        file.write_text(json.dumps(values or {}))
         done = subprocess.run(
             [helm, "template", release, str(CHART), "--namespace", namespace, "--values", str(file), *options],
             capture_output=True, text=True, timeout=60, check=False,
@@ -119,8 +101,8 @@ def helm4(tmp_path_factory: pytest.TempPathFactory) -> Render:
     ) -> Rendered:
         with helm_python.Chart.load(str(CHART)) as chart:
             try:
-                chart.validate_schema(complete(values))
-                files = chart.render(complete(values), name=release, namespace=namespace)
+                chart.validate_schema(values or {})
+                files = chart.render(values or {}, name=release, namespace=namespace)
             except helm_python.HelmError as error:
                 raise AssertionError(str(error)) from error
         texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]

@@ -7,7 +7,7 @@ from typing import Any
 import helm_python
 import pytest
 import yaml
-from tests.component.chart.conftest import CHART, Render, Rendered, complete
+from tests.component.chart.conftest import CHART, Render, Rendered
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling
@@ -184,7 +184,7 @@ def test_quota_and_limits_are_values_and_can_be_left_out(render: Render) -> None
 )
 def test_the_notes_say_where_full_pools_leave_no_room_for_servers(values: dict[str, Any], filled: list[str]) -> None:
     with helm_python.Chart.load(str(CHART)) as chart:
-        files = chart.render(complete(values), name="mcp-exec", namespace="mcp-exec-system")
+        files = chart.render(values, name="mcp-exec", namespace="mcp-exec-system")
     notes = files["mcp-exec/templates/NOTES.txt"]
     resources = re.findall(r"all of the quota for (.*)\.$", notes, re.MULTILINE)
     assert resources == ([", ".join(filled)] if filled else [])
@@ -194,7 +194,7 @@ def test_the_notes_count_the_pools_of_each_namespace_by_itself() -> None:
     large = {"name": "b", "maxPods": 100, "resources": {"limits": {"memory": "64Mi", "cpu": "1"}}, "namespaces": ["b"]}
     values = {"namespaces": ["a", "b", "c"], "extraPools": [large]}
     with helm_python.Chart.load(str(CHART)) as chart:
-        files = chart.render(complete(values), name="mcp-exec", namespace="mcp-exec-system")
+        files = chart.render(values, name="mcp-exec", namespace="mcp-exec-system")
     notes = re.findall(r"NOTE: in (.*), pools that reach .* for (.*)\.$", files["mcp-exec/templates/NOTES.txt"], re.M)
     assert notes == [("b", "limits.cpu (200), pods (200)")]
 
