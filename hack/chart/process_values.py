@@ -218,7 +218,7 @@ class InitialApiKeyValues(Model):
     create: bool = True
     """Create the key. If false, the operator revokes and removes one that it has created."""
     namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
-    """Namespace for its callers' code. Empty means the first of `namespaces`."""
+    """Namespace for its callers' code. Empty means the first of `namespaces` when the key is created."""
     valid_days: Annotated[int, Field(ge=0, le=36_500)] = 90
     """Days from its creation until the key is refused; 0 means never. As `namespace`, `limits` and `approver`, it
     applies when the key is created. To get a new key, delete the Secret `<release>-initial-api-key`: the operator makes

@@ -31,6 +31,14 @@ ALERTS: Final = (
         summary="No broker is scraped, so executions with tools fail.",
     ),
     Alert(
+        name="McpExecNamespacesRefused",
+        expr="max(mcp_exec_namespaces_refused) > 0",
+        # a new release waits for the claim of the one before
+        minutes=10,
+        severity="warning",
+        summary="{{ $value }} namespaces of the release are not served, so nothing runs in them.",
+    ),
+    Alert(
         name="McpExecPlatformFaults",
         expr="mcp_exec:execution_faults:ratio_rate5m > 0.05"
         " and on (namespace, pool) sum by (namespace, pool) (increase(mcp_exec_executions_total[5m])) > 5",

@@ -29,6 +29,7 @@ from mcp_exec_operator.kube.observations import CallerProofs
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.manifest import IsolationAddresses
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.pools.registry import PoolRegistry
 from mcp_exec_operator.pools.reviews import PodTimes
 from mcp_exec_operator.pools.services import PoolServices
@@ -89,7 +90,7 @@ class Manager:
             authenticator=PodAuthenticator(keys=supervisors.keys),
             tasks=self.tasks,
             metrics=metrics,
-            release_namespace=settings.release_namespace,
+            release=ReleasePods.of(settings),
             isolation=_choose_addresses(settings, kube, broker),
             broker=broker is not None,
             write_priority=write_priority,

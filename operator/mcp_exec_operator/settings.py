@@ -18,8 +18,8 @@ _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 class InitialApiKey(Model):
     """The first API key of the gateway, when the operator creates it."""
 
-    namespace: Annotated[str, Field(min_length=1)]
-    """Namespace where its callers run code."""
+    namespace: str = ""
+    """Namespace where its callers run code; empty means the first that is served when the key is created."""
     limits: KeyLimits = KeyLimits()
     """Limits of the key."""
     approver: bool = False
@@ -45,6 +45,9 @@ class Settings(ProcessSettings):
     """Secret of the release's namespace with the text of the first API key."""
     initial_api_key: InitialApiKey | None = None
     """The first API key, as JSON. If not set, none is created, and one that the operator created is revoked."""
+    release_name: str = ""
+    """Label `app.kubernetes.io/instance` of the release's pods, which NetworkPolicies of sandboxes and stdio servers
+    admit. If empty, they admit those of every release in the release's namespace."""
     service_account: str = ""
     """The operator's ServiceAccount, whose name its RoleBindings have, too. Secrets that belong only to the release are
     deleted with it."""

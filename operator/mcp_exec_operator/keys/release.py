@@ -140,7 +140,7 @@ class ReleaseKeys:
             await self._create_initial_key(initial)
             return
         if await known.find(names.api_keys_secret) is None:
-            entries = {} if initial is None or text is None else {INITIAL_KEY: _build_entry(text, initial)}
+            entries = {} if initial is None or text is None else {INITIAL_KEY: self._build_entry(text, initial)}
             await known.create(build_secret(names.api_keys_secret, entries))
         if initial is None and text is not None:
             await known.patch(names.api_keys_secret, {"data": {INITIAL_KEY: None}})
@@ -153,10 +153,10 @@ class ReleaseKeys:
             expires_at = self.clock().replace(microsecond=0) + timedelta(days=initial.valid_days)
             annotations[ANNOTATION_EXPIRES_AT] = expires_at.isoformat().replace("+00:00", "Z")
         made = build_secret(self.settings.initial_api_key_secret, {_TEXT_ENTRY: generate_key().encode()}, annotations)
-        await self._store_entry(_build_entry(made, initial))
+        await self._store_entry(self._build_entry(made, initial))
         stored = await self._secrets.create(made, owned=True)
         if stored["data"] != made["data"]:
-            await self._store_entry(_build_entry(stored, initial))
+            await self._store_entry(self._build_entry(stored, initial))
 
     async def _store_entry(self, entry: bytes) -> None:
         made = build_secret(self.settings.api_keys_secret, {INITIAL_KEY: entry})
@@ -165,15 +165,14 @@ class ReleaseKeys:
         if (stored.get("data") or {}).get(INITIAL_KEY) != wanted:
             await self._secrets.patch(self.settings.api_keys_secret, {"data": {INITIAL_KEY: wanted}})
 
-
-def _build_entry(secret: Object, initial: InitialApiKey) -> bytes:
-    """Return the entry of the first API key, from the Secret with its text. Raises ValueError if that is malformed."""
-    expires_at = (secret["metadata"].get("annotations") or {}).get(ANNOTATION_EXPIRES_AT)
-    entry = KeyEntry(
-        sha256=digest_key(read_entry(secret, _TEXT_ENTRY).decode()),
-        namespace=initial.namespace,
-        limits=initial.limits,
-        approver=initial.approver,
-        expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
-    )
-    return json.dumps(entry.to_api(), separators=(",", ":")).encode()
+    def _build_entry(self, secret: Object, initial: InitialApiKey) -> bytes:
+        """Return the entry of the first API key, from the Secret with its text, which may be malformed: ValueError."""
+        expires_at = (secret["metadata"].get("annotations") or {}).get(ANNOTATION_EXPIRES_AT)
+        entry = KeyEntry(
+            sha256=digest_key(read_entry(secret, _TEXT_ENTRY).decode()),
+            namespace=initial.namespace or self.settings.namespaces[0],
+            limits=initial.limits,
+            approver=initial.approver,
+            expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
+        )
+        return json.dumps(entry.to_api(), separators=(",", ":")).encode()

@@ -23,7 +23,7 @@ from mcp_exec_common.supervisor.tokens import (
     token_digest,
 )
 from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations
-from mcp_exec_operator.pods.manifest import SAFE_TO_EVICT, PoolIdentity, owners_of_pod
+from mcp_exec_operator.pods.manifest import KEEP_ON_NODE, PoolIdentity, owners_of_pod
 from mcp_exec_operator.pods.pod import Pod, PodState
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class PodAuthenticator:
         metadata = patch["metadata"]
         metadata["labels"] = {LABEL_OWNER: owner, LABEL_STATE: "owned"}
         seal = _seal_owner(self.keys.signing, pod["metadata"], owner)
-        metadata["annotations"] |= {ANNOTATION_OWNER_SEAL: seal, SAFE_TO_EVICT: "false"}
+        metadata["annotations"] |= {ANNOTATION_OWNER_SEAL: seal, **KEEP_ON_NODE}
         return patch
 
     def read_owner(self, pod: Object) -> str:

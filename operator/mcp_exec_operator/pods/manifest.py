@@ -33,7 +33,9 @@ from mcp_exec_operator.pods.template import merge_template, refused_fields, sele
 FIRST_UID: Final = 100_000
 LAST_UID: Final = 2**31 - 2
 
-SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+KEEP_ON_NODE: Final = {_SAFE_TO_EVICT: "false", "karpenter.sh/do-not-disrupt": "true"}
+"""Annotations of a pod in use: cluster autoscaler and Karpenter leave its node. Warm pods may be moved."""
 _LOST_NODE_SECONDS: Final = 10
 """Seconds until a pod leaves a node that is not ready. The Kubernetes default is 300."""
 
@@ -198,7 +200,7 @@ def busy_patch(*, execution_name: str, pod_uid: str) -> Object:
     return {
         "metadata": {
             "labels": {LABEL_STATE: "busy", LABEL_EXECUTION: label_value(execution_name)},
-            "annotations": {SAFE_TO_EVICT: "false"},
+            "annotations": KEEP_ON_NODE,
             **({"uid": pod_uid} if pod_uid else {}),
         }
     }
@@ -212,7 +214,7 @@ def session_patch(*, session: str, owner: str, pod_uid: str) -> Object:
     return {
         "metadata": {
             "labels": {LABEL_STATE: "busy", LABEL_SESSION: label_value(session), LABEL_OWNER: owner},
-            "annotations": {SAFE_TO_EVICT: "false"},
+            "annotations": KEEP_ON_NODE,
             "uid": pod_uid,
         }
     }
@@ -274,7 +276,7 @@ def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_
             "name": pod.name,
             "namespace": pool.namespace,
             "labels": {**pool_labels(pool.name), LABEL_STATE: "warm", LABEL_TEMPLATE: template_hash},
-            "annotations": {SAFE_TO_EVICT: "true"},
+            "annotations": {_SAFE_TO_EVICT: "true"},
             "ownerReferences": owners_of_pod(pool),
         },
         "spec": {

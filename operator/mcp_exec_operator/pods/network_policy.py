@@ -10,12 +10,13 @@ counts as selecting every pod.
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from mcp_exec_api.constants import (
     BROKER_PORT,
     LABEL_COMPONENT,
     LABEL_EXECUTION,
+    LABEL_INSTANCE,
     LABEL_MANAGED_BY,
     LABEL_NAME,
     LABEL_OWNER,
@@ -27,6 +28,7 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.manifest import PoolIdentity, base_policy_name, owned_by_pool, pool_labels
+from mcp_exec_operator.settings import Settings
 
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 FOREGROUND: Final = "foregroundDeletion"
@@ -49,23 +51,32 @@ def pool_of_policy(name: str) -> str:
     return next((name.removeprefix(prefix) for prefix in _PREFIXES if name.startswith(prefix)), "")
 
 
-def component_peer(component: str, *, release_namespace: str) -> Object:
-    """Return the pods of one of the release's processes, as a peer of a NetworkPolicy."""
-    return {
-        "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: release_namespace}},
-        "podSelector": {"matchLabels": {LABEL_NAME: "mcp-exec", LABEL_COMPONENT: component}},
-    }
+@dataclass(frozen=True, kw_only=True)
+class ReleasePods:
+    """The pods of the release's processes. Another release may have pods of the same names in its namespace."""
 
+    namespace: str
+    instance: str = ""
+    """Their label `app.kubernetes.io/instance`, Helm's name of the release. It is not compared if it is empty."""
 
-def build_policy(*, pool: PoolIdentity, release_namespace: str, broker: bool = False) -> Object:
-    """Build the policy: ingress to the supervisor from operator and gateway only, egress to a broker only."""
-    peers = [component_peer(component, release_namespace=release_namespace) for component in ("operator", "gateway")]
-    egress = [
-        {
-            "to": [component_peer("broker", release_namespace=release_namespace)],
-            "ports": [{"protocol": "TCP", "port": BROKER_PORT}],
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return those of the operator with these settings."""
+        return cls(namespace=settings.release_namespace, instance=settings.release_name)
+
+    def select(self, component: str) -> Object:
+        """Return the pods of one process, as a peer of a NetworkPolicy."""
+        labels = {LABEL_NAME: "mcp-exec", LABEL_COMPONENT: component}
+        return {
+            "namespaceSelector": {"matchLabels": {_NAMESPACE_NAME: self.namespace}},
+            "podSelector": {"matchLabels": labels | ({LABEL_INSTANCE: self.instance} if self.instance else {})},
         }
-    ]
+
+
+def build_policy(*, pool: PoolIdentity, release: ReleasePods, broker: bool = False) -> Object:
+    """Build the policy: ingress to the supervisor from operator and gateway only, egress to a broker only."""
+    peers = [release.select(component) for component in ("operator", "gateway")]
+    egress = [{"to": [release.select("broker")], "ports": [{"protocol": "TCP", "port": BROKER_PORT}]}]
     ingress = [{"from": peers, "ports": [{"protocol": "TCP", "port": SUPERVISOR_PORT}]}]
     return _build(pool, policy_name(pool.name), ingress=ingress, egress=egress if broker else [])
 

@@ -71,7 +71,7 @@ class PoolController:
         pool, services = self.pool, self.services
         self.remover = remover = PodRemover(pool=pool, services=services)
         self.network_policy = NetworkPolicyEnforcer(
-            pool=pool, api=services.api, release_namespace=services.release_namespace, broker=services.broker
+            pool=pool, api=services.api, release=services.release, broker=services.broker
         )
         self.inspector = PodInspector(pool=pool, services=services, remover=remover)
         self.recycler = Recycler(pool=pool, services=services, remover=remover)

@@ -16,7 +16,7 @@ from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.integrity import ChangeableParts, find_alterations
 from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.network_policy import ReleasePods, build_base_policy, build_policy, has_drifted
 from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, is_terminating
 from mcp_exec_operator.pools.pool import Pool
@@ -40,7 +40,7 @@ class NetworkPolicyEnforcer:
 
     pool: Pool
     api: OperatorApi
-    release_namespace: str
+    release: ReleasePods
     broker: bool = False
     """Whether the pods may reach the broker."""
     dirty: bool = True
@@ -85,7 +85,7 @@ class NetworkPolicyEnforcer:
         """Return the base and the other policy."""
         return (
             build_base_policy(pool=identity),
-            build_policy(pool=identity, release_namespace=self.release_namespace, broker=self.broker),
+            build_policy(pool=identity, release=self.release, broker=self.broker),
         )
 
     async def _apply(self, policy: Object) -> Object:

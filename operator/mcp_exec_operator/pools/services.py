@@ -16,6 +16,7 @@ from mcp_exec_operator.kube.api import OperatorApi, WritePriority
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.pods.manifest import NO_ADDRESSES, IsolationAddresses
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.pods.status import PodProblem
 from mcp_exec_operator.pools.pool import Pool
@@ -37,7 +38,7 @@ class PoolServices:
     authenticator: PodAuthenticator
     tasks: TaskRegistry
     metrics: Metrics
-    release_namespace: str
+    release: ReleasePods
     isolation: Callable[[], IsolationAddresses] = lambda: NO_ADDRESSES
     """Returns the addresses that a new sandbox needs to verify its isolation."""
     broker: bool = False

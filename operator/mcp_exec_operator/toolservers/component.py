@@ -20,6 +20,7 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.kube.observations import strip
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.pods.pod import Pod
 from mcp_exec_operator.settings import Settings
 from mcp_exec_operator.toolservers.controller import ToolServerApi, ToolServerController
@@ -120,7 +121,7 @@ class ToolServerComponent:
         self.controller = ToolServerController(
             api=ToolServerApi(kube=kube, metrics=metrics, release_secrets=frozenset(settings.release_secrets)),
             keys=keys,
-            release_namespace=settings.release_namespace,
+            release=ReleasePods.of(settings),
             bridge=bridge if settings.servers_image else None,
             resync_seconds=settings.resync_seconds,
         )

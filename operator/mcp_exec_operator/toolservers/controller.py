@@ -24,6 +24,7 @@ from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.toolservers.manifests import (
     ANNOTATION_TOKEN,
@@ -178,7 +179,7 @@ class ToolServerController:
     api: ToolServerApi
     keys: SandboxKeys
     """The bridges' tokens are derived from the signing one."""
-    release_namespace: str
+    release: ReleasePods
     bridge: BridgeImage | None
     """The image with the bridge; None if stdio servers can't be run."""
     resync_seconds: float
@@ -289,7 +290,7 @@ class ToolServerController:
         versions = {
             secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
         }
-        policy = build_server_policy(server=server, stdio=stdio, release_namespace=self.release_namespace)
+        policy = build_server_policy(server=server, stdio=stdio, release=self.release)
         # the policy first: a pod must not run without it
         policy = await self._apply_manifest(state, policy)
         deployment = build_deployment(

@@ -26,7 +26,7 @@ from mcp_exec_api.tool_server import Stdio, ToolServerSpec, Variable, Workload
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.manifest import label_value
-from mcp_exec_operator.pods.network_policy import FOREGROUND, component_peer
+from mcp_exec_operator.pods.network_policy import FOREGROUND, ReleasePods
 from mcp_exec_operator.pods.status import (
     IMAGE_PULL_REASONS,
     NORMAL_WAITING_REASONS,
@@ -171,14 +171,14 @@ def build_service(*, server: ServerIdentity) -> Object:
     return _build_object("v1", "Service", server, spec)
 
 
-def build_server_policy(*, server: ServerIdentity, stdio: Stdio, release_namespace: str) -> Object:
+def build_server_policy(*, server: ServerIdentity, stdio: Stdio, release: ReleasePods) -> Object:
     """Build the NetworkPolicy: ingress from the broker only, egress as in the spec, by default none."""
     spec = {
         "podSelector": {"matchLabels": workload_labels(server.name)},
         "policyTypes": ["Ingress", "Egress"],
         "ingress": [
             {
-                "from": [component_peer("broker", release_namespace=release_namespace)],
+                "from": [release.select("broker")],
                 "ports": [{"protocol": "TCP", "port": BRIDGE_PORT}],
             }
         ],

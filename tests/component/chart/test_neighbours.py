@@ -71,3 +71,8 @@ def test_the_walls_of_a_release_admit_only_its_own_served_namespaces(render: Ren
     assert '"agents-1"' in walls[0]
     assert '"agents-2"' not in walls[0]
     assert '"agents-1"' not in walls[1]
+
+
+def test_a_new_team_restarts_nothing_wherever_it_stands_in_the_list(render: Render) -> None:
+    before, after = (render({"namespaces": names}).all("Deployment") for names in (["agents"], ["batch", "agents"]))
+    assert before == after

@@ -30,7 +30,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
         monkeypatch.setenv(name, value)
     settings = OperatorSettings.from_environment()
     assert settings.namespaces == ("agents", "batch")
-    assert settings.release_namespace == "mcp-exec-system"
+    assert (settings.release_namespace, settings.release_name) == ("mcp-exec-system", "mcp-exec")
     assert (settings.bind_timeout_seconds, settings.resync_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
     assert (settings.port, settings.verify_isolation) == (8081, False)
     assert settings.template_prefixes == ("cost.example.com", "team.example.com")

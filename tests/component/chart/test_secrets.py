@@ -104,7 +104,7 @@ def test_the_operator_starts_without_a_secret_and_the_others_wait_for_one(render
 def test_the_initial_key_is_bounded_expires_and_is_no_approver(render: Render, told: Any) -> None:
     key = initial(told(render({"namespaces": ["agents", "batch"]})))
     assert key.limits == KeyLimits(max_concurrent=50, requests_per_minute=600)
-    assert (key.namespace, key.valid_days, key.approver) == ("agents", 90, False)
+    assert (key.namespace, key.valid_days, key.approver) == ("", 90, False)
 
 
 def test_the_initial_key_is_made_by_the_values(render: Render, told: Any) -> None:

@@ -31,6 +31,7 @@ UP, NEVER = "0+%dx60", "0x60"
 
 HEALTHY: dict[str, str] = {
     "mcp_exec_leader": "1x60",
+    "mcp_exec_namespaces_refused": "0x60",
     "mcp_exec_gateway_waiters": "0x60",
     "mcp_exec_broker_calls_active": "0x60",
     GOOD: UP % 100,
@@ -57,6 +58,7 @@ FAULTS: dict[str, dict[str, str]] = {
     "McpExecNoLeader": {"mcp_exec_leader": "0x60"},
     "McpExecGatewayAbsent": {"mcp_exec_gateway_waiters": ""},
     "McpExecBrokerAbsent": {"mcp_exec_broker_calls_active": "0x20 stale _x39"},
+    "McpExecNamespacesRefused": {"mcp_exec_namespaces_refused": "1x60"},
     "McpExecPlatformFaults": {LOST: UP % 20},
     "McpExecExecutionsWait": {QUEUED % "0.01": UP % 90, QUEUED % "10": UP % 100},
     "McpExecQueueGrows": {f"mcp_exec_pool_queued{{{POOL}}}": "40x60"},

@@ -93,6 +93,14 @@ async def test_a_first_start_creates_all_keys_and_a_second_one_changes_none(worl
     assert (accepted(world, days=89), accepted(world, days=90)) == ("initial", "")
 
 
+async def test_a_key_without_a_namespace_gets_the_first_that_is_served(world: World, kube: KubeClient) -> None:
+    first = keys(kube, namespaces=("batch", "agents"), initial_api_key={**FIRST, "namespace": ""})
+    await first.check(SandboxKeys(KEY))
+    assert json.loads(secret(world, API_KEYS)["initial"])["namespace"] == "batch"
+    await keys(kube, namespaces=("agents", "batch"), initial_api_key={**FIRST, "namespace": ""}).check(SandboxKeys(KEY))
+    assert json.loads(secret(world, API_KEYS)["initial"])["namespace"] == "batch"
+
+
 async def test_what_is_created_is_known_as_the_releases_and_all_but_the_api_keys_go_with_it(
     world: World, kube: KubeClient
 ) -> None:

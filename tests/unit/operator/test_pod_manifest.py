@@ -295,7 +295,14 @@ def test_a_pod_in_use_keeps_its_owners_and_is_not_evicted() -> None:
     assert meta["labels"] == {"mcp-exec.dev/state": "busy", "mcp-exec.dev/execution": "hello"}
     assert "ownerReferences" not in meta
     assert meta["uid"] == "u"
-    assert set(meta["annotations"].values()) == {"false"}
+    assert meta["annotations"] == {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"
+    }  # fmt: skip
+
+
+def test_a_warm_pod_may_be_moved_to_another_node() -> None:
+    meta = build_pod(spec=SandboxPoolSpec(image="a"), pool=POOL, pod=POD, template_hash="").body["metadata"]
+    assert meta["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
 
 
 @pytest.mark.parametrize("name", ["a", "x" * 63, "y" * 64, "z" * 253])

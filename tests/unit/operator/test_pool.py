@@ -13,7 +13,7 @@ from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.network_policy import ReleasePods, build_base_policy, build_policy, has_drifted
 from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import Pool
@@ -127,7 +127,7 @@ def test_a_template_of_the_wrong_shape_harms_nothing(container: dict[str, Any]) 
 
 def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
     identity = PoolIdentity(namespace="agents", name="default", uid="u")
-    policy = build_policy(pool=identity, release_namespace="mcp-exec-system")
+    policy = build_policy(pool=identity, release=ReleasePods(namespace="mcp-exec-system", instance="one"))
     spec = policy["spec"]
     assert (spec["egress"], spec["policyTypes"]) == ([], ["Ingress", "Egress"])
     (rule,) = spec["ingress"]
@@ -137,6 +137,8 @@ def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
         "gateway",
     ]
     assert all("namespaceSelector" in peer for peer in rule["from"])
+    instances = {peer["podSelector"]["matchLabels"]["app.kubernetes.io/instance"] for peer in rule["from"]}
+    assert instances == {"one"}, "another release in the same namespace is not let in"
     stored = {**policy, "spec": {name: value for name, value in spec.items() if name != "egress"}}
     assert not has_drifted(stored, policy)
     assert has_drifted({**policy, "spec": {**spec, "egress": [{}]}}, policy)
@@ -188,7 +190,7 @@ async def test_a_pool_whose_policy_is_not_verified_waits_for_no_time() -> None:
 
 async def test_the_policy_of_a_pool_that_was_deleted_and_created_again_is_verified_at_once() -> None:
     made, policies = pool(), Policies()
-    policy = NetworkPolicyEnforcer(pool=made, api=cast(OperatorApi, policies), release_namespace="system")
+    policy = NetworkPolicyEnforcer(pool=made, api=cast(OperatorApi, policies), release=ReleasePods(namespace="system"))
     await policy.ensure(1)
     made.remove()
     made.configure({"metadata": {"uid": "v", "generation": 1}, "spec": {"image": "i"}})

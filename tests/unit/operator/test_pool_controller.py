@@ -16,6 +16,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.pools.controller import PoolController
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.reviews import PodTimes
@@ -122,6 +123,6 @@ def control(pool: Pool, api: NoEvents, tasks: TaskRegistry, *, supervisors: Any 
             authenticator=PodAuthenticator(keys=SandboxKeys(SANDBOX_KEY)),
             tasks=tasks,
             metrics=Metrics(),
-            release_namespace="system",
+            release=ReleasePods(namespace="system"),
         ),
     )

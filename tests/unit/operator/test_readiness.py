@@ -15,6 +15,7 @@ from mcp_exec_common.supervisor.protocol import SandboxHealth, SandboxUse
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.pools.pool import Pool
 from mcp_exec_operator.pools.probes import ReadinessProber, Recycler
 from mcp_exec_operator.pools.reviews import PodAction
@@ -50,7 +51,7 @@ def prober(made: Pool, sandboxes: Any, tasks: TaskRegistry) -> ReadinessProber:
         authenticator=PodAuthenticator(keys=SandboxKeys(SANDBOX_KEY)),
         tasks=tasks,
         metrics=Metrics(),
-        release_namespace="system",
+        release=ReleasePods(namespace="system"),
     )
     remover = PodRemover(pool=made, services=services)
     recycler = Recycler(pool=made, services=services, remover=remover)

@@ -5,6 +5,7 @@ from typing import Any
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.toolservers.controller import ToolServerController
 from mcp_exec_operator.toolservers.manifests import BridgeImage
 
@@ -34,7 +35,7 @@ async def test_a_reconcile_ends_at_its_time_limit_and_the_status_says_so() -> No
     controller = ToolServerController(
         api=api,
         keys=SandboxKeys(b"k"),
-        release_namespace="mcp-exec-system",
+        release=ReleasePods(namespace="mcp-exec-system"),
         bridge=BridgeImage(image="example.invalid/servers:1"),
         resync_seconds=20,
         reconcile_seconds=0.05,

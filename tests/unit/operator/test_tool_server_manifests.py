@@ -7,6 +7,7 @@ from tests.support.pod_security import violations
 
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.toolservers.manifests import (
     ANNOTATION_TOKEN,
     BridgeImage,
@@ -123,12 +124,14 @@ def test_names_that_look_alike_stay_apart() -> None:
 
 def test_the_broker_alone_reaches_a_server_and_it_reaches_what_its_spec_says() -> None:
     egress = [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]
-    policy = build_server_policy(server=SERVER, stdio=stdio(egress=egress), release_namespace="mcp-exec-system")
+    policy = build_server_policy(
+        server=SERVER, stdio=stdio(egress=egress), release=ReleasePods(namespace="mcp-exec-system", instance="one")
+    )
     (rule,) = policy["spec"]["ingress"]
     assert rule["ports"] == [{"protocol": "TCP", "port": 8083}]
     assert rule["from"][0]["podSelector"]["matchLabels"]["app.kubernetes.io/component"] == "broker"
     assert policy["spec"]["egress"] == egress
-    assert build_server_policy(server=SERVER, stdio=stdio(), release_namespace="x")["spec"]["egress"] == []
+    assert build_server_policy(server=SERVER, stdio=stdio(), release=ReleasePods(namespace="x"))["spec"]["egress"] == []
 
 
 def pod(**status: Any) -> Object:
