@@ -2,8 +2,8 @@
 
 from typing import Annotated, Literal
 
-from process_values import Cidr, ImageValues, OptionalName, WorkloadValues
 from pydantic import Field
+from workload_values import Cidr, ImageValues, OptionalName, WorkloadValues
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES

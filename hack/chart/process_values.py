@@ -1,24 +1,12 @@
-"""Values of what the processes share, of the operator and of the gateway."""
+"""Values of CRDs, images and monitoring, of the operator and of the gateway."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field
+from workload_values import Amount, Cidr, ImageValues, Name, OptionalName, Port, Seconds, WorkloadValues
 
 from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
-from mcp_exec_api.sandbox_pool import (
-    FreeObject,
-    Toleration,
-)
-
-Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-RuntimeName = Annotated[str, Field(max_length=253, pattern=r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")]
-OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
-Amount = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")] | Annotated[int, Field(ge=0)]
-Seconds = Annotated[int, Field(ge=1, le=3600)]
-Port = Annotated[int, Field(ge=1, le=65535)]
-Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
-Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
 class CrdsValues(Model):
@@ -35,78 +23,6 @@ class ImagesValues(Model):
     """The part of the images' names before `/mcp-exec-NAME`, for example `registry.example.com/team`."""
     tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
     """Image tag. Empty means the chart's `appVersion`."""
-
-
-class ImageValues(Model):
-    """A container image."""
-
-    repository: Annotated[str, Field(pattern=r"^[^\s@]*$")] = ""
-    """Image name without the tag. Empty means `mcp-exec-NAME` in `images.repository`."""
-    tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
-    """Image tag. Empty means `images.tag`."""
-    pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
-    """When the kubelet pulls the image."""
-
-
-class AmountsValues(Model):
-    """CPU and memory of a container."""
-
-    cpu: Amount = "50m"
-    """CPU cores, for example `1` or `250m`."""
-    memory: Amount = "128Mi"
-    """Bytes, for example `512Mi`."""
-
-
-class LimitsValues(Model):
-    """Limits of a container. No CPU limit by default, because throttling would slow every execution."""
-
-    cpu: Amount | None = None
-    """CPU cores, for example `1` or `250m`."""
-    memory: Amount = "512Mi"
-    """Bytes, for example `512Mi`."""
-
-
-class ResourcesValues(Model):
-    """Requests and limits of a container."""
-
-    requests: AmountsValues = AmountsValues()
-    """Amounts that the scheduler reserves."""
-    limits: LimitsValues = LimitsValues()
-    """Amounts that the container cannot exceed."""
-
-
-class EnvVarValues(Model):
-    """An environment variable, as in a PodSpec."""
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Name of the variable."""
-    value: str | None = None
-    """Value of the variable."""
-    value_from: FreeObject | None = None
-    """Source of the value."""
-
-
-class WorkloadValues(Model):
-    """Values that operator, gateway and broker share."""
-
-    resources: ResourcesValues = ResourcesValues()
-    """Requests and limits of the container."""
-    node_selector: dict[str, str] = Field(default_factory=dict)
-    """Labels that a node must have to run the pods."""
-    tolerations: Annotated[list[Toleration], Field(max_length=64)] = Field(default_factory=list)
-    """Taints that the pods tolerate."""
-    affinity: FreeObject = Field(default_factory=dict)
-    """Affinity, as in a PodSpec."""
-    priority_class_name: OptionalName = ""
-    """PriorityClass of the pods. Empty means the cluster's default."""
-    pod_labels: dict[str, str] = Field(default_factory=dict)
-    """Additional labels of the pods."""
-    pod_annotations: dict[str, str] = Field(default_factory=dict)
-    """Additional annotations of the pods."""
-    service_account_annotations: dict[str, str] = Field(default_factory=dict)
-    """Annotations of the ServiceAccount."""
-    extra_env: Annotated[list[EnvVarValues], Field(max_length=64)] = Field(default_factory=list)
-    """Additional environment variables, for example SSL_CERT_FILE."""
 
 
 class LeaderElectionValues(Model):
@@ -300,6 +216,19 @@ class McpValues(Model):
     """Values of the Host header that the endpoint accepts, with the port if there is one. Empty means all."""
 
 
+class AutoscalingValues(Model):
+    """A HorizontalPodAutoscaler of the gateway. It needs Kubernetes 1.23 or later and the metrics server."""
+
+    enabled: bool = False
+    """Create it. `gateway.replicas` then has no effect."""
+    min_replicas: Annotated[int, Field(ge=1, le=100)] = 2
+    """Lowest number of pods."""
+    max_replicas: Annotated[int, Field(ge=1, le=100)] = 10
+    """Highest number of pods."""
+    cpu: Amount = "500m"
+    """CPU cores that each pod uses on average. More pods are added above it. It does not depend on the request."""
+
+
 class GatewayValues(WorkloadValues):
     """The gateway serves the HTTP API."""
 
@@ -307,6 +236,8 @@ class GatewayValues(WorkloadValues):
     """Image of the gateway."""
     replicas: Annotated[int, Field(ge=1, le=100)] = 2
     """Number of pods. Two or more are spread over the nodes, and a PodDisruptionBudget keeps all but one."""
+    autoscaling: AutoscalingValues = AutoscalingValues()
+    """Autoscaling of the number of pods, by a HorizontalPodAutoscaler."""
     max_wait_seconds: Annotated[int, Field(ge=1, le=600)] = 310
     """Maximum `wait` of a request, in seconds. A terminating pod gets the same time to answer its callers."""
     max_body_bytes: Annotated[int, Field(ge=1024, le=3 * 1024 * 1024)] = 1024 * 1024

@@ -3,26 +3,22 @@
 from typing import Annotated, Literal
 
 from broker_values import BrokerValues
+from installer_values import ClusterObjectsValues, PrePullValues, PriorityClassValues, RbacValues
 from process_values import (
-    Amount,
     CrdsValues,
     GatewayValues,
     ImagesValues,
-    ImageValues,
     MetricsValues,
     MonitoringValues,
-    Name,
     OperatorValues,
-    OptionalName,
-    Peers,
-    Port,
-    RuntimeName,
 )
 from pydantic import Field
+from workload_values import Amount, ImageValues, Name, OptionalName, Peers, Port, RuntimeName
 
 from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import (
+    FreeObject,
     ImagePullSecret,
     ModuleName,
     ResourceList,
@@ -228,6 +224,13 @@ class Values(Model):
 
     fullname_override: Annotated[str, Field(max_length=40, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")] = ""
     """Prefix of the objects' names. Empty means the release's name, with `-mcp-exec` appended if the name lacks it."""
+    common_labels: dict[str, str] = Field(default_factory=dict)
+    """Additional labels of all objects and pods of the chart. Those that the chart sets have precedence."""
+    cluster_objects: ClusterObjectsValues = ClusterObjectsValues()
+    """Objects that only an administrator of the cluster may create: ClusterRoles, all Roles and bindings, namespaces
+    with their quotas and limits, admission policies, the PriorityClass."""
+    rbac: RbacValues = RbacValues()
+    """Roles, ClusterRoles and their bindings."""
     crds: CrdsValues = CrdsValues()
     """The CustomResourceDefinitions."""
     namespaces: Annotated[list[Name], Field(min_length=1, max_length=100, json_schema_extra={"uniqueItems": True})] = [
@@ -253,7 +256,29 @@ class Values(Model):
     images: ImagesValues = ImagesValues()
     """Where all images come from."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
-    """Secrets of the release's namespace with registry credentials for operator, gateway and broker."""
+    """Secrets with registry credentials, for operator, gateway and broker in the release's namespace, and for sandboxes
+    and stdio servers in theirs, which need Secrets of these names."""
+    pod_security_context: FreeObject = {
+        "runAsNonRoot": True,
+        "runAsUser": 65532,
+        "runAsGroup": 65532,
+        "fsGroup": 65532,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    """Security context of the pods of operator, gateway, broker and Jobs. A field that is null is left to the cluster,
+    for example `runAsUser` on OpenShift."""
+    security_context: FreeObject = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    """Security context of their containers."""
+    priority_class: PriorityClassValues = PriorityClassValues()
+    """A PriorityClass of operator, gateway and broker."""
+    pre_pull: PrePullValues = PrePullValues()
+    """DaemonSets that keep the images of the chart's pools on the nodes."""
+    extra_objects: Annotated[list[FreeObject | str], Field(max_length=100)] = Field(default_factory=list)
+    """Additional objects, as YAML or as text with templates in it, such as `{{ .Release.Namespace }}`."""
     max_stored: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_MAX_STORED
     """Executions that each namespace may store. Finished ones count until they are deleted. If finished ones take more
     than three quarters of it, the oldest are deleted before their TTL; beyond it, the gateway refuses new ones."""

@@ -175,7 +175,7 @@ class RemovedNamespaces:
 
     async def _remove(self, namespace: str) -> str:
         """Return the name of the namespace, or an empty text after an error."""
-        operator = self.settings.service_account
+        operator = self.settings.lease_name
         try:
             claims = NamespaceClaims.of(self.settings, kube=self.kube)
             removal = NamespaceRemoval(kube=self.kube, namespace=namespace, operator=operator, claims=claims)

@@ -49,8 +49,8 @@ class Settings(ProcessSettings):
     """Label `app.kubernetes.io/instance` of the release's pods, which NetworkPolicies of sandboxes and stdio servers
     admit. If empty, they admit those of every release in the release's namespace."""
     service_account: str = ""
-    """The operator's ServiceAccount, whose name its RoleBindings have, too. Secrets that belong only to the release are
-    deleted with it."""
+    """The operator's ServiceAccount. Secrets that belong only to the release are deleted with it. If empty, nothing in
+    the release's namespace is recorded or created for it."""
     upgrade_crds: bool = False
     """Whether the operator upgrades the cluster's CRDs to those of its version."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
@@ -108,7 +108,8 @@ class Settings(ProcessSettings):
     pod_uid: str = ""
     """Uid of the pod; empty means a new one at each start of the process."""
     lease_name: Annotated[str, Field(min_length=1)] = "mcp-exec-operator"
-    """Lease in the release's namespace that elects one operator as leader; the others are standbys."""
+    """Lease in the release's namespace that elects one operator as leader; the others are standbys. The operator's
+    RoleBindings have the same name."""
     lease_duration_seconds: Annotated[int, Field(ge=1)] = 15
     """Seconds without a renewal until another operator takes over."""
     lease_renew_seconds: Annotated[float, Field(gt=0)] = 10.0

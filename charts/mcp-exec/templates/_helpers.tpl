@@ -27,8 +27,20 @@ app.kubernetes.io/name: mcp-exec
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* Labels of the user for objects and pods, without those of the chart. */}}
+{{- define "mcp-exec.commonLabels" -}}
+{{- range $name, $value := .Values.commonLabels }}
+{{- if not (or (hasPrefix "app.kubernetes.io/" $name) (eq $name "helm.sh/chart")) }}
+{{ $name }}: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Labels of every object. */}}
 {{- define "mcp-exec.labels" -}}
+{{- with include "mcp-exec.commonLabels" . | trim }}
+{{- . }}
+{{ end -}}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -69,20 +81,30 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- if and .Values.gateway.initialApiKey.create (not .Values.gateway.apiKeys.existingSecret) -}}true{{- end -}}
 {{- end -}}
 
-{{/* Security contexts of operator, gateway and broker, as the Pod Security level "restricted" requires. */}}
-{{- define "mcp-exec.podSecurityContext" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile:
-  type: RuntimeDefault
+{{/* Name of a component's ServiceAccount. Arguments: root, component. */}}
+{{- define "mcp-exec.serviceAccount" -}}
+{{- $values := index (index . 0).Values (index . 1) | default dict -}}
+{{- dig "serviceAccount" "name" "" $values | default (printf "%s-%s" (include "mcp-exec.fullname" (index . 0)) (index . 1)) -}}
 {{- end -}}
-{{- define "mcp-exec.containerSecurityContext" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities:
-  drop: [ALL]
+
+{{/* "true" if this chart has the objects that only an administrator may create; and of these, the rights. */}}
+{{- define "mcp-exec.clusterObjects" -}}
+{{- if .Values.clusterObjects.create -}}true{{- end -}}
+{{- end -}}
+{{- define "mcp-exec.rbac" -}}
+{{- if and (include "mcp-exec.clusterObjects" .) .Values.rbac.create -}}true{{- end -}}
+{{- end -}}
+
+{{/* Spread of a component's pods. Arguments: root, component. */}}
+{{- define "mcp-exec.spread" -}}
+{{- $labels := include "mcp-exec.selectorLabels" (index . 0) | fromYaml -}}
+{{- $selector := dict "matchLabels" (set $labels "app.kubernetes.io/component" (index . 1)) -}}
+{{- with (index (index . 0).Values (index . 1)).topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{ hasKey . "labelSelector" | ternary . (merge (dict "labelSelector" $selector) .) | toYaml | nindent 4 | trim }}
+  {{- end }}
+{{- end }}
 {{- end -}}
 
 {{/* Name of an image with its tag. Arguments: root, name, values: its own repository and tag, if it has any. */}}
@@ -98,14 +120,21 @@ capabilities:
 automountServiceAccountToken: true
 # Service links would add MCP_EXEC_... variables.
 enableServiceLinks: false
+{{- with .root.Values.podSecurityContext }}
 securityContext:
-  {{- include "mcp-exec.podSecurityContext" . | nindent 2 }}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .values.priorityClassName }}
+{{- $class := ternary (include "mcp-exec.clusterName" (list .root "control-plane")) "" .root.Values.priorityClass.create }}
+{{- with .values.priorityClassName | default $class }}
 priorityClassName: {{ . }}
+{{- end }}
+{{- with .values.dnsConfig }}
+dnsConfig:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .values.nodeSelector }}
 nodeSelector:
@@ -239,7 +268,8 @@ API server change without notice, and network plugins compare a connection befor
 {{/* "true" if ValidatingAdmissionPolicies are wanted. `auto`: if the cluster has them, which is since Kubernetes 1.30. */}}
 {{- define "mcp-exec.admission" -}}
 {{- $enabled := .Values.admissionPolicy.enabled -}}
-{{- if eq (toString $enabled) "auto" -}}
+{{- if not (include "mcp-exec.clusterObjects" .) -}}
+{{- else if eq (toString $enabled) "auto" -}}
 {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- else if $enabled -}}true{{- end -}}
 {{- end -}}
@@ -247,7 +277,7 @@ API server change without notice, and network plugins compare a connection befor
 {{/* Username of a component's ServiceAccount. Arguments: root, component. */}}
 {{- define "mcp-exec.username" -}}
 {{- $root := index . 0 -}}
-{{- printf "system:serviceaccount:%s:%s-%s" $root.Release.Namespace (include "mcp-exec.fullname" $root) (index . 1) -}}
+{{- printf "system:serviceaccount:%s:%s" $root.Release.Namespace (include "mcp-exec.serviceAccount" (list $root (index . 1))) -}}
 {{- end -}}
 
 {{/* Binding of a ValidatingAdmissionPolicy to namespaces, by default the served ones. Arguments: root, name, namespaces. */}}
@@ -292,10 +322,48 @@ upgraded, so a new field does not fail the upgrade of users who do not set it. A
 {{- define "mcp-exec.poolSpec" -}}
 {{- $defaults := .root.Files.Get "files/pool-defaults.json" | fromJson -}}
 {{- $pool := omit .pool "name" "enabled" "namespaces" -}}
-{{- $_ := set $pool "image" (.pool.image | default (include "mcp-exec.image" (dict "root" .root "name" "sandbox"))) -}}
 {{- range $name, $value := $pool -}}
 {{- if and (not (kindIs "invalid" $value)) (ne (toJson $value) (index $defaults $name | toJson)) }}
 {{ dict $name $value | toYaml }}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/*
+The pools of the values as a JSON list: the default one, the additional ones and that with libraries for data, each with
+its image and without `NodeDefault`.
+*/}}
+{{- define "mcp-exec.pools" -}}
+{{- $pools := list }}
+{{- if .Values.pool.enabled }}
+{{- $pools = append $pools (deepCopy .Values.pool) }}
+{{- end }}
+{{- range $extra := .Values.extraPools }}
+{{- $pool := omit $.Values.pool "name" "enabled" }}
+{{- range $field, $value := $extra }}
+{{- $_ := set $pool $field $value }}
+{{- end }}
+{{- $pools = append $pools $pool }}
+{{- end }}
+{{- if .Values.dataPool.enabled }}
+{{- $pool := set (omit .Values.pool "enabled") "name" "data" }}
+{{- range $field, $value := omit .Values.dataPool "enabled" }}
+{{- $_ := set $pool $field $value }}
+{{- end }}
+{{- $_ := set $pool "image" ($pool.image | default (include "mcp-exec.image" (dict "root" . "name" "data"))) }}
+{{- $pools = append $pools $pool }}
+{{- end }}
+{{- $complete := list }}
+{{- range $pool := $pools }}
+{{- if not $pool.runtimeClassName }}
+{{- fail (printf "pool %s has no runtimeClassName: set pool.runtimeClassName to a RuntimeClass of the cluster, for example gvisor, or to NodeDefault to run code with the node's default runtime, usually runc, on the node's own kernel" $pool.name) }}
+{{- end }}
+{{- $pool = set $pool "image" ($pool.image | default (include "mcp-exec.image" (dict "root" $ "name" "sandbox"))) }}
+{{- $pool = set $pool "imagePullSecrets" ($pool.imagePullSecrets | default $.Values.imagePullSecrets) }}
+{{- if eq $pool.runtimeClassName "NodeDefault" }}
+{{- $pool = omit $pool "runtimeClassName" }}
+{{- end }}
+{{- $complete = append $complete $pool }}
+{{- end }}
+{{- toJson $complete -}}
 {{- end -}}

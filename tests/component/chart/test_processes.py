@@ -137,7 +137,7 @@ def test_a_second_operator_stands_by_on_another_node_where_there_is_one(render: 
     spec = render().one("Deployment", "mcp-exec-operator")["spec"]
     assert spec["replicas"] == 2
     assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
-    spread = spec["template"]["spec"]["topologySpreadConstraints"][0]
+    spread = spec["template"]["spec"]["topologySpreadConstraints"][1]
     assert (spread["topologyKey"], spread["whenUnsatisfiable"]) == ("kubernetes.io/hostname", "ScheduleAnyway")
     assert spread["labelSelector"] == spec["selector"]
 
@@ -174,7 +174,7 @@ def test_a_gateway_that_goes_has_time_for_the_longest_wait(render: Render) -> No
     pod = deployment["spec"]["template"]["spec"]
     assert pod["terminationGracePeriodSeconds"] > 107
     assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
-    assert pod["topologySpreadConstraints"][0]["whenUnsatisfiable"] == "ScheduleAnyway"
+    assert pod["topologySpreadConstraints"][1]["whenUnsatisfiable"] == "ScheduleAnyway"
 
 
 @pytest.mark.parametrize(
