@@ -65,7 +65,7 @@ def volumes(cluster: Cluster, provider: Provider, tmp_path_factory: pytest.TempP
 
 @pytest.fixture(scope="module")
 def values(runtimes: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that a platform team keeps; only the version is given beside it."""
+    """The file that a platform team keeps; only the version is given apart."""
     content = {
         "pool": {"runtimeClassName": runtimes.get("gvisor") or "NodeDefault", "warm": {"min": 2}},
         "broker": {
