@@ -68,7 +68,7 @@ def test_rights_can_be_left_to_others(render: Render) -> None:
 
 
 def test_common_labels_are_on_all_objects_and_pods_and_replace_none_of_the_charts(render: Render) -> None:
-    values = {**EVERYTHING, "prePull": {"enabled": True}, "priorityClass": {"create": True}}
+    values = {**EVERYTHING, "extraObjects": [], "prePull": {"enabled": True}, "priorityClass": {"create": True}}
     before = render(values)
     after = render({**values, "commonLabels": {"team": "platform", "app.kubernetes.io/name": "another"}})
     assert len(after.objects) == len(before.objects)
