@@ -1,10 +1,14 @@
 """Values of earlier releases: each whole file renders with this chart, as `helm upgrade --reuse-values` sends it."""
 
+import json
 from pathlib import Path
 
+import helm_python
 import pytest
 import yaml
-from tests.component.chart.conftest import Render
+from tests.component.chart.conftest import CHART, Render, complete
+
+from mcp_exec_api.wire.version import RELEASE
 
 VALUES = sorted((Path(__file__).parents[2] / "data" / "values").glob("*.yaml"))
 
@@ -18,3 +22,59 @@ def test_the_values_of_an_earlier_release_render(render: Render, path: Path) -> 
 
 def test_the_first_release_is_there() -> None:
     assert [path.stem for path in VALUES][:1] == ["0.1.0"]
+
+
+RENAMES = json.loads((CHART / "files" / "renames.json").read_text())["renames"]
+
+
+def resync(values: dict[str, object], render: Render) -> str:
+    return render({"operator": values}).environment("mcp-exec-operator")["MCP_EXEC_RESYNC_SECONDS"]
+
+
+def notes(values: dict[str, object]) -> list[str]:
+    """Return the warnings of the notes that Helm prints."""
+    with helm_python.Chart.load(str(CHART)) as chart:
+        files = chart.render(complete(values), name="mcp-exec", namespace="mcp-exec-system")
+    return [line for line in files["mcp-exec/templates/NOTES.txt"].splitlines() if line.startswith("WARNING")]
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ({}, "20"),
+        ({"resyncSeconds": 41}, "41"),
+        ({"sweepSeconds": 42}, "42"),
+        ({"sweepSeconds": 42, "resyncSeconds": 42}, "42"),
+    ],
+)
+def test_a_renamed_value_has_both_names(render: Render, helm3: Render, values: dict[str, object], seconds: str) -> None:
+    assert resync(values, render) == resync(values, helm3) == seconds
+
+
+def test_a_value_that_is_set_by_both_names_is_refused(render: Render, helm3: Render) -> None:
+    message = "operator.sweepSeconds and operator.resyncSeconds are one value with two names, and have different values"
+    for each in (render, helm3):
+        with pytest.raises(AssertionError, match=message):
+            each({"operator": {"sweepSeconds": 42, "resyncSeconds": 41}})
+
+
+def test_a_renamed_value_is_checked_as_before(render: Render) -> None:
+    with pytest.raises(AssertionError, match="sweepSeconds"):
+        render({"operator": {"sweepSeconds": "soon"}})
+
+
+def test_the_notes_warn_of_a_former_name_and_say_when_it_goes() -> None:
+    (rename,) = [each for each in RENAMES if each["old"] == "operator.sweepSeconds"]
+    assert notes({"operator": {"sweepSeconds": 42}}) == [
+        "WARNING: the value operator.sweepSeconds is operator.resyncSeconds now. "
+        f"Rename it: from {rename['until']} on, the former name is refused."
+    ]
+    assert notes({"operator": {"resyncSeconds": 42}}) == []
+
+
+@pytest.mark.parametrize("rename", RENAMES, ids=lambda each: str(each["old"]))
+def test_a_former_name_goes_in_its_release_and_until_then_templates_read_both(rename: dict[str, str]) -> None:
+    assert [int(each) for each in RELEASE.partition("-")[0].split(".")] < [int(e) for e in rename["until"].split(".")]
+    texts = [path.read_text() for path in (CHART / "templates").rglob("*") if path.is_file()]
+    assert not any(f".Values.{rename['new']}" in text for text in texts)
+    assert any(f'"{rename["new"]}"' in text for text in texts)
