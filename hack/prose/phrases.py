@@ -46,6 +46,7 @@ GENERATED: Final = (
 """Files whose text stands elsewhere."""
 
 KNOWN_WORDS: Final = (
+    "aks",
     "dependant",
     "ot",
     "ser",
