@@ -97,12 +97,16 @@ kills: venv  ## kill the operator at each of its steps, and every two seconds wh
 	pytest $(waiting) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
+<<<<<<< HEAD
 docs: venv  ## build the documentation site in build/site, strictly; PROJECT_URL=ADDRESS links it to the repository
 	@hack/docs
 
 wheel: venv  ## build the wheel in build/, for pip install
+=======
+wheel: venv  ## build the wheels mcp-exec and mcp-exec-client in build/, for pip install
+>>>>>>> e0c9ff5a (Releases have two wheels, mcp-exec and mcp-exec-client, with no file in both)
 	rm -f build/*.whl
-	python -m hatchling build -t wheel -d build
+	hack/wheels build
 
 release: venv  ## make the release VERSION=x.y.z of this checkout: tests, changelog, tag, wheel, chart, images; nothing is pushed
 	@python -m hack.new_release $(VERSION) $(if $(CHECKS),--checks '$(CHECKS)') $(if $(BUILD),--build '$(BUILD)')

@@ -89,9 +89,9 @@ class NewRelease:
         sums = [f"{hash_file(path)}  {path.name}\n" for path in files]
         (self.folder / "SHA256SUMS").write_text("".join(sums))
 
-    def build_wheel(self) -> None:
-        """Build the wheel."""
-        run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(self.folder))
+    def build_wheels(self) -> None:
+        """Build both wheels."""
+        run("hack/wheels", str(self.folder))
 
     def build_chart(self) -> None:
         """Package the chart."""
@@ -105,7 +105,7 @@ class NewRelease:
 
 
 BUILDERS: Final[Mapping[str, Callable[[NewRelease], None]]] = {
-    "wheel": NewRelease.build_wheel,
+    "wheels": NewRelease.build_wheels,
     "chart": NewRelease.build_chart,
     "images": NewRelease.build_images,
 }

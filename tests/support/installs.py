@@ -106,7 +106,7 @@ def find_requirements(extra: str) -> set[str]:
     return found
 
 
-def run(python: Path, *arguments: str) -> str:
+def run(python: Path, *arguments: str | Path) -> str:
     """Run an environment's interpreter without this checkout's packages and return its output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(

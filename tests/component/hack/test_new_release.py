@@ -63,7 +63,7 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     (clone / "changes" / "+sooner.fixed.md").write_text("It is sooner.\n")
     git(clone, "add", "--all")
     git(clone, "commit", "--quiet", "--message", "a change")
-    done = release("0.9.0", "--checks", "", "--build", "wheel chart")
+    done = release("0.9.0", "--checks", "", "--build", "wheels chart")
     assert done.returncode == 0, done.stdout + done.stderr
     assert git(clone, "describe", "--tags", "--exact-match") == "v0.9.0"
     assert git(clone, "status", "--porcelain") == ""
@@ -73,8 +73,8 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     for kept in ("values/0.9.0.yaml", "protocol/0.9.0.json"):
         assert (clone / "tests" / "data" / kept).exists()
     folder = clone / "build" / "release" / "0.9.0"
-    names = ["NOTES.md", "SHA256SUMS", "mcp-exec-0.9.0.tgz", "mcp_exec-0.9.0-py3-none-any.whl"]
-    assert sorted(path.name for path in folder.iterdir()) == names
+    wheels = [f"mcp_exec{part}-0.9.0-py3-none-any.whl" for part in ("", "_client")]
+    assert sorted(path.name for path in folder.iterdir()) == ["NOTES.md", "SHA256SUMS", "mcp-exec-0.9.0.tgz", *wheels]
     assert "- It is sooner." in (folder / "NOTES.md").read_text()
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
     with tarfile.open(folder / "mcp-exec-0.9.0.tgz") as archive:

@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-WHEEL = f"build/{PROJECT['name'].replace('-', '_')}-VERSION-py3-none-any.whl"
+EXTRAS = {
+    folder: tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for folder in (".", "client")
+}
+SOURCES = {
+    ".": EXTRAS["."],
+    "./client": EXTRAS["client"],
+    "build/mcp_exec_client-VERSION-py3-none-any.whl": EXTRAS["client"],
+}
+"""What can be installed, and its extras."""
 FOLDERS = ("docs", "charts", "client", "gateway", "operator", "broker", "sandbox_image", "servers_image", "examples")
 LINE = re.compile(r"\bpip3? install +(?P<quote>['\"]?)(?P<what>[^'\"`\n ]+)(?P=quote)")
 FILES = [
@@ -16,7 +24,7 @@ FILES = [
         path
         for folder in FOLDERS
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".md", ".py", ".txt", ".yaml")
+        if path.suffix in (".md", ".py", ".txt", ".yaml") and path != ROOT / "client/README.md"  # an index shows it
     ),
     *ROOT.glob("*.md"),
 ]
@@ -27,8 +35,7 @@ def wrong(text: str) -> list[str]:
     found = []
     for match in LINE.finditer(text):
         source, _, extras = match["what"].removesuffix("]").partition("[")
-        unknown = set(filter(None, extras.split(","))) - PROJECT["optional-dependencies"].keys()
-        if source not in (".", WHEEL) or unknown:
+        if source not in SOURCES or set(filter(None, extras.split(","))) - SOURCES[source].keys():
             found.append(match["what"])
     return found
 
