@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills docs wheel release installs fuzz e2e long upgrade chaos boards newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -72,7 +72,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -m hack.openapi -m hack.new_release
+	mypy --strict -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -m hack.openapi -m hack.new_release
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -97,19 +97,18 @@ kills: venv  ## kill the operator at each of its steps, and every two seconds wh
 	pytest $(waiting) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
-<<<<<<< HEAD
 docs: venv  ## build the documentation site in build/site, strictly; PROJECT_URL=ADDRESS links it to the repository
 	@hack/docs
 
-wheel: venv  ## build the wheel in build/, for pip install
-=======
 wheel: venv  ## build the wheels mcp-exec and mcp-exec-client in build/, for pip install
->>>>>>> e0c9ff5a (Releases have two wheels, mcp-exec and mcp-exec-client, with no file in both)
 	rm -f build/*.whl
 	hack/wheels build
 
-release: venv  ## make the release VERSION=x.y.z of this checkout: tests, changelog, tag, wheel, chart, images; nothing is pushed
-	@python -m hack.new_release $(VERSION) $(if $(CHECKS),--checks '$(CHECKS)') $(if $(BUILD),--build '$(BUILD)')
+release: venv  ## make the release VERSION=x.y.z: tests, changelog, tag, artifacts; REGISTRY=REGISTRY/PATH pushes images and chart
+	@python -m hack.new_release $(VERSION) $(if $(CHECKS),--checks '$(CHECKS)') $(if $(BUILD),--build '$(BUILD)') $(if $(REGISTRY),--registry $(REGISTRY))
+
+mirror:  ## copy the release VERSION=x.y.z with its signatures: FROM=REGISTRY/PATH TO=REGISTRY/PATH, or a folder
+	@FROM=$(FROM) TO=$(TO) VERSION=$(VERSION) hack/mirror
 
 installs: venv  ## install the wheel by pip with each extra of the client into an empty environment
 	pytest $(computing) tests/install

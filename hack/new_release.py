@@ -1,10 +1,12 @@
 """Make a release of this checkout: everything that needs no credentials.
 
-python -m hack.new_release VERSION [--checks STAGES] [--build PARTS]
+python -m hack.new_release VERSION [--checks STAGES] [--build PARTS] [--registry REGISTRY]
+python -m hack.new_release --built [--build PARTS] [--registry REGISTRY]
 
 It runs the checks (`make STAGES`), sets the version, writes the generated files, collects changes/ into CHANGELOG.md,
-commits and tags, and builds wheel, chart and images into build/release/VERSION, with notes and checksums. Nothing is
-pushed. Until the commit, a failure leaves the checkout as it was.
+commits and tags, and builds all artifacts into build/release/VERSION, with notes and checksums. With a registry, such
+as 127.0.0.1:5000/mcp-exec, it pushes images and chart there, signed if COSIGN_KEY is set; nothing else leaves the
+machine. Until the commit, a failure leaves the checkout as it was. --built only builds, in the checkout of a release.
 """
 
 import argparse
@@ -19,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import helm_python
+from hack.artifacts import chart, plugin
+from hack.artifacts.places import read_places
 
 from mcp_exec_api.wire.version import RELEASE
 
@@ -42,6 +45,8 @@ class NewRelease:
     version: str
     folder: Path
     """Where its artifacts go."""
+    registry: str = ""
+    """Where images and chart are pushed. Empty: nowhere."""
 
     @property
     def tag(self) -> str:
@@ -60,6 +65,13 @@ class NewRelease:
             raise ReleaseError(f"there is a tag {self.tag}")
         if not any(ROOT.glob("changes/*.*.md")):
             raise ReleaseError("changes/ has no fragment: CONTRIBUTING.md says how one is written")
+
+    def check_tag(self) -> None:
+        """Raise ReleaseError if this is not the checkout of the release."""
+        if self.version != RELEASE or self.tag not in read("git", "tag", "--points-at", "HEAD").split():
+            raise ReleaseError(f"this checkout is not that of the tag {self.tag}")
+        if read("git", "status", "--porcelain"):
+            raise ReleaseError("there are changes that are not committed: commit or remove them first")
 
     def write(self) -> None:
         """Set the version in all files, and collect the changes. Restores the checkout if that fails."""
@@ -94,19 +106,46 @@ class NewRelease:
         run("hack/wheels", str(self.folder))
 
     def build_chart(self) -> None:
-        """Package the chart."""
-        helm_python.package(str(ROOT / "charts" / "mcp-exec"), destination=str(self.folder))
+        """Package the chart, and write what it renders: manifests, and the list of images."""
+        repository = read_places(self.registry).images
+        packaged = chart.package(self.folder, repository=repository)
+        objects = chart.render(packaged)
+        chart.write_manifests(self.folder, objects, version=self.version)
+        images = chart.list_images(objects, repository=repository)
+        (self.folder / "images.txt").write_text("".join(f"{image}\n" for image in images))
+        if self.registry:
+            run("hack/push-chart", str(packaged), self.registry)
+
+    def build_plugin(self) -> None:
+        """Build kubectl's plugin for each platform, and its manifest if the address of downloads is known."""
+        run("hack/wheels", str(self.folder))
+        (wheel,) = self.folder.glob("mcp_exec_client-*.whl")
+        built = [plugin.build_archive(self.folder, wheel, each, version=self.version) for each in plugin.PLATFORMS]
+        places = read_places()
+        if places.downloads:
+            manifest = plugin.build_manifest(
+                places, {path.name: hash_file(path) for path in built}, version=self.version
+            )
+            (self.folder / "krew-mcp-exec.yaml").write_text(manifest)
+        else:
+            print("RELEASE_DOWNLOADS of hack/places.env is empty, so there is no manifest for krew")
 
     def build_images(self) -> None:
-        """Build the images, as archives."""
-        run("hack/images", environment={"TAG": self.version})
+        """Build the images, as archives, and push them if there is a registry."""
+        if self.registry:
+            run("hack/push", environment={"TAG": self.version, "IMAGE_REPOSITORY": self.registry})
+        else:
+            run("hack/images", environment={"TAG": self.version})
         for name in _IMAGES:
             shutil.copyfile(ROOT / ".cache" / "images" / f"{name}.tar", self.folder / f"mcp-exec-{name}.tar")
+        if self.registry:
+            shutil.copyfile(ROOT / ".cache" / "pushed-images", self.folder / "images.txt")
 
 
 BUILDERS: Final[Mapping[str, Callable[[NewRelease], None]]] = {
     "wheels": NewRelease.build_wheels,
     "chart": NewRelease.build_chart,
+    "plugin": NewRelease.build_plugin,
     "images": NewRelease.build_images,
 }
 
@@ -148,19 +187,25 @@ def read(*command: str) -> str:
 def main() -> None:
     """Make the release."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("version")
+    parser.add_argument("version", nargs="?", default=RELEASE)
     parser.add_argument("--checks", default=_STAGES, help=f"targets of the Makefile; default: {_STAGES}")
     parser.add_argument("--build", default=" ".join(BUILDERS), help=f"what to build; default: {' '.join(BUILDERS)}")
+    parser.add_argument("--registry", default="", help="where to push images and chart; default: nowhere")
+    parser.add_argument("--built", action="store_true", help="build a release that is tagged, and change nothing")
     options = parser.parse_args()
     parts = options.build.split()
     if unknown := [part for part in parts if part not in BUILDERS]:
         parser.error(f"--build: {unknown[0]!r} is not one of {', '.join(BUILDERS)}")
-    release = NewRelease(version=options.version, folder=ROOT / "build" / "release" / options.version)
+    folder = ROOT / "build" / "release" / options.version
+    release = NewRelease(version=options.version, folder=folder, registry=options.registry)
     try:
-        release.check_state()
-        if options.checks:
-            run("hack/stages", *options.checks.split())
-        release.write()
+        if options.built:
+            release.check_tag()
+        else:
+            release.check_state()
+            if options.checks:
+                run("hack/stages", *options.checks.split())
+            release.write()
         release.build(parts)
     except ReleaseError as error:
         sys.exit(f"no release: {error}")

@@ -124,9 +124,9 @@ warm sandboxes.
 
     helm install mcp-exec charts/mcp-exec --namespace mcp-exec-system --create-namespace --wait
 
-It needs Helm 3.6 or later, or Helm 4, and supports Kubernetes {oldest} to {newest}. It also installs on {accepted} and
+It needs Helm 3.8 or later, or Helm 4, and supports Kubernetes {oldest} to {newest}. It also installs on {accepted} and
 later, and Helm then prints what is missing there ([versions.md](../../docs/platform/versions.md#kubernetes)). It is
-tested with Helm 3.6 (installations and upgrades on a cluster, and all templates), Helm 4.1 (the same) and Helm 3.17
+tested with Helm 3.10 (installations and upgrades on a cluster, and all templates), Helm 4.1 (the same) and Helm 3.17
 (templates). After the installation, Helm prints a first command.
 
 ## Install, upgrade, uninstall

@@ -73,8 +73,10 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     for kept in ("values/0.9.0.yaml", "protocol/0.9.0.json"):
         assert (clone / "tests" / "data" / kept).exists()
     folder = clone / "build" / "release" / "0.9.0"
-    wheels = [f"mcp_exec{part}-0.9.0-py3-none-any.whl" for part in ("", "_client")]
-    assert sorted(path.name for path in folder.iterdir()) == ["NOTES.md", "SHA256SUMS", "mcp-exec-0.9.0.tgz", *wheels]
+    assert {path.name for path in folder.iterdir()} == {
+        "NOTES.md", "SHA256SUMS", "crds.yaml", "images.txt", "install.yaml", "mcp-exec-0.9.0.tgz",
+        "mcp-exec-kustomize-0.9.0.tar.gz", *(f"mcp_exec{part}-0.9.0-py3-none-any.whl" for part in ("", "_client")),
+    }  # fmt: skip
     assert "- It is sooner." in (folder / "NOTES.md").read_text()
     subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=True)
     with tarfile.open(folder / "mcp-exec-0.9.0.tgz") as archive:

@@ -5,6 +5,7 @@ from tests.component.hack.shims import Machine, docker_archive, oci_archive, ref
 
 IMAGES = ("sandbox", "operator", "gateway", "broker", "servers")
 REPOSITORY = "registry.example/team"
+DIGEST = f"sha256:{'a' * 64}"
 
 
 def built(machine: Machine, builder: str) -> None:
@@ -19,8 +20,10 @@ def built_by_docker(machine: Machine) -> Machine:
     """Machine with images that docker built."""
     (machine.folder / "sources").write_text("sandbox 01\n")
     (machine.checkout / "hack/images").write_text(f'#!/bin/bash\n[ "$1" != sources ] || cat {machine.folder}/sources\n')
-    machine.stand_in("docker", '[ "$1" != push ] || [ ! -e $HOME/refused ] || { echo "denied: no." >&2; exit 1; }')
-    machine.stand_in("buildah", "echo image-id")
+    refused = '[ ! -e $HOME/refused ] || { echo "denied: no." >&2; exit 1; }'
+    machine.stand_in("docker", f'[ "$1" = push ] || exit 0; {refused}; echo "v1: digest: {DIGEST} size: 1"')
+    written = f'while [ "$1" != --digestfile ]; do shift || exit 0; done; echo {DIGEST} > "$2"'
+    machine.stand_in("buildah", f"echo image-id; {written}")
     built(machine, "docker")
     return machine
 
@@ -38,6 +41,29 @@ def test_docker_pushes_what_it_built_under_a_tag_of_the_sources(built_by_docker:
         f"push {REPOSITORY}/mcp-exec-{name}:{tag}" for name in IMAGES
     ]
     push(built_by_docker, "check")
+
+
+@pytest.mark.parametrize("builder", ["docker", "buildah"])
+def test_what_was_pushed_is_listed_by_its_digest(built_by_docker: Machine, builder: str) -> None:
+    built(built_by_docker, builder)
+    push(built_by_docker, TAG="v1")
+    pushed = (built_by_docker.checkout / ".cache/pushed-images").read_text()
+    assert pushed.splitlines() == [f"{REPOSITORY}/mcp-exec-{name}:v1@{DIGEST}" for name in IMAGES]
+
+
+def test_a_key_signs_each_image_by_its_digest_and_failed_signatures_fail(built_by_docker: Machine) -> None:
+    machine = built_by_docker
+    machine.stand_in("cosign")
+    machine.stand_in("signer", "[ ! -e $HOME/unsigned ]")
+    (machine.folder / "venv/bin").mkdir(parents=True)
+    (machine.folder / "venv/bin/python").symlink_to(machine.folder / "bin/signer")
+    options = {"IMAGE_REPOSITORY": REPOSITORY, "TAG": "v1", "COSIGN_KEY": "k", "VENV": str(machine.folder / "venv")}
+    assert machine.run("push", **options).returncode == 0
+    assert [call.split()[2] for call in machine.calls("signer")] == [
+        f"{REPOSITORY}/mcp-exec-{name}@{DIGEST}" for name in IMAGES
+    ]
+    (machine.folder / "home/unsigned").touch()
+    assert "mcp-exec-sandbox:v1 is pushed, but not signed" in machine.run("push", **options).stderr
 
 
 def test_changed_sources_have_another_tag_and_must_be_pushed(built_by_docker: Machine) -> None:
@@ -68,7 +94,7 @@ def test_images_that_others_pushed_need_their_tag(built_by_docker: Machine) -> N
 
 @pytest.mark.parametrize(
     ("repository", "options"),
-    [(REPOSITORY, "push -q image-id"), ("127.0.0.1:5000/team", "push -q --tls-verify=false image-id")],
+    [(REPOSITORY, "/digest image-id"), ("127.0.0.1:5000/team", "/digest --tls-verify=false image-id")],
 )
 def test_buildah_pushes_what_it_built(built_by_docker: Machine, repository: str, options: str) -> None:
     built(built_by_docker, "buildah")

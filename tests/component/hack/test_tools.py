@@ -289,7 +289,9 @@ def test_a_machine_without_python_is_told_so(projects: Projects) -> None:
 
 
 def test_an_unknown_tool_is_refused(projects: Projects) -> None:
-    assert "there is no tool hammer: use kind, kubectl or helm" in refusal(projects.machine.run("tools", "hammer"))
+    assert "there is no tool hammer: use kind, kubectl, helm, cosign, skopeo or docker-registry" in refusal(
+        projects.machine.run("tools", "hammer")
+    )
 
 
 @pytest.fixture
@@ -381,7 +383,9 @@ def test_every_tool_is_locked_for_every_platform_at_one_version() -> None:
     gvisor = [line for line in lines if line.startswith("gvisor ")]
     assert all(re.fullmatch(r"gvisor \d{8}\.\d linux (amd|arm)64 [0-9a-f]{128}", line) for line in gvisor)
     assert (len(set(gvisor)), len({line.split()[1] for line in gvisor})) == (2, 1)
-    lines = [line for line in lines if line not in gvisor]
+    packages = [line for line in lines if "/" in line]
+    assert all(re.fullmatch(r"(debian|npm)/[\w-]+ [\w.+~:-]+ linux amd64 [0-9a-f]{64}", line) for line in packages)
+    lines = [line for line in lines if line not in (*gvisor, *packages)]
     assert all(re.fullmatch(r"\w+ v\d+\.\d+\.\d+ \w+ \w+ [0-9a-f]{64}", line) for line in lines)
     assert {tuple(line.split()[:1] + line.split()[2:4]) for line in lines} == {
         (name, *platform.split()) for name in ("kind", "kubectl", "helm") for platform in PLATFORMS.values()

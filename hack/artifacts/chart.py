@@ -1,0 +1,100 @@
+"""The chart of a release, and what it renders: static manifests, a kustomize base, and the list of its images."""
+
+import io
+import re
+import shutil
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import helm_python
+import yaml
+from hack.artifacts.places import LOCAL, ROOT
+
+Object = dict[str, Any]
+SYSTEM: Final = "mcp-exec-system"
+VALUES: Final = {"pool": {"runtimeClassName": "gvisor"}}
+"""The values of the static manifests."""
+_ORDER: Final = (
+    "Namespace",
+    "NetworkPolicy",
+    "ServiceAccount",
+    "ConfigMap",
+    "",
+    "Deployment",
+    "SandboxPool",
+    "ToolServer",
+)
+"""kubectl creates objects in the order of the file: what others need first, and pods behind their policies."""
+_HEADER: Final = """\
+# mcp-exec {version}, rendered from its chart for the namespace {system} with these values:
+#   {values}
+# {how}
+"""
+_BASE: Final = """\
+# A base of kustomize. Apply crds.yaml first: the API server refuses a SandboxPool until it serves the type.
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+- install.yaml
+"""
+
+
+def package(folder: Path, *, repository: str) -> Path:
+    """Package the chart into a folder, with the repository of the release's images as its default; return its path."""
+    with TemporaryDirectory() as work:
+        copy = Path(work) / "mcp-exec"
+        shutil.copytree(ROOT / "charts" / "mcp-exec", copy)
+        values = copy / "values.yaml"
+        default = f"\n  repository: {LOCAL}\n"
+        text = values.read_text()
+        if text.count(default) != 1:
+            raise ValueError(f"{values.name} must have one line `repository: {LOCAL}`")
+        values.write_text(text.replace(default, f"\n  repository: {repository}\n"))
+        return Path(helm_python.package(str(copy), destination=str(folder)))
+
+
+def render(chart: Path, values: Mapping[str, Any] = VALUES) -> list[Object]:
+    """Return the objects of a packaged chart, CRDs included and hooks not: only Helm runs those."""
+    with helm_python.Chart.load(str(chart)) as loaded:
+        crds = [each["data"] for each in loaded.crds]
+        rendered = loaded.render(dict(values), name="mcp-exec", namespace=SYSTEM)
+    texts = [*crds, *(text for name, text in sorted(rendered.items()) if name.endswith(".yaml"))]
+    found = [item for text in texts for item in yaml.safe_load_all(text) if item]
+    kept = [item for item in found if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
+    return sorted(kept, key=lambda item: _ORDER.index(item["kind"] if item["kind"] in _ORDER else ""))
+
+
+def list_images(objects: Iterable[Object], *, repository: str) -> list[str]:
+    """Return the images of the release that objects name, as containers, pools or arguments."""
+    pattern = re.compile(rf"(?<![\w./-]){re.escape(repository)}/mcp-exec-[a-z]+:[\w.-]+")
+    return sorted({image for item in objects for image in pattern.findall(yaml.safe_dump(item, width=10_000))})
+
+
+def write_manifests(folder: Path, objects: list[Object], *, version: str) -> None:
+    """Write crds.yaml and install.yaml, for kubectl, and a kustomize base of both."""
+    is_crd = [item["kind"] == "CustomResourceDefinition" for item in objects]
+    crds = [item for item, found in zip(objects, is_crd, strict=True) if found]
+    others = [item for item, found in zip(objects, is_crd, strict=True) if not found]
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM}}
+    how = "kubectl apply --server-side -f {}"
+    texts = {
+        "crds.yaml": _dump(crds, version, how.format("crds.yaml") + ", before install.yaml"),
+        "install.yaml": _dump([system, *others], version, how.format("install.yaml")),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    with tarfile.open(folder / f"mcp-exec-kustomize-{version}.tar.gz", "w:gz") as archive:
+        for name, text in {"kustomization.yaml": _BASE, **texts}.items():
+            content = text.encode()
+            member = tarfile.TarInfo(f"mcp-exec/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def _dump(objects: list[Object], version: str, how: str) -> str:
+    values = yaml.safe_dump(VALUES, default_flow_style=True).strip()
+    header = _HEADER.format(version=version, system=SYSTEM, values=values, how=how)
+    return header + yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120)

@@ -1,0 +1,84 @@
+"""The chart of a release without Helm: manifests, the base of kustomize, the list of images."""
+
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hack.artifacts import chart
+from tests.component.artifacts.conftest import IMAGES, ROOT
+
+from mcp_exec_api.wire.version import RELEASE
+
+REPOSITORY = "registry.example/mcp-exec"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a release writes."""
+    folder = tmp_path_factory.mktemp("manifests")
+    chart.write_manifests(folder, chart.render(chart.package(folder, repository=REPOSITORY)), version=RELEASE)
+    return folder
+
+
+def read(*texts: str) -> list[dict[str, Any]]:
+    return [item for text in texts for item in yaml.safe_load_all(text) if item]
+
+
+def names(objects: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    found = ((item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]) for item in objects)
+    return sorted(found)
+
+
+def test_the_manifests_are_what_helm_renders_without_hooks_and_a_namespace(folder: Path) -> None:
+    tools = subprocess.run([ROOT / "hack/tools", "helm"], check=True, capture_output=True, text=True).stdout.strip()
+    (archive,) = folder.glob("mcp-exec-*.tgz")
+    options = ("--namespace", chart.SYSTEM, "--include-crds", "--no-hooks", "--kube-version", "1.34.0")
+    done = subprocess.run(
+        ["sh", "-c", f'PATH="$PATH:{tools}" exec "$@"', "sh", "helm", "template", "mcp-exec", archive, *options,
+         "--set", "pool.runtimeClassName=gvisor"],
+        check=True, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    written = read(*((folder / name).read_text() for name in ("crds.yaml", "install.yaml")))
+    assert names(written) == sorted([*names(read(done.stdout)), ("Namespace", "", chart.SYSTEM)])
+    by_name = {names([item])[0]: item for item in written}
+    assert {names([item])[0]: item for item in read(done.stdout)}.items() <= by_name.items()
+
+
+def test_each_namespace_is_created_before_what_is_in_it_and_pods_after_their_policies(folder: Path) -> None:
+    kinds = [item["kind"] for item in read((folder / "install.yaml").read_text())]
+    assert kinds[:2] == ["Namespace", "Namespace"]
+    assert kinds.count("Namespace") == 2
+    others = {kind: kinds.index(kind) for kind in ("NetworkPolicy", "ServiceAccount", "Deployment", "SandboxPool")}
+    assert sorted(others, key=lambda kind: others[kind]) == [*others]
+    assert {item["kind"] for item in read((folder / "crds.yaml").read_text())} == {"CustomResourceDefinition"}
+
+
+def test_the_base_of_kustomize_builds_the_same_objects(folder: Path, tmp_path: Path) -> None:
+    subprocess.run([ROOT / "hack/tools", "kubectl"], check=True, capture_output=True, timeout=300)
+    with tarfile.open(folder / f"mcp-exec-kustomize-{RELEASE}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    built = subprocess.run(
+        ["kubectl", "kustomize", tmp_path / "mcp-exec"], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert names(read(built.stdout)) == names(read((folder / "install.yaml").read_text()))
+    crds = tmp_path / "mcp-exec/crds.yaml"
+    assert crds.read_text() == (folder / "crds.yaml").read_text()
+
+
+def test_the_list_has_each_image_of_the_release_that_the_chart_uses(folder: Path) -> None:
+    (archive,) = folder.glob("mcp-exec-*.tgz")
+    everything = {**chart.VALUES, "demoServers": {"calculator": {"enabled": True}}}
+    listed = chart.list_images(chart.render(archive), repository=REPOSITORY)
+    assert listed == sorted(f"{REPOSITORY}/mcp-exec-{name}:{RELEASE}" for name in IMAGES)
+    assert chart.list_images(chart.render(archive, everything), repository=REPOSITORY) == listed
+
+
+def test_the_header_says_how_the_manifest_was_made(folder: Path) -> None:
+    assert (folder / "install.yaml").read_text().splitlines()[:3] == [
+        f"# mcp-exec {RELEASE}, rendered from its chart for the namespace mcp-exec-system with these values:",
+        "#   {pool: {runtimeClassName: gvisor}}",
+        "# kubectl apply --server-side -f install.yaml",
+    ]
