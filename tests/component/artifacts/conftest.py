@@ -125,7 +125,7 @@ def answers(port: int) -> bool:
 @pytest.fixture(scope="session")
 def tools() -> str:
     """The folder with the programs that the machine does not have."""
-    command = [ROOT / "hack/tools", "cosign", "skopeo", "docker-registry", "helm"]
+    command = [str(ROOT / "hack/tools"), "cosign", "skopeo", "docker-registry", "helm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=10 * DEADLINE, check=False)
     if done.returncode:
         pytest.skip(f"hack/tools: {done.stderr.splitlines()[-1]}")

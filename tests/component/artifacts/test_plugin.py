@@ -33,7 +33,7 @@ def installed(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "MCP_EXEC_PYTHON": python}
-    command = [folder / plugin.NAME, *arguments]
+    command = [str(folder / plugin.NAME), *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
