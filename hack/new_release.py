@@ -111,8 +111,11 @@ class NewRelease:
         packaged = chart.package(self.folder, repository=repository)
         objects = chart.render(packaged)
         chart.write_manifests(self.folder, objects, version=self.version)
-        images = chart.list_images(objects, repository=repository)
-        (self.folder / "images.txt").write_text("".join(f"{image}\n" for image in images))
+        pushed = ROOT / ".cache" / "pushed-images"
+        digests = dict(line.split("@") for line in pushed.read_text().split()) if pushed.exists() else {}
+        names = chart.list_images(objects, repository=repository)
+        lines = [f"{name}@{digests[name]}\n" if name in digests else f"{name}\n" for name in names]
+        (self.folder / "images.txt").write_text("".join(lines))
         if self.registry:
             run("hack/push-chart", str(packaged), self.registry)
 
@@ -138,15 +141,13 @@ class NewRelease:
             run("hack/images", environment={"TAG": self.version})
         for name in _IMAGES:
             shutil.copyfile(ROOT / ".cache" / "images" / f"{name}.tar", self.folder / f"mcp-exec-{name}.tar")
-        if self.registry:
-            shutil.copyfile(ROOT / ".cache" / "pushed-images", self.folder / "images.txt")
 
 
 BUILDERS: Final[Mapping[str, Callable[[NewRelease], None]]] = {
     "wheels": NewRelease.build_wheels,
-    "chart": NewRelease.build_chart,
     "plugin": NewRelease.build_plugin,
     "images": NewRelease.build_images,
+    "chart": NewRelease.build_chart,  # after the images, whose digests it lists
 }
 
 
@@ -193,9 +194,9 @@ def main() -> None:
     parser.add_argument("--registry", default="", help="where to push images and chart; default: nowhere")
     parser.add_argument("--built", action="store_true", help="build a release that is tagged, and change nothing")
     options = parser.parse_args()
-    parts = options.build.split()
-    if unknown := [part for part in parts if part not in BUILDERS]:
+    if unknown := [part for part in options.build.split() if part not in BUILDERS]:
         parser.error(f"--build: {unknown[0]!r} is not one of {', '.join(BUILDERS)}")
+    parts = [part for part in BUILDERS if part in options.build.split()]
     folder = ROOT / "build" / "release" / options.version
     release = NewRelease(version=options.version, folder=folder, registry=options.registry)
     try:

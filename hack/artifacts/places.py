@@ -27,10 +27,10 @@ class Places:
 
 def read_places(registry: str = "") -> Places:
     """Read them; a registry that is given takes precedence."""
-    declared = dict(re.findall(r"(?m)^(RELEASE_[A-Z]+)=(.*)$", (ROOT / "hack" / "places.env").read_text()))
+    declared = dict(re.findall(r"(?m)^([A-Z_]+)=(.*)$", (ROOT / "hack" / "places.env").read_text()))
     found = {name: os.environ.get(name) or value.strip() for name, value in declared.items()}
     return Places(
         registry=registry or found["RELEASE_REGISTRY"],
         downloads=found["RELEASE_DOWNLOADS"].rstrip("/"),
-        source=found["RELEASE_SOURCE"],
+        source=found["PROJECT_URL"],
     )

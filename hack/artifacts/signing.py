@@ -2,10 +2,10 @@
 
 python -m hack.artifacts.signing REFERENCE@DIGEST [--archive FILE --name NAME]
 
-COSIGN_KEY is the key: a file, or the address of a key in a KMS as cosign takes it. COSIGN_PASSWORD is the password of a
-file. With --archive, the file of hack/images that the reference was pushed from, the image gets two attestations: its
-CycloneDX list of packages, and a provenance of SLSA 1.0. Nothing goes to a transparency log: `cosign verify` needs
-`--insecure-ignore-tlog` and the public key.
+COSIGN_KEY is the key: a file, or the address of a key in a KMS as cosign takes it; `keyless` is the identity of a CI
+job. COSIGN_PASSWORD is the password of a file. With --archive, the file of hack/images that the reference was pushed
+from, the image gets two attestations: its CycloneDX list of packages, and a provenance of SLSA 1.0 by RELEASE_BUILDER.
+With a key, nothing goes to a transparency log: `cosign verify` needs `--insecure-ignore-tlog` and the public key.
 """
 
 import argparse
@@ -25,7 +25,9 @@ _SBOM: Final = "usr/share/mcp-exec/sbom.cdx.json"
 _BUILD_TYPE: Final = "urn:mcp-exec:hack-images:v1"
 """docs/platform/releases.md describes its parameters."""
 _BUILDER: Final = "urn:mcp-exec:builder:checkout"
+"""A machine of whoever has the key. CI sets RELEASE_BUILDER instead."""
 _SECONDS: Final = 120
+KEYLESS: Final = "keyless"
 
 
 class SigningError(Exception):
@@ -91,13 +93,13 @@ def build_provenance(name: str) -> dict[str, Any]:
                 }
             ],
         },
-        "runDetails": {"builder": {"id": _BUILDER}},
+        "runDetails": {"builder": {"id": os.environ.get("RELEASE_BUILDER") or _BUILDER}},
     }
 
 
 def sign(reference: str, *, key: str) -> None:
     """Sign a reference by digest."""
-    _cosign("sign", "--key", key, "--tlog-upload=false", "--yes", reference)
+    _cosign("sign", *_identify(key), reference)
 
 
 def attest(reference: str, kind: str, predicate: str, *, key: str) -> None:
@@ -105,8 +107,11 @@ def attest(reference: str, kind: str, predicate: str, *, key: str) -> None:
     with TemporaryDirectory() as work:
         file = Path(work) / "predicate.json"
         file.write_text(predicate)
-        options = ("--key", key, "--tlog-upload=false", "--yes", "--replace", "--type", kind, "--predicate", str(file))
-        _cosign("attest", *options, reference)
+        _cosign("attest", *_identify(key), "--replace", "--type", kind, "--predicate", str(file), reference)
+
+
+def _identify(key: str) -> tuple[str, ...]:
+    return ("--yes",) if key == KEYLESS else ("--yes", "--key", key, "--tlog-upload=false")
 
 
 def _cosign(*arguments: str) -> None:

@@ -1,4 +1,4 @@
-"""The public CI's workflow: it tests the oldest and the newest supported Kubernetes by targets that exist."""
+"""The public CI's workflows: pinned actions, few rights, targets that exist, the oldest and newest Kubernetes."""
 
 import re
 from itertools import product
@@ -92,3 +92,56 @@ def test_updates_are_asked_for_where_packages_are_locked() -> None:
         for path in ROOT.glob(pattern)
     }
     assert folders == {f"/{path.relative_to(ROOT)}" for path in locked}
+
+
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+WRITERS = {
+    "release.yml": {
+        "images": {"packages", "id-token"},
+        "index": {"packages", "id-token", "attestations"},
+        "files": {"contents", "packages", "id-token", "attestations"},
+        "wheels": {"id-token"},
+    }
+}
+"""The rights to write of each job that has any."""
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_its_commit_with_its_version(path: Path) -> None:
+    used = re.findall(r"^ *(?:- )?uses:(.*)$", path.read_text(), re.MULTILINE)
+    assert used
+    assert [line for line in used if not re.fullmatch(r" [\w.-]+/[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)] == []
+
+
+def test_an_action_has_one_commit_in_all_workflows() -> None:
+    used = {line for path in WORKFLOWS for line in re.findall(r"uses: (\S+@\S+ # \S+)", path.read_text())}
+    assert len(used) == len({line.partition("@")[0] for line in used})
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_each_job_has_no_more_rights_than_it_needs(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert set(workflow["permissions"].values()) <= {"read"}
+    writers = {
+        name: {right for right, value in job.get("permissions", {}).items() if value == "write"}
+        for name, job in workflow["jobs"].items()
+    }
+    assert {name: rights for name, rights in writers.items() if rights} == WRITERS.get(path.name, {})
+    assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_says_that_it_has_not_run_and_runs_what_exists(path: Path) -> None:
+    text = path.read_text()
+    assert "This workflow has not run yet" in text.replace("\n# ", " ")
+    commands = [step.get("run", "") for job in yaml.safe_load(text)["jobs"].values() for step in job["steps"]]
+    assert set(re.findall(r"(?m)^make ([a-z0-9-]+)", "\n".join(commands))) <= TARGETS
+    assert all((ROOT / name).exists() for name in re.findall(r"\bhack/[\w.-]+", text))
+
+
+def test_the_images_of_a_release_and_of_the_scan_are_all_images() -> None:
+    names = (ROOT / "hack/push").read_text().split("for name in ", 1)[1].split(";")[0].split()
+    for path, job in (("release.yml", "index"), ("scan.yml", "images")):
+        workflow = yaml.safe_load((ROOT / ".github/workflows" / path).read_text())
+        assert workflow["jobs"][job]["strategy"]["matrix"]["image"] == names
