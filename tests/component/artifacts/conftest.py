@@ -7,8 +7,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,21 +15,13 @@ from typing import Any
 import pytest
 from hack.artifacts import chart
 from tests.support.constants import DEADLINE
-from tests.support.ports import free_port
-from tests.support.until import eventually
+from tests.support.releases import ROOT, running_registry
 
 from mcp_exec_api.wire.version import RELEASE
 
-ROOT = Path(__file__).parents[3]
 IMAGES = ("sandbox", "operator", "gateway", "broker", "servers")
 SBOM = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": [{"name": "numpy"}]}
 SBOM_PATH = "usr/share/mcp-exec/sbom.cdx.json"
-CONFIG = """
-version: 0.1
-log: {{level: error}}
-storage: {{filesystem: {{rootdirectory: {folder}/data}}}}
-http: {{addr: "127.0.0.1:{port}"}}
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +104,6 @@ def write_image(path: Path, *, packages: bool = True, platforms: tuple[str, ...]
     return path
 
 
-def answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/", timeout=DEADLINE):
-            return True
-    except urllib.error.URLError:
-        return False
-
-
 @pytest.fixture(scope="session")
 def tools() -> str:
     """The folder with the programs that the machine does not have."""
@@ -135,16 +117,9 @@ def tools() -> str:
 @pytest.fixture(scope="session")
 def registry(tools: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of an empty registry."""
-    folder, port = tmp_path_factory.mktemp("registry"), free_port()
-    (folder / "config.yml").write_text(CONFIG.format(folder=folder, port=port))
-    environment = {"PATH": f"{os.environ['PATH']}{os.pathsep}{tools}", "OTEL_TRACES_EXPORTER": "none"}
-    with subprocess.Popen(["docker-registry", "serve", folder / "config.yml"], env=environment) as process:
-        try:
-            eventually(lambda: answers(port), every=0.05, what="the registry answers")
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(timeout=DEADLINE)
+    environment = {"PATH": f"{os.environ['PATH']}{os.pathsep}{tools}"}
+    with running_registry(tmp_path_factory.mktemp("registry"), environment) as address:
+        yield address
 
 
 @pytest.fixture(scope="session")

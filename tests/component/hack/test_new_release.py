@@ -1,61 +1,26 @@
 """`make release` in a clone of the checkout: what it refuses, and what one release leaves."""
 
-import os
-import shutil
 import subprocess
-import sys
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.constants import DEADLINE
+from tests.support.releases import clone_checkout, git, make_release
 
-ROOT = Path(__file__).parents[3]
-PACKAGES = ("crds", "operator", "gateway", "broker", "client", "common", "sandbox_image", "servers_image", "tools")
 Release = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def git(folder: Path, *arguments: str) -> str:
-    names = ("-c", "user.name=Test", "-c", "user.email=test@example.com")
-    done = subprocess.run(["git", *names, *arguments], cwd=folder, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A repository with the files of the checkout, as they are."""
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("bench/data/", "tests/data/frameworks/")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
-    git(folder, "init", "--quiet")
-    git(folder, "add", "--all")
-    git(folder, "commit", "--quiet", "--message", "before")
-    return folder
+    return clone_checkout(tmp_path / "clone")
 
 
 @pytest.fixture
 def release(clone: Path) -> Release:
-    def make(version: str, *options: str) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(str(clone / name) for name in PACKAGES),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "VENV": str(Path(sys.executable).parents[1]),
-            **{
-                f"GIT_{who}_{what}": "test@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
-            },
-        }
-        return subprocess.run(
-            [sys.executable, "-m", "hack.new_release", version, *options],
-            cwd=clone, env=environment, capture_output=True, text=True, timeout=2 * DEADLINE, check=False,
-        )  # fmt: skip
-
-    return make
+    return partial(make_release, clone)
 
 
 @pytest.mark.timeout(180)
