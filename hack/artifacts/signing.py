@@ -88,7 +88,7 @@ def build_provenance(name: str) -> dict[str, Any]:
             "internalParameters": {"sources": images[name], "clean": not git("status", "--porcelain")},
             "resolvedDependencies": [
                 {
-                    "uri": f"git+{read_places().source or 'file:///'}",
+                    **({"uri": f"git+{source}"} if (source := read_places().source) else {"name": "checkout"}),
                     "digest": {"gitCommit": git("rev-parse", "HEAD")},
                 }
             ],

@@ -66,7 +66,7 @@ def published(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> I
         lines = (clone / "build/release" / VERSION / "images.txt").read_text().split()
         assert all(line.startswith(f"{registry}/mcp-exec-") and f":{VERSION}@sha256:" in line for line in lines)
         for line in lines:
-            verify = ["cosign", "verify", "--key", folder / "cosign.pub", "--insecure-ignore-tlog", line]
+            verify = ["cosign", "verify", "--key", str(folder / "cosign.pub"), "--insecure-ignore-tlog", line]
             subprocess.run(verify, env=environment, check=True, capture_output=True)
         yield Published(registry=registry, digests=frozenset(line.partition("@")[2] for line in lines))
 
