@@ -32,8 +32,8 @@ help:  ## list the targets
 venv:  ## create the virtual environment from locks/dev.txt
 	@hack/venv
 
-lock: venv  ## resolve pyproject.toml and write locks/*.txt
-	@hack/lock
+lock: venv  ## resolve pyproject.toml and write locks/*.txt; UPGRADE=yes takes the newest versions
+	@hack/lock $(if $(UPGRADE),--upgrade)
 
 images: venv  ## build the images into .cache/images
 	@hack/images

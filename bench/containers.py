@@ -71,7 +71,8 @@ def unpack_image(archive: Path, folder: Path) -> Path:
             layers = [f"blobs/{digest.replace(':', '/')}" for digest in digests]
         for name in layers:
             with tarfile.open(fileobj=image.extractfile(name)) as layer:
-                layer.extractall(folder, filter="tar")
+                # Debian 12's Python 3.11.2 has no filters.
+                layer.extractall(folder, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
     return folder
 
 

@@ -83,17 +83,6 @@ def test_every_file_of_the_public_forge_can_be_read() -> None:
     assert all(isinstance(yaml.safe_load(path.read_text()), dict) for path in files)
 
 
-def test_updates_are_asked_for_where_packages_are_locked() -> None:
-    updates = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text())["updates"]
-    folders = {folder for each in updates for folder in each.get("directories", ())}
-    locked = {
-        path.parent
-        for pattern in ("*/Dockerfile", "*/package-lock.json", "hack/*/package-lock.json", "tests/*/package-lock.json")
-        for path in ROOT.glob(pattern)
-    }
-    assert folders == {f"/{path.relative_to(ROOT)}" for path in locked}
-
-
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z0-9-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
 WRITERS = {
@@ -102,7 +91,8 @@ WRITERS = {
         "index": {"packages", "id-token", "attestations"},
         "files": {"contents", "packages", "id-token", "attestations"},
         "wheels": {"id-token"},
-    }
+    },
+    "locks.yml": {"propose": {"contents", "pull-requests"}},
 }
 """The rights to write of each job that has any."""
 
