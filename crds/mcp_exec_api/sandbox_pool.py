@@ -1,5 +1,6 @@
 """SandboxPool: warm sandbox pods, each for one execution."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -30,6 +31,9 @@ class OnEmpty(StrEnum):
     WAIT = "Wait"
 
 
+_EXTENDED_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}/[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
+
+
 class ResourceList(Model):
     """Amounts of compute resources."""
 
@@ -48,6 +52,33 @@ class Resources(Model):
     """Limits. A resource that is not listed keeps its default, so none is unlimited."""
     requests: ResourceList = ResourceList(cpu="50m", memory="64Mi", ephemeral_storage="64Mi")
     """Requests, which the scheduler reserves. A resource that is not listed keeps its default."""
+    extended: Annotated[
+        dict[str, Annotated[int, Field(ge=1)]] | None,
+        Field(
+            max_length=8,
+            json_schema_extra={
+                "x-kubernetes-validations": [
+                    {
+                        "rule": "self.all(name, name.contains('/'))",
+                        "message": "an extended resource has a prefix, for example nvidia.com/gpu",
+                    }
+                ]
+            },
+        ),
+    ] = None
+    """Extended resources of nodes by name, for example `nvidia.com/gpu: 1`. Each container has the whole amount."""
+
+    @field_validator("extended")
+    @classmethod
+    def _has_prefixes(cls, extended: dict[str, int] | None) -> dict[str, int] | None:
+        if wrong := [name for name in extended or () if not _EXTENDED_NAME.fullmatch(name)]:
+            raise ValueError(f"{wrong[0][:80]} is not an extended resource: its name has a prefix, like nvidia.com/gpu")
+        return extended
+
+    def to_container(self) -> dict[str, dict[str, Any]]:
+        """Return limits and requests as a container has them: the amounts of extended resources are in both."""
+        amounts, extended = self.to_api(), self.extended or {}
+        return {kind: {**amounts[kind], **extended} for kind in ("limits", "requests")}
 
     @model_validator(mode="before")
     @classmethod

@@ -70,6 +70,10 @@ class OperatorValues(WorkloadValues):
     verify_isolation: bool = True
     """Require each sandbox to confirm that its NetworkPolicy blocks the API server: before it is used, and each second
     as long as it exists."""
+    sandbox_users: Literal["Random", "Cluster"] = "Random"
+    """User IDs of sandboxes. Random: each has its own. Cluster: the cluster assigns those of sandboxes and stdio
+    servers, as OpenShift's restricted-v2 does. With runc, `maxProcesses` then counts the processes of all sandboxes
+    of the namespace on a node."""
     template_prefixes: list[str] = []
     """Prefixes that labels and annotations of a pool's template may have, for example `cost.example.com`. Keys without
     prefix and dots are allowed."""

@@ -92,6 +92,7 @@ class Manager:
             metrics=metrics,
             release=ReleasePods.of(settings),
             isolation=_choose_addresses(settings, kube, broker),
+            assign_users=settings.sandbox_users == "Random",
             broker=broker is not None,
             write_priority=write_priority,
         )

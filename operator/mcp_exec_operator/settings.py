@@ -88,12 +88,17 @@ class Settings(ProcessSettings):
     template_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
     """Prefixes that labels and annotations of a pool's template may have, as a comma-separated list of DNS names. Keys
     without prefix and dots are always allowed."""
+    sandbox_users: Literal["Random", "Cluster"] = "Random"
+    """Random: each sandbox gets a user ID of its own. Cluster: admission assigns the users of sandboxes and of stdio
+    servers, as OpenShift does."""
     seal_after_seconds: Annotated[float, Field(ge=0)] = 5.0
     """Age of a pod when it is sealed, so that the next leader recognizes it. That leader replaces younger pods."""
     servers_image: str = ""
     """Image with the bridge for stdio servers. If empty, no stdio server can run."""
     servers_image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """Pull policy of that image."""
+    servers_image_pull_secrets: Annotated[tuple[str, ...], NoDecode] = ()
+    """Secrets with credentials for that image, as a comma-separated list. Each namespace has its own."""
     wrappers_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds until the wrappers of a namespace are requested again, if no ToolServer has changed."""
     skills_folder: str = ""
@@ -117,9 +122,9 @@ class Settings(ProcessSettings):
     lease_retry_seconds: Annotated[float, Field(gt=0)] = 2.0
     """Seconds between two renewals, or two reads by a standby; fewer than `lease_renew_seconds`."""
 
-    @field_validator("template_prefixes", mode="before")
+    @field_validator("template_prefixes", "servers_image_pull_secrets", mode="before")
     @classmethod
-    def _split_prefixes(cls, value: object) -> object:
+    def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
     @field_validator("template_prefixes")

@@ -10,6 +10,7 @@ Later, whoever may write pods or their subresources can change labels, limits, i
 import hashlib
 import json
 import re
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -68,6 +69,7 @@ _CHANGEABLE_FIELDS: Final = ("initContainers", "ephemeralContainers", "resources
 """Fields of a PodSpec, besides its containers, that can be changed after its creation and that confine the pod."""
 _CLUSTER_CONTEXT: Final = ("fsGroup", "fsGroupChangePolicy", "supplementalGroups", "seLinuxOptions")
 """Fields of a pod's security context that clusters assign to all pods."""
+_USERS: Final = ("runAsUser", "runAsGroup")
 _CHANGING_LABELS: Final = frozenset({LABEL_EXECUTION, LABEL_OWNER, LABEL_SESSION, LABEL_STATE})
 """Labels that the operator changes. None of them selects a sandbox's NetworkPolicies."""
 _CLUSTER_LABELS: Final = ("topology.kubernetes.io/", "topology.k8s.io/")
@@ -115,7 +117,14 @@ def digest_confinement(pod: Object) -> str:
 
 def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
     """Return the paths of the fields of a stored pod that weaken or watch the requested one; at most eight."""
-    wanted, found = _read_confinement(requested), _read_confinement(_align_images(requested, stored))
+    stored = _align_images(requested, stored)
+    if not any(name in context for context in _read_contexts(requested) for name in _USERS):
+        # requested without a user, which the cluster assigns. `runAsNonRoot` is as requested, so it is not root
+        stored = deepcopy(stored)
+        for context in _read_contexts(stored):
+            for name in _USERS:
+                context.pop(name, None)
+    wanted, found = _read_confinement(requested), _read_confinement(stored)
     changed = {path for path in wanted.keys() | found.keys() if wanted.get(path) != found.get(path)}
     labels = stored["metadata"].get("labels") or {}
     for name, value in requested["metadata"]["labels"].items():
@@ -127,6 +136,13 @@ def find_changes(requested: Object, stored: Object) -> tuple[str, ...]:
         if given.get(name) != value and is_weakening_annotation(name) and not repeats:
             changed.add(f"metadata.annotations.{name}")
     return tuple(sorted(changed)[:_MAX_FIELDS])
+
+
+def _read_contexts(pod: Object) -> list[Object]:
+    """Return the security contexts of a pod and its containers."""
+    spec = pod.get("spec") or {}
+    parts = [spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    return [part["securityContext"] for part in parts if part.get("securityContext")]
 
 
 def _align_images(requested: Object, stored: Object) -> Object:

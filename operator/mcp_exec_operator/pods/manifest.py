@@ -47,8 +47,9 @@ class PodIdentity:
     name: str
     token_sha256: str
     """SHA-256 of the bearer token that the supervisor accepts."""
-    uid: int
-    """User and group ID. Each pod has its own, so that a process limit counts the processes of one pod."""
+    uid: int | None
+    """User and group ID. Each pod has its own, so that a process limit counts the processes of one pod. None leaves it
+    to the cluster."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +157,7 @@ class PoolTemplate:
 def harden(body: Object, *, pod: PodIdentity) -> Object:
     """Return the pod with all fields set that confine it, whatever their values were."""
     seccomp = {"type": "RuntimeDefault"}
+    user = {} if pod.uid is None else {"runAsUser": pod.uid, "runAsGroup": pod.uid}
     container = body["spec"]["containers"][0] | {
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -163,9 +165,8 @@ def harden(body: Object, *, pod: PodIdentity) -> Object:
             "privileged": False,
             "readOnlyRootFilesystem": True,
             "runAsNonRoot": True,
-            "runAsUser": pod.uid,
-            "runAsGroup": pod.uid,
             "seccompProfile": seccomp,
+            **user,
         }
     }
     return body | {
@@ -181,12 +182,7 @@ def harden(body: Object, *, pod: PodIdentity) -> Object:
             "hostIPC": False,
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": pod.uid,
-                "runAsGroup": pod.uid,
-                "seccompProfile": seccomp,
-            },
+            "securityContext": {"runAsNonRoot": True, "seccompProfile": seccomp, **user},
             "containers": [container],
         }
     }
@@ -267,7 +263,7 @@ def has_owners(pod: Object, pool: PoolIdentity) -> bool:
 
 
 def _base(spec: SandboxPoolSpec, pool: PoolIdentity, pod: PodIdentity, template_hash: str) -> Object:
-    resources = spec.resources.to_api()
+    resources = spec.resources.to_container()
     own = spec.template.spec.get("containers")
     body: Object = {
         "apiVersion": "v1",

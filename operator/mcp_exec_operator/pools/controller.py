@@ -261,10 +261,11 @@ class PoolController:
             self.pool.pods.forget(name)
             return
         token = supervisor_token(key=self.services.supervisors.keys.signing, namespace=self.pool.namespace, pod=name)
+        uid = self.pod_uid() if self.services.assign_users else None
         manifest = build_pod(
             spec=self.pool.spec,
             pool=self.pool.identity,
-            pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=self.pod_uid()),
+            pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=uid),
             template_hash=self.pool.template_hash,
             isolation=self.services.isolation(),
             template_prefixes=self.pool.template_prefixes,

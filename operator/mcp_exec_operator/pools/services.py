@@ -41,6 +41,8 @@ class PoolServices:
     release: ReleasePods
     isolation: Callable[[], IsolationAddresses] = lambda: NO_ADDRESSES
     """Returns the addresses that a new sandbox needs to verify its isolation."""
+    assign_users: bool = True
+    """Whether each sandbox gets a user ID of its own, or that which the cluster assigns."""
     broker: bool = False
     """Whether there is a broker that sandboxes may reach."""
     write_priority: WritePriority = field(default_factory=WritePriority)

@@ -113,7 +113,11 @@ class ToolServerComponent:
         tasks: TaskRegistry,
     ) -> None:
         """Build all parts; nothing runs yet. The bridges' tokens come of `keys`; `warm_pods` lists a namespace's."""
-        bridge = BridgeImage(image=settings.servers_image, pull_policy=settings.servers_image_pull_policy)
+        bridge = BridgeImage(
+            image=settings.servers_image,
+            pull_policy=settings.servers_image_pull_policy,
+            pull_secrets=settings.servers_image_pull_secrets,
+        )
         self.namespaces = settings.namespaces
         self.tasks = tasks
         self.broker = broker
@@ -123,6 +127,7 @@ class ToolServerComponent:
             keys=keys,
             release=ReleasePods.of(settings),
             bridge=bridge if settings.servers_image else None,
+            assign_users=settings.sandbox_users == "Random",
             resync_seconds=settings.resync_seconds,
         )
         self.refresher = BundleRefresher(

@@ -183,6 +183,8 @@ class ToolServerController:
     bridge: BridgeImage | None
     """The image with the bridge; None if stdio servers can't be run."""
     resync_seconds: float
+    assign_users: bool = True
+    """Whether the servers' pods have a fixed user, or that which the cluster assigns."""
     reconcile_seconds: float = _RECONCILE_SECONDS
     _servers: dict[ObjectKey, _ServerState] = field(default_factory=dict)
     _reconciling: set[ObjectKey] = field(default_factory=set)
@@ -297,6 +299,7 @@ class ToolServerController:
             server=server,
             stdio=stdio,
             bridge=self.bridge,
+            assign_user=self.assign_users,
             token_sha256=token,
             secrets=secrets_digest(versions),
             policy_uid=policy["metadata"]["uid"],

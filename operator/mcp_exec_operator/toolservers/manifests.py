@@ -65,6 +65,8 @@ class BridgeImage:
 
     image: str
     pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    """Secrets of the server's namespace with credentials for it."""
 
 
 def workload_name(name: str) -> str:
@@ -103,11 +105,13 @@ def build_deployment(
     token_sha256: str,
     secrets: str,
     policy_uid: str = "",
+    assign_user: bool = True,
 ) -> Object:
     """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection.
 
-    The digest of the token is no part of the manifest's digest: another token replaces no pod. The Deployment also
-    belongs to the server's NetworkPolicy, which Kubernetes therefore deletes after the pod.
+    Without `assign_user`, the cluster assigns the user and the group of its files. The digest of the token is no part
+    of the manifest's digest: another token replaces no pod. The Deployment also belongs to the server's NetworkPolicy,
+    which Kubernetes therefore deletes after the pod.
     """
     labels = workload_labels(server.name)
     pod: Object = {
@@ -119,18 +123,16 @@ def build_deployment(
         "terminationGracePeriodSeconds": 10,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
+            **({"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER} if assign_user else {}),
         },
         "initContainers": [_build_installer(bridge)],
         "containers": [_build_container(stdio)],
         "volumes": _build_volumes(stdio),
     }
     # absent if empty: the specs of older pods have no such field, and a changed spec replaces the pod
-    if stdio.image_pull_secrets:
-        pod["imagePullSecrets"] = [secret.to_api() for secret in stdio.image_pull_secrets]
+    if credentials := dict.fromkeys([*(secret.name for secret in stdio.image_pull_secrets), *bridge.pull_secrets]):
+        pod["imagePullSecrets"] = [{"name": name} for name in credentials]
     if stdio.runtime_class_name:
         pod["runtimeClassName"] = stdio.runtime_class_name
     spec = {
@@ -274,7 +276,7 @@ def _build_container(stdio: Stdio) -> Object:
 
 def _build_resources(stdio: Stdio) -> Object:
     """Return the spec's resources plus the size of `/data`: the kubelet counts it and would evict the pod."""
-    resources = stdio.resources.to_api()
+    resources = stdio.resources.to_container()
     if stdio.data_size is not None:
         disk = parse_quantity(resources["limits"]["ephemeral-storage"]) + parse_quantity(stdio.data_size)
         resources["limits"]["ephemeral-storage"] = str(int(disk))

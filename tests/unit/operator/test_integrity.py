@@ -5,10 +5,12 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from tests.unit.operator.test_pod_manifest import build
+from tests.unit.operator.test_pod_manifest import POOL, build
 
+from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_operator.pods.authenticity import Alterations
 from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations, find_changes
+from mcp_exec_operator.pods.manifest import PodIdentity, build_pod
 from mcp_exec_operator.pods.pod import Pod, PodState
 
 Object = dict[str, Any]
@@ -54,6 +56,24 @@ def stored() -> Object:
 
 def test_defaults_and_what_clusters_assign_are_no_changes() -> None:
     assert find_changes(REQUESTED, stored()) == ()
+
+
+def test_a_user_that_the_cluster_assigns_is_no_change_where_none_was_requested() -> None:
+    pod = PodIdentity(name="default-abc", token_sha256="digest", uid=None)
+    spec = SandboxPoolSpec(image="a")
+    requested = build_pod(spec=spec, pool=POOL, pod=pod, template_hash="").body
+    for context in (requested["spec"]["securityContext"], requested["spec"]["containers"][0]["securityContext"]):
+        assert "runAsUser" not in context
+        assert context["runAsNonRoot"] is True
+    assigned = deepcopy(requested)
+    assigned["spec"]["securityContext"] |= {"fsGroup": 1000680000, "seLinuxOptions": {"level": "s0:c26,c10"}}
+    assigned["spec"]["containers"][0]["securityContext"]["runAsUser"] = 1000680000
+    assert find_changes(requested, assigned) == ()
+    assigned["spec"]["containers"][0]["securityContext"]["runAsNonRoot"] = False
+    assert find_changes(requested, assigned) == ("spec.containers[0].securityContext.runAsNonRoot",)
+    other = stored()
+    other["spec"]["containers"][0]["securityContext"]["runAsUser"] = 1000680000
+    assert find_changes(REQUESTED, other) == ("spec.containers[0].securityContext.runAsUser",)
 
 
 DIGEST = "@sha256:" + "a" * 64

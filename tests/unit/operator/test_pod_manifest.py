@@ -290,6 +290,21 @@ def test_modules_to_import_are_told_to_the_sandboxes_of_pools_that_name_any() ->
     assert "MCP_EXEC_PREIMPORT" not in environment(SandboxPoolSpec(image="a"))
 
 
+def test_extended_resources_are_limits_and_requests() -> None:
+    spec = SandboxPoolSpec.model_validate({"image": "a", "resources": {"extended": {"nvidia.com/gpu": 2}}})
+    (container,) = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="").body["spec"]["containers"]
+    assert container["resources"]["limits"] == {
+        "cpu": "1", "memory": "768Mi", "ephemeral-storage": "512Mi", "nvidia.com/gpu": 2
+    }  # fmt: skip
+    assert container["resources"]["requests"]["nvidia.com/gpu"] == 2
+
+
+@pytest.mark.parametrize("name", ["gpu", "cpu", "/gpu", "nvidia.com/", "nvidia.com/gpu/1", "x" * 300 + "/gpu"])
+def test_what_is_no_extended_resource_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="not an extended resource"):
+        SandboxPoolSpec.model_validate({"image": "a", "resources": {"extended": {name: 1}}})
+
+
 def test_a_pod_in_use_keeps_its_owners_and_is_not_evicted() -> None:
     meta = busy_patch(execution_name="hello", pod_uid="u")["metadata"]
     assert meta["labels"] == {"mcp-exec.dev/state": "busy", "mcp-exec.dev/execution": "hello"}

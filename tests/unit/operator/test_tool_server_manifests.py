@@ -1,5 +1,6 @@
 """Manifests of stdio servers, and their status by the state of their pods."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from tests.support.pod_security import violations
 
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_operator.pods.integrity import find_changes
 from mcp_exec_operator.pods.network_policy import ReleasePods
 from mcp_exec_operator.toolservers.manifests import (
     ANNOTATION_TOKEN,
@@ -99,6 +101,25 @@ def test_a_servers_image_may_be_in_a_registry_that_wants_credentials() -> None:
     pod = pod_of(stdio(imagePullSecrets=[{"name": "registry"}, {"name": "other"}]))
     assert pod["imagePullSecrets"] == [{"name": "registry"}, {"name": "other"}]
     assert "imagePullSecrets" not in pod_of(stdio())
+
+
+def test_credentials_of_the_bridges_image_are_added_to_those_of_the_server() -> None:
+    bridge = BridgeImage(image="example.invalid/servers:1", pull_secrets=("company", "own"))
+    given = stdio(imagePullSecrets=[{"name": "own"}])
+    made = build_deployment(server=SERVER, stdio=given, bridge=bridge, token_sha256="0" * 64, secrets="")
+    assert made["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "own"}, {"name": "company"}]
+
+
+def test_a_cluster_may_assign_the_user_of_a_server() -> None:
+    made = build_deployment(
+        server=SERVER, stdio=stdio(), bridge=BRIDGE, token_sha256="0" * 64, secrets="", assign_user=False
+    )
+    template = made["spec"]["template"]
+    assert template["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    pod = deepcopy(template)
+    for container in pod["spec"]["initContainers"] + pod["spec"]["containers"]:
+        container["securityContext"]["runAsUser"] = 1000680000
+    assert find_changes(template, pod) == ()
 
 
 def test_secrets_are_referred_to_and_never_copied() -> None:
