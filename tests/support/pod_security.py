@@ -30,7 +30,8 @@ def pods_of(manifest: Object) -> list[Object]:
     """Return the specs of the pods that a manifest creates."""
     if manifest["kind"] == "Pod":
         return [manifest["spec"]]
-    template = manifest.get("spec", {}).get("template", {}) if manifest["kind"] in ("Deployment", "Job") else {}
+    workload = manifest["kind"] in ("DaemonSet", "Deployment", "Job")
+    template = manifest.get("spec", {}).get("template", {}) if workload else {}
     return [template["spec"]] if template else []
 
 

@@ -20,7 +20,8 @@ def pod(context: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
 def test_a_pod_that_gives_up_everything_is_admitted() -> None:
     volumes = [{"name": "tmp", "emptyDir": {}}]
     assert violations(pod(volumes=volumes)) == []
-    assert pods_of({"kind": "Deployment", "spec": {"template": {"spec": pod()}}}) == [pod()]
+    for kind in ("DaemonSet", "Deployment", "Job"):
+        assert pods_of({"kind": kind, "spec": {"template": {"spec": pod()}}}) == [pod()]
     assert pods_of({"kind": "Pod", "spec": pod()}) == [pod()]
     assert pods_of({"kind": "Service", "spec": {}}) == []
 

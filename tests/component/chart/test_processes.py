@@ -1,7 +1,10 @@
 """Operator and gateway, as the chart runs them."""
 
+from pathlib import Path
+
 import pytest
-from tests.component.chart.conftest import Render
+import yaml
+from tests.component.chart.conftest import CHART, Render
 from tests.support.pod_security import pods_of, violations
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
@@ -110,12 +113,13 @@ def test_every_pod_meets_the_restricted_pod_security_level(render: Render) -> No
             assert container["resources"]["limits"]["memory"]
 
 
-def test_no_pod_of_any_kind_needs_more_than_the_restricted_level(render: Render) -> None:
-    volume = {"enabled": True}
-    broker = {"files": volume, "records": volume, "audit": {"persistence": volume}}
-    rendered = render({"broker": broker, "demoServers": {"expenses": {"enabled": True}}})
+@pytest.mark.parametrize("path", sorted(CHART.glob("ci/*-values.yaml")), ids=lambda path: path.stem)
+def test_no_pod_of_any_kind_needs_more_than_the_restricted_level(render: Render, path: Path) -> None:
+    rendered = render(yaml.safe_load(path.read_text()))
     found = {item["metadata"]["name"]: violations(pod) for item in rendered.objects for pod in pods_of(item)}
-    assert {"mcp-exec-cleanup", "mcp-exec-test", *rendered.names("Deployment")} <= found.keys()
+    makers = {name for kind in ("DaemonSet", "Deployment", "Job", "Pod") for name in rendered.names(kind)}
+    assert {"mcp-exec-cleanup", "mcp-exec-gateway", "mcp-exec-test"} <= makers
+    assert found.keys() == makers
     assert {name: problems for name, problems in found.items() if problems} == {}
 
 
