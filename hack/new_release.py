@@ -106,9 +106,9 @@ class NewRelease:
         run("hack/wheels", str(self.folder))
 
     def build_chart(self) -> None:
-        """Package the chart, and write what it renders: manifests, and the list of images."""
+        """Package the charts, and write what the whole one renders: manifests, and the list of images."""
         repository = read_places(self.registry).images
-        packaged = chart.package(self.folder, repository=repository)
+        packaged, cluster = (chart.package(self.folder, name, repository=repository) for name in chart.NAMES)
         objects = chart.render(packaged)
         chart.write_manifests(self.folder, objects, version=self.version)
         pushed = ROOT / ".cache" / "pushed-images"
@@ -116,8 +116,8 @@ class NewRelease:
         names = chart.list_images(objects, repository=repository)
         lines = [f"{name}@{digests[name]}\n" if name in digests else f"{name}\n" for name in names]
         (self.folder / "images.txt").write_text("".join(lines))
-        if self.registry:
-            run("hack/push-chart", str(packaged), self.registry)
+        for path in (packaged, cluster) if self.registry else ():
+            run("hack/push-chart", str(path), self.registry)
 
     def build_plugin(self) -> None:
         """Build kubectl's plugin for each platform, and its manifest if the address of downloads is known."""

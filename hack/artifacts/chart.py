@@ -14,6 +14,8 @@ import yaml
 from hack.artifacts.places import LOCAL, ROOT
 
 Object = dict[str, Any]
+NAMES: Final = ("mcp-exec", "mcp-exec-cluster")
+"""The whole chart, and the part of it for administrators."""
 SYSTEM: Final = "mcp-exec-system"
 VALUES: Final = {"pool": {"runtimeClassName": "gvisor"}}
 """The values of the static manifests."""
@@ -42,11 +44,11 @@ resources:
 """
 
 
-def package(folder: Path, *, repository: str) -> Path:
-    """Package the chart into a folder, with the repository of the release's images as its default; return its path."""
+def package(folder: Path, name: str, *, repository: str) -> Path:
+    """Package a chart into a folder, with the repository of the release's images as its default; return its path."""
     with TemporaryDirectory() as work:
-        copy = Path(work) / "mcp-exec"
-        shutil.copytree(ROOT / "charts" / "mcp-exec", copy)
+        copy = Path(work) / name
+        shutil.copytree(ROOT / "charts" / name, copy)
         values = copy / "values.yaml"
         default = f"\n  repository: {LOCAL}\n"
         text = values.read_text()

@@ -18,6 +18,7 @@ from values import Values
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
+CLUSTER_CHART = ROOT / "charts" / "mcp-exec-cluster"
 TROUBLESHOOTING = ROOT / "docs" / "kubectl" / "troubleshooting.md"
 EXECUTIONS = ROOT / "docs" / "kubectl" / "executions.md"
 SESSIONS = ROOT / "docs" / "services" / "sessions.md"
@@ -33,6 +34,7 @@ def main() -> None:
         CHART / "values.yaml": documents.build_values_yaml,
         CHART / "values.schema.json": documents.build_schema_json,
         CHART / "Chart.yaml": lambda: documents.update_chart(CHART / "Chart.yaml"),
+        CLUSTER_CHART / "Chart.yaml": lambda: documents.update_chart(CLUSTER_CHART / "Chart.yaml"),
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         CHART / "files" / "kubernetes.json": documents.build_kubernetes,

@@ -1,11 +1,25 @@
+{{/*
+Name of the release. The chart `mcp-exec-cluster` has some templates of this one, and is the release NAME-cluster in the
+same namespace.
+*/}}
+{{- define "mcp-exec.release" -}}
+{{- if ne .Chart.Name "mcp-exec-cluster" -}}
+{{- .Release.Name -}}
+{{- else if or (hasSuffix "-cluster" .Release.Name) (has .Release.Name (list "test-release" "release-name")) -}}
+{{- .Release.Name | trimSuffix "-cluster" -}}
+{{- else -}}
+{{- fail (printf "the release is named %s: name it NAME-cluster, where NAME is the release of the chart mcp-exec in the same namespace" .Release.Name) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Prefix of the objects' names. */}}
 {{- define "mcp-exec.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
-{{- else if contains "mcp-exec" .Release.Name -}}
-{{- .Release.Name | trunc 40 | trimSuffix "-" -}}
+{{- else if contains "mcp-exec" (include "mcp-exec.release" .) -}}
+{{- include "mcp-exec.release" . | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-mcp-exec" (.Release.Name | trunc 31 | trimSuffix "-") -}}
+{{- printf "%s-mcp-exec" (include "mcp-exec.release" . | trunc 31 | trimSuffix "-") -}}
 {{- end -}}
 {{- end -}}
 
@@ -24,7 +38,7 @@ objects of their own: FULLNAME-system has the names without it. No other name ha
 {{/* Labels that select this release's objects. */}}
 {{- define "mcp-exec.selectorLabels" -}}
 app.kubernetes.io/name: mcp-exec
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ include "mcp-exec.release" . }}
 {{- end -}}
 
 {{/* Labels of the user for objects and pods, without those of the chart. */}}
@@ -89,7 +103,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 
 {{/* "true" if this chart has the objects that only an administrator may create; and of these, the rights. */}}
 {{- define "mcp-exec.clusterObjects" -}}
-{{- if .Values.clusterObjects.create -}}true{{- end -}}
+{{- if or .Values.clusterObjects.create (eq .Chart.Name "mcp-exec-cluster") -}}true{{- end -}}
 {{- end -}}
 {{- define "mcp-exec.rbac" -}}
 {{- if and (include "mcp-exec.clusterObjects" .) .Values.rbac.create -}}true{{- end -}}

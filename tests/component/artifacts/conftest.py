@@ -138,6 +138,6 @@ def release(tools: str, registry: str, tmp_path_factory: pytest.TempPathFactory)
         platforms = ("amd64", "arm64") if name == "sandbox" else ("amd64",)
         digest = found.copy(write_image(folder / f"{name}.tar", platforms=platforms), name)
         found.sign(digest, folder / f"{name}.tar", name)
-    packaged = chart.package(folder, repository=found.registry)
+    packaged = chart.package(folder, "mcp-exec", repository=found.registry)
     found.run(ROOT / "hack/push-chart", packaged, found.registry)
     return found

@@ -97,12 +97,16 @@ def helm4(tmp_path_factory: pytest.TempPathFactory) -> Render:
     folder = tmp_path_factory.mktemp("mounts")
 
     def render(
-        values: Object | None = None, *, release: str = "mcp-exec", namespace: str = "mcp-exec-system"
+        values: Object | None = None,
+        *,
+        release: str = "mcp-exec",
+        namespace: str = "mcp-exec-system",
+        chart: Path = CHART,
     ) -> Rendered:
-        with helm_python.Chart.load(str(CHART)) as chart:
+        with helm_python.Chart.load(str(chart)) as loaded:
             try:
-                chart.validate_schema(values or {})
-                files = chart.render(values or {}, name=release, namespace=namespace)
+                loaded.validate_schema(values or {})
+                files = loaded.render(values or {}, name=release, namespace=namespace)
             except helm_python.HelmError as error:
                 raise AssertionError(str(error)) from error
         texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]

@@ -1,5 +1,6 @@
 """What clusters differ in: users, accounts, rights, labels, zones, priorities, images on nodes."""
 
+import re
 from typing import Any
 
 import pytest
@@ -174,3 +175,17 @@ def test_one_list_of_pull_secrets_is_for_all_images(render: Render) -> None:
     assert rendered.one("SandboxPool", "default")["spec"]["imagePullSecrets"] == secrets
     assert rendered.one("SandboxPool", "own")["spec"]["imagePullSecrets"] == [{"name": "another"}]
     assert rendered.one("ToolServer", "calculator")["spec"]["stdio"]["imagePullSecrets"] == secrets
+
+
+PAGE = (CHART.parents[1] / "docs" / "platform" / "clusters.md").read_text()
+EXAMPLES = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[each.split(":")[0] for each in EXAMPLES])
+def test_the_values_of_the_page_render(render: Render, example: str) -> None:
+    rendered = render(yaml.safe_load(example))
+    assert rendered.names("Deployment") == ["mcp-exec-broker", "mcp-exec-gateway", "mcp-exec-operator"]
+    if "extended" in example:
+        assert rendered.one("SandboxPool", "gpu")["spec"]["resources"]["extended"] == {"nvidia.com/gpu": 1}
+    if "extraObjects" in example:
+        assert rendered.one("ExternalSecret", "company-api-keys")["metadata"]["namespace"] == "mcp-exec-system"

@@ -11,15 +11,17 @@ from mcp_exec_api.__main__ import build_files
 from mcp_exec_api.wire.version import RELEASE
 
 ROOT = Path(__file__).parents[3]
+CHARTS = ("charts/mcp-exec/Chart.yaml", "charts/mcp-exec-cluster/Chart.yaml")
 
 
-def test_the_chart_and_its_images_have_the_version() -> None:
-    chart = yaml.safe_load((ROOT / "charts" / "mcp-exec" / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (RELEASE, RELEASE)
+def test_the_charts_and_their_images_have_the_version() -> None:
+    for name in CHARTS:
+        chart = yaml.safe_load((ROOT / name).read_text())
+        assert (chart["version"], chart["appVersion"]) == (RELEASE, RELEASE)
 
 
 def test_no_other_file_declares_the_version() -> None:
-    allowed = ("crds/mcp_exec_api/wire/version.py", "charts/mcp-exec/Chart.yaml", "docs/reference/openapi.json")
+    allowed = ("crds/mcp_exec_api/wire/version.py", *CHARTS, "docs/reference/openapi.json")
     generated = {ROOT / name for name in build_files()}  # the CRDs name their release
     others = [
         path
