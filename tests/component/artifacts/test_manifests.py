@@ -19,7 +19,9 @@ REPOSITORY = "registry.example/mcp-exec"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a release writes."""
     folder = tmp_path_factory.mktemp("manifests")
-    chart.write_manifests(folder, chart.render(chart.package(folder, "mcp-exec", repository=REPOSITORY)), version=RELEASE)
+    chart.write_manifests(
+        folder, chart.render(chart.package(folder, "mcp-exec", repository=REPOSITORY)), version=RELEASE
+    )
     return folder
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import helm_python
 import pytest
 import yaml
-from tests.component.chart.conftest import CHART, Render, complete
+from tests.component.chart.conftest import CHART, Render
 
 from mcp_exec_api.wire.version import RELEASE
 
@@ -34,7 +34,7 @@ def resync(values: dict[str, object], render: Render) -> str:
 def notes(values: dict[str, object]) -> list[str]:
     """Return the warnings of the notes that Helm prints."""
     with helm_python.Chart.load(str(CHART)) as chart:
-        files = chart.render(complete(values), name="mcp-exec", namespace="mcp-exec-system")
+        files = chart.render(values, name="mcp-exec", namespace="mcp-exec-system")
     return [line for line in files["mcp-exec/templates/NOTES.txt"].splitlines() if line.startswith("WARNING")]
 
 
