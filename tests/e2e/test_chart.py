@@ -411,7 +411,12 @@ def test_another_manager_may_apply_the_release_on_the_server(release: Release) -
         release.cluster.kubectl("apply", *options, "-f", "-", stdin=applied)
 
     apply()
-    apply("--set=broker.records.enabled=true", "--set=broker.records.volume.temporary=true")
+    # Helm owns the fields of the strategy, which is another one with a volume
+    for options in (
+        "broker.records.enabled=true,broker.records.volume.temporary=false",
+        "broker.audit.persistence.enabled=true",
+    ):
+        apply(f"--set=broker.replicas=1,{options}")
 
 
 def test_an_operator_that_starts_upgrades_earlier_definitions_and_leaves_newer_ones(release: Release) -> None:

@@ -40,6 +40,7 @@ from mcp_exec_broker.records.audit_file import (
     select_usage,
 )
 from mcp_exec_broker.records.audit_writer import AuditWriter
+from mcp_exec_broker.records.process_lock import ProcessLock
 from mcp_exec_broker.records.tables import AUDIT
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, CallRights, DirectGrant, Grant
 
@@ -113,11 +114,18 @@ _DELETE_BATCH: Final = 200
 
 
 class AuditLog:
-    """Records of tool calls in one SQLite file, which belongs to one process at a time."""
+    """Records of tool calls in one SQLite file.
 
-    def __init__(self, path: Path, *, writer: AuditWriter, keep: timedelta, keep_bytes: int) -> None:
+    During a rollout, the broker before may still write to it, on the same node: its calls go on. A lock says when it
+    has ended.
+    """
+
+    def __init__(self, path: Path, *, writer: AuditWriter, lock: ProcessLock, keep: timedelta, keep_bytes: int) -> None:
         self._path = path
         self._writer = writer
+        self._lock = lock
+        self._begun: set[str] = set()
+        """Calls that began while another process had the lock."""
         self._keep = keep
         self._keep_bytes = keep_bytes
 
@@ -132,7 +140,7 @@ class AuditLog:
         spare_bytes: int = _SPARE_BYTES,
         cleanup_seconds: float = _CLEANUP_SECONDS,
     ) -> AsyncIterator[Self]:
-        """Open the file, and end the records that an earlier process left unfinished.
+        """Open the file, and end the records that an earlier process left unfinished: at once, or when it has ended.
 
         Deletes records every `cleanup_seconds` and after many writes: those older than `keep_days`, and while the file
         uses more than `keep_bytes` the oldest of the namespace that uses most. The file never gets larger than
@@ -140,9 +148,10 @@ class AuditLog:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         writer = AuditWriter(path, max_bytes=keep_bytes + spare_bytes)
-        audit = cls(path, writer=writer, keep=timedelta(days=keep_days), keep_bytes=keep_bytes)
-        await writer.open()
+        lock = ProcessLock(path.with_name(f"{path.name}.lock"))
+        audit = cls(path, writer=writer, lock=lock, keep=timedelta(days=keep_days), keep_bytes=keep_bytes)
         try:
+            await writer.open()
             await audit.end_unfinished()
             cleanup = asyncio.create_task(audit._clean_up(cleanup_seconds), name="audit cleanup")
             try:
@@ -152,6 +161,7 @@ class AuditLog:
                 await asyncio.wait({cleanup})
         finally:
             await writer.close()
+            lock.close()
 
     @property
     def failure(self) -> str:
@@ -159,8 +169,15 @@ class AuditLog:
         return self._writer.failure
 
     async def end_unfinished(self) -> int:
-        """End the records without an end as `unfinished`, and return their number."""
-        unfinished: list[str] = await self._writer.submit(select_unfinished)
+        """End the records of earlier processes without an end as `unfinished`, once, and return their number.
+
+        Ends none while one of these processes lives.
+        """
+        if self._lock.is_held or not self._lock.try_acquire():
+            return 0
+        found: list[str] = await self._writer.submit(select_unfinished)
+        unfinished = [id for id in found if id not in self._begun]
+        self._begun.clear()
         error = "the broker ended during the call"
         for id in unfinished:
             await self.end_call(id, CallOutcome.UNFINISHED, error=error)
@@ -189,6 +206,8 @@ class AuditLog:
 
         The future raises ValueError if there is a record of this id, and sqlite3.Error if it cannot be written.
         """
+        if not self._lock.is_held:
+            self._begun.add(record.id)
         return self._insert("tool call started", record, hidden=_WHEN_ENDED | _ONLY_AT_END)
 
     def record_denials(self, record: ToolCallRecord) -> "asyncio.Future[None]":
@@ -287,6 +306,7 @@ class AuditLog:
                     await self._writer.has_written_much.wait()
             self._writer.has_written_much.clear()
             try:
+                await self.end_unfinished()
                 await self.delete_old_records()
             except sqlite3.Error as error:
                 log.warning("cannot delete old audit records: %s", error)

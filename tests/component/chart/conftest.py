@@ -61,6 +61,9 @@ class Rendered:
 
 Render = Callable[..., Rendered]
 
+ONE_AT_A_TIME: Object = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}}
+"""Strategy of a broker with a volume. Another manager can apply it over that of a broker without one."""
+
 
 @pytest.fixture(scope="session")
 def helm() -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.component.chart.conftest import Render, Rendered
+from tests.component.chart.conftest import ONE_AT_A_TIME, Render, Rendered
 
 from mcp_exec_broker.settings import Settings
 
@@ -35,7 +35,7 @@ def test_files_are_on_a_volume_that_outlives_the_release(render: Render) -> None
     assert volumes(spec)["files"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-files"
     mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "files")
     assert env["MCP_EXEC_FILES_FOLDER"].startswith(mount["mountPath"])
-    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"]["type"] == "Recreate"
+    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == ONE_AT_A_TIME
     assert {name.removeprefix("MCP_EXEC_").lower() for name in env} <= Settings.model_fields.keys()
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.component.chart.conftest import Render, Rendered
+from tests.component.chart.conftest import ONE_AT_A_TIME, Render, Rendered
 
 from mcp_exec_broker.settings import Settings
 
@@ -29,7 +29,7 @@ def test_records_are_on_a_volume_that_outlives_the_release(render: Render) -> No
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert claim["spec"]["storageClassName"] == "fast"
     assert volumes["records"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-records"
-    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"]["type"] == "Recreate"
+    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == ONE_AT_A_TIME
     assert {name.removeprefix("MCP_EXEC_").lower() for name in env} <= Settings.model_fields.keys()
 
 
@@ -53,3 +53,17 @@ def test_several_brokers_share_the_records_of_a_database(render: Render) -> None
 def test_values_that_do_not_fit_are_refused(render: Render, values: dict[str, Any], message: str) -> None:
     with pytest.raises(Exception, match=message):
         render({"broker": values})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"records": {"enabled": True, "volume": {"existingClaim": "mine"}}},
+        {"audit": {"persistence": {"enabled": True, "existingClaim": "mine"}}},
+    ],
+    ids=str,
+)
+def test_a_claim_that_two_nodes_may_share_has_one_pod_with_sqlite_at_a_time(
+    render: Render, values: dict[str, Any]
+) -> None:
+    assert render({"broker": values}).one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == {"type": "Recreate"}

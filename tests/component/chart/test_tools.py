@@ -1,7 +1,7 @@
 """The broker and the ToolServers that the chart installs."""
 
 import pytest
-from tests.component.chart.conftest import Render
+from tests.component.chart.conftest import ONE_AT_A_TIME, Render
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.tool_server import ToolServerSpec
@@ -73,7 +73,7 @@ def test_the_audit_can_outlive_the_brokers_pod(render: Render) -> None:
     claim = rendered.one("PersistentVolumeClaim", "mcp-exec-broker-audit")
     assert claim["spec"]["resources"]["requests"]["storage"] == "2Gi"
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"]["type"] == "Recreate"
+    assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == ONE_AT_A_TIME
     volumes = {volume["name"]: volume for volume in rendered.pods()["mcp-exec-broker"]["volumes"]}
     assert volumes["audit"]["persistentVolumeClaim"] == {"claimName": "mcp-exec-broker-audit"}
     with pytest.raises(AssertionError, match=r"needs broker\.replicas: 1"):

@@ -5,7 +5,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AsyncExitStack, closing, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -170,6 +170,34 @@ async def test_no_record_of_the_first_release_is_lost_and_all_are_copied_to_the_
         assert {id: item["outcome"] for id, item in found.items()} == {"ended": "ok", "open": "unfinished", "new": None}
         assert (found["ended"]["durationMs"], found["ended"]["calls"], found["ended"]["source"]) == (1.5, 1, "code")
         assert [row["id"] for row in await audit.read_uncopied(10)] == ["ended", "open"]
+
+
+async def test_calls_of_the_process_before_end_themselves_or_after_it(path: Path) -> None:
+    """In a rollout, it may write for minutes after the next one has opened the file."""
+
+    async def outcomes(audit: AuditLog) -> dict[str, str | None]:
+        return {item["id"]: item["outcome"] for item in (await audit.find_records())["items"]}
+
+    async with AsyncExitStack() as stack:
+        before = await stack.enter_async_context(AuditLog.open(path))
+        for id in ("ends", "is lost"):
+            await before.begin_call(call(id))
+        async with AuditLog.open(path, cleanup_seconds=0.01) as audit:
+            for id in ("goes on", "is over"):
+                await audit.begin_call(call(id))
+            await audit.end_call("is over", CallOutcome.OK)
+            assert await audit.end_unfinished() == 0
+            await before.begin_call(call("comes late"))
+            await before.end_call("ends", CallOutcome.OK)
+            in_progress = dict.fromkeys(("is lost", "goes on", "comes late"))
+            assert await outcomes(audit) == {"ends": "ok", "is over": "ok", **in_progress}
+            await stack.aclose()
+            async with asyncio.timeout(DEADLINE):
+                while len((await audit.find_records(outcome="unfinished"))["items"]) < 2:
+                    pass
+            await audit.begin_call(call("is new"))
+            ended = {"ends": "ok", "is over": "ok", "is lost": "unfinished", "comes late": "unfinished"}
+            assert await outcomes(audit) == {**ended, "goes on": None, "is new": None}
 
 
 def test_the_file_has_the_fields_of_a_record() -> None:
