@@ -1,11 +1,14 @@
-"""`pip install` of the built wheel with each extra into an empty environment: `make installs`. It needs an index."""
+"""`pip install` of the built wheels with each extra into an empty environment: `make installs`. It needs an index."""
 
+import platform
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
-from tests.support.installs import CHECKS, build_wheel, check, create_environment, locked_versions, run
+from hack.artifacts import plugin
+from tests.support.installs import CHECKS, ROOT, build_wheel, check, create_environment, locked_versions, run
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +65,50 @@ def test_mypy_checks_a_user_s_program(wheel: Path, tmp_path: Path) -> None:
     done = subprocess.run(check_types, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     wrong = [number for number, line in enumerate(USER.splitlines(), 1) if "# wrong" in line]
     assert [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line] == wrong, done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder with both wheels of a release."""
+    folder = tmp_path_factory.mktemp("wheels")
+    subprocess.run([ROOT / "hack/wheels", folder], check=True, capture_output=True, timeout=60)
+    return folder
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("requirement", "program"),
+    [
+        ("mcp-exec-client", CHECKS["client"]),
+        ("mcp-exec-client[agent]", CHECKS["agent"]),
+        ("mcp-exec-client[openai]", CHECKS["openai"]),
+        ("mcp-exec[kubectl]", CHECKS["kubectl"]),
+    ],
+)
+def test_pip_installs_a_release_and_it_works(wheels: Path, requirement: str, program: str, tmp_path: Path) -> None:
+    python = create_environment(tmp_path / "environment")
+    (tmp_path / "constraints.txt").write_text(locked_versions())
+    command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", "constraints.txt"]
+    subprocess.run([*command, "--find-links", str(wheels), requirement], cwd=tmp_path, check=True, timeout=500)
+    run(python, "-c", program)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(sys.platform != "linux", reason="the wheels of macOS depend on its version")
+def test_an_archive_of_the_plugin_runs_without_an_installation(wheels: Path, tmp_path: Path) -> None:
+    (wheel,) = wheels.glob("mcp_exec_client-*.whl")
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
+    (here,) = (each for each in plugin.PLATFORMS if each.name == f"linux-{machine}")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    path = plugin.build_archive(tmp_path, wheel, here, version="1.2.3", pythons=(version,))
+    with tarfile.open(path) as archive:
+        archive.extractall(tmp_path / "store", filter="data")
+    python = create_environment(tmp_path / "environment")  # which has no packages
+    done = subprocess.run(
+        [tmp_path / "store" / plugin.NAME, "get", "--kubeconfig", "none"],
+        env={"PATH": "/usr/bin:/bin", "MCP_EXEC_PYTHON": str(python)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "none" in done.stderr
+    assert "Python package" not in done.stderr
+    assert "Traceback" not in done.stderr
