@@ -48,6 +48,18 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     with tarfile.open(folder / "mcp-exec-0.9.0.tgz") as archive:
         assert "mcp-exec/values.schema.json" in archive.getnames()
 
+    # CI builds again what was tagged, and lists what it pushed
+    head, images = git(clone, "rev-parse", "HEAD"), (folder / "images.txt").read_text().split()
+    (clone / ".cache").mkdir(exist_ok=True)
+    pushed = [f"{image}@sha256:{'a' * 64}" for image in images]
+    (clone / ".cache/pushed-images").write_text("\n".join(pushed))
+    done = release("0.9.0", "--built", "--build", "chart")
+    assert done.returncode == 0, done.stderr
+    assert git(clone, "rev-parse", "HEAD") == head
+    assert (folder / "images.txt").read_text().split() == pushed
+    git(clone, "tag", "--delete", "v0.9.0")
+    assert "this checkout is not that of the tag v0.9.0" in release("0.9.0", "--built", "--build", "chart").stderr
+
 
 @pytest.mark.parametrize(
     ("version", "reason"),
