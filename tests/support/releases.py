@@ -45,7 +45,7 @@ def clone_checkout(folder: Path) -> Path:
 
 
 def make_release(
-    clone: Path, version: str, *options: str, seconds: float = 2 * DEADLINE, **variables: str
+    clone: Path, version: str, *options: str, seconds: float = 4 * DEADLINE, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run what `make release` runs, in a clone."""
     environment = {

@@ -23,7 +23,7 @@ def release(clone: Path) -> Release:
     return partial(make_release, clone)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone: Path, release: Release) -> None:
     (clone / "changes" / "+sooner.fixed.md").write_text("It is sooner.\n")
     git(clone, "add", "--all")
