@@ -17,8 +17,6 @@ Object = dict[str, Any]
 NAMES: Final = ("mcp-exec", "mcp-exec-cluster")
 """The whole chart, and the part of it for administrators."""
 SYSTEM: Final = "mcp-exec-system"
-VALUES: Final = {"pool": {"runtimeClassName": "gvisor"}}
-"""The values of the static manifests."""
 _ORDER: Final = (
     "Namespace",
     "NetworkPolicy",
@@ -31,8 +29,7 @@ _ORDER: Final = (
 )
 """kubectl creates objects in the order of the file: what others need first, and pods behind their policies."""
 _HEADER: Final = """\
-# mcp-exec {version}, rendered from its chart for the namespace {system} with these values:
-#   {values}
+# mcp-exec {version}: what its chart renders for the namespace {system} without values, apart from hooks.
 # {how}
 """
 _BASE: Final = """\
@@ -58,11 +55,11 @@ def package(folder: Path, name: str, *, repository: str) -> Path:
         return Path(helm_python.package(str(copy), destination=str(folder)))
 
 
-def render(chart: Path, values: Mapping[str, Any] = VALUES) -> list[Object]:
+def render(chart: Path, values: Mapping[str, Any] | None = None) -> list[Object]:
     """Return the objects of a packaged chart, CRDs included and hooks not: only Helm runs those."""
     with helm_python.Chart.load(str(chart)) as loaded:
         crds = [each["data"] for each in loaded.crds]
-        rendered = loaded.render(dict(values), name="mcp-exec", namespace=SYSTEM)
+        rendered = loaded.render(dict(values or {}), name="mcp-exec", namespace=SYSTEM)
     texts = [*crds, *(text for name, text in sorted(rendered.items()) if name.endswith(".yaml"))]
     found = [item for text in texts for item in yaml.safe_load_all(text) if item]
     kept = [item for item in found if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
@@ -97,6 +94,5 @@ def write_manifests(folder: Path, objects: list[Object], *, version: str) -> Non
 
 
 def _dump(objects: list[Object], version: str, how: str) -> str:
-    values = yaml.safe_dump(VALUES, default_flow_style=True).strip()
-    header = _HEADER.format(version=version, system=SYSTEM, values=values, how=how)
+    header = _HEADER.format(version=version, system=SYSTEM, how=how)
     return header + yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, width=120)
