@@ -17,7 +17,7 @@ from tests.support.until import until
 
 EXAMPLES = [
     pytest.param(program, id=f"{page} {program.line}")
-    for page in ("../README.md", "services/python-client.md")
+    for page in ("../README.md", "../client/README.md", "services/python-client.md")
     for program in programs(page)
 ]
 
