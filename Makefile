@@ -97,7 +97,7 @@ kills: venv  ## kill the operator at each of its steps, and every two seconds wh
 	pytest $(waiting) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
-docs: venv  ## build the documentation site in build/site, strictly; PROJECT_URL=ADDRESS links it to the repository
+docs: venv  ## build the documentation site in build/site, strictly
 	@hack/docs
 
 wheel: venv  ## build the wheels mcp-exec and mcp-exec-client in build/, for pip install

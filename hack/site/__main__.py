@@ -1,6 +1,8 @@
 """Build the documentation site: one version of it, next to those that the folder has already.
 
-python -m hack.site --zensical PROGRAM --mermaid FOLDER [--repository URL] [--folder FOLDER]
+python -m hack.site --zensical PROGRAM --mermaid FOLDER [--folder FOLDER]
+
+PROJECT_URL of hack/places.env, or of the environment, is the address that pages link to for their source.
 
 The build is strict: a link to a page or a heading that does not exist ends it. It uses no network, and neither do the
 pages: fonts are those of the reader, and scripts are part of the site.
@@ -14,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from hack.artifacts.places import read_places
 from hack.site.navigation import Section, read_navigation
 from hack.site.sources import HOME, MERMAID, SCRIPT, Sources
 from hack.site.versions import Versions
@@ -50,9 +53,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="hack.site", description="Builds the documentation site.")
     parser.add_argument("--zensical", required=True, help="the program that renders pages")
     parser.add_argument("--mermaid", required=True, type=Path, help="folder of the npm package @mermaid-js/tiny")
-    parser.add_argument(
-        "--repository", default="", help="address of the repository; without it, pages do not link there"
-    )
     parser.add_argument("--folder", type=Path, default=ROOT / "build/site", help="folder of the site with all versions")
     arguments = parser.parse_args()
     site = arguments.folder.absolute()
@@ -67,7 +67,7 @@ def main() -> None:
         shutil.copy(arguments.mermaid / name, pages / MERMAID)
     shutil.copy(Path(__file__).parent / STYLE, pages / "assets")
     settings = (Path(__file__).parent / "zensical.toml").read_text()
-    settings = build_settings(settings, sections, repository=arguments.repository.rstrip("/"))
+    settings = build_settings(settings, sections, repository=read_places().source.rstrip("/"))
     (work / "zensical.toml").write_text(settings)
     done = subprocess.run([arguments.zensical, "build", "--strict", "--clean"], cwd=work, timeout=_LIMIT_SECONDS)
     if done.returncode:

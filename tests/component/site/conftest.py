@@ -1,4 +1,6 @@
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +17,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     (folder / "0.0.1").mkdir()
     (folder / "versions.json").write_text('[{"version": "0.0.1", "title": "0.0.1", "aliases": []}]')
-    command = ["env", f"PROJECT_URL={REPOSITORY}", "hack/docs", "--folder", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
+    path = f"{sys.prefix}/bin:{os.environ['PATH']}"
+    env = os.environ | {"VENV": sys.prefix, "PATH": path, "PROJECT_URL": REPOSITORY}
+    command = ["hack/docs", "--folder", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
