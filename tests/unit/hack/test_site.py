@@ -1,10 +1,12 @@
 """The documentation site: its navigation, its pages and its versions, before a generator renders them."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from hack.site.__main__ import build_settings
 from hack.site.navigation import Section, read_navigation
 from hack.site.sources import outside_fences, show_file, unhide
@@ -78,3 +80,14 @@ def test_versions_are_listed_newest_first_and_the_root_leads_to_the_newest_relea
         "0.2.0",
     ]
     assert 'url=0.2.0/index.html"' in (tmp_path / "index.html").read_text()
+
+
+def test_the_workflow_adds_a_version_to_the_folder_that_make_docs_fills() -> None:
+    (job,) = yaml.safe_load((ROOT / ".github/workflows/docs.yml").read_text())["jobs"].values()
+    before, build, after = [step["run"] for step in job["steps"] if "run" in step]
+    assert build == "make docs"
+    assert "git worktree add build/site site" in before
+    assert "cd build/site" in after
+    assert 'ROOT / "build/site"' in (ROOT / "hack/site/__main__.py").read_text()
+    used = [step["uses"] for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action) for action in used)
