@@ -206,7 +206,10 @@ class BrokerManager:
         async with AsyncExitStack() as stack:
             audit = await stack.enter_async_context(
                 AuditLog.open(
-                    settings.audit_file, keep_days=settings.audit_keep_days, keep_bytes=settings.audit_keep_bytes
+                    settings.audit_file,
+                    keep_days=settings.audit_keep_days,
+                    keep_bytes=settings.audit_keep_bytes,
+                    grace_seconds=settings.drain_seconds + settings.shutdown_seconds,
                 )
             )
             database = find_database(settings)

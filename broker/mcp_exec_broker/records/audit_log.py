@@ -125,7 +125,7 @@ class AuditLog:
         self._writer = writer
         self._lock = lock
         self._begun: set[str] = set()
-        """Calls that began while another process had the lock."""
+        """Calls in progress that began before this process was the only one."""
         self._keep = keep
         self._keep_bytes = keep_bytes
 
@@ -139,8 +139,11 @@ class AuditLog:
         keep_bytes: int = 1024**3,
         spare_bytes: int = _SPARE_BYTES,
         cleanup_seconds: float = _CLEANUP_SECONDS,
+        grace_seconds: float = 0,
     ) -> AsyncIterator[Self]:
         """Open the file, and end the records that an earlier process left unfinished: at once, or when it has ended.
+
+        `grace_seconds` is the longest time that one may take which has no lock.
 
         Deletes records every `cleanup_seconds` and after many writes: those older than `keep_days`, and while the file
         uses more than `keep_bytes` the oldest of the namespace that uses most. The file never gets larger than
@@ -148,7 +151,7 @@ class AuditLog:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         writer = AuditWriter(path, max_bytes=keep_bytes + spare_bytes)
-        lock = ProcessLock(path.with_name(f"{path.name}.lock"))
+        lock = ProcessLock(path.with_name(f"{path.name}.lock"), grace_seconds=grace_seconds)
         audit = cls(path, writer=writer, lock=lock, keep=timedelta(days=keep_days), keep_bytes=keep_bytes)
         try:
             await writer.open()
@@ -173,7 +176,7 @@ class AuditLog:
 
         Ends none while one of these processes lives.
         """
-        if self._lock.is_held or not self._lock.try_acquire():
+        if self._lock.is_alone or not self._lock.try_acquire():
             return 0
         found: list[str] = await self._writer.submit(select_unfinished)
         unfinished = [id for id in found if id not in self._begun]
@@ -206,7 +209,7 @@ class AuditLog:
 
         The future raises ValueError if there is a record of this id, and sqlite3.Error if it cannot be written.
         """
-        if not self._lock.is_held:
+        if not self._lock.is_alone:
             self._begun.add(record.id)
         return self._insert("tool call started", record, hidden=_WHEN_ENDED | _ONLY_AT_END)
 
@@ -248,6 +251,7 @@ class AuditLog:
             "approval": approval,
             "approved_by": approved_by,
         }
+        self._begun.discard(id)
         written = self._writer.submit_row(end_calls, row, on_written=lambda: log_line("tool call ended", row))
         written.add_done_callback(_log_failure)
         return written

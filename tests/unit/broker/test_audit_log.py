@@ -160,6 +160,18 @@ INSERT INTO calls (id, at, namespace, execution, uid, pool, server, tool, digest
 """
 
 
+async def test_a_process_without_the_lock_has_time_to_end_its_calls(path: Path) -> None:
+    async with AuditLog.open(path) as audit:
+        for id in ("ends", "is lost"):
+            await audit.begin_call(call(id))
+    path.with_name(f"{path.name}.lock").unlink()
+    async with AuditLog.open(path, grace_seconds=DEADLINE) as audit:
+        assert (await audit.find_records(outcome="unfinished"))["items"] == []
+        await audit.end_call("ends", CallOutcome.OK)
+    async with AuditLog.open(path, grace_seconds=DEADLINE) as audit:
+        assert [item["id"] for item in (await audit.find_records(outcome="unfinished"))["items"]] == ["is lost"]
+
+
 async def test_no_record_of_the_first_release_is_lost_and_all_are_copied_to_the_records(path: Path) -> None:
     path.parent.mkdir()
     with closing(sqlite3.connect(path)) as file:
