@@ -20,7 +20,6 @@ def neighbour(installed: Cluster) -> Iterator[Cluster]:
         "createNamespaces": "false",
         "pool.enabled": "false",
         "broker.enabled": "false",
-        "admissionPolicy.enabled": "false",  # the policies of a second release would refuse what the first one writes
         "operator.replicas": "1",
         "gateway.replicas": "1",
         "images.tag": os.environ.get("TAG", "dev"),

@@ -25,7 +25,8 @@ same namespace.
 
 {{/*
 Name of a cluster-scoped object. It carries the release's namespace, so that releases of one name in two namespaces have
-objects of their own: FULLNAME-system has the names without it. No other name has a dot. Arguments: root, suffix.
+objects of their own: FULLNAME-system has the names without it. Only bindings for namespaces without a label have two
+dots or more. Arguments: root, suffix.
 */}}
 {{- define "mcp-exec.clusterName" -}}
 {{- $root := index . 0 -}}
@@ -294,24 +295,43 @@ API server change without notice, and network plugins compare a connection befor
 {{- printf "system:serviceaccount:%s:%s" $root.Release.Namespace (include "mcp-exec.serviceAccount" (list $root (index . 1))) -}}
 {{- end -}}
 
-{{/* Binding of a ValidatingAdmissionPolicy to namespaces, by default the served ones. Arguments: root, name, namespaces. */}}
+{{/* The release as the value of a namespace's label: its namespace and the prefix of its names, at most 63 characters. */}}
+{{- define "mcp-exec.owner" -}}
+{{- $name := printf "%s.%s" .Release.Namespace (include "mcp-exec.fullname" .) -}}
+{{- if le (len $name) 63 }}{{ $name }}{{ else }}{{ printf "%s-%s" (trunc 52 $name) (sha256sum $name | trunc 10) }}{{ end -}}
+{{- end -}}
+
+{{/*
+Bindings of a ValidatingAdmissionPolicy to the served namespaces, or to those that are given. A served namespace with the
+label `mcp-exec.dev/release` is only for the policies of that release; one without it is for those of each release that
+names it. Arguments: root, name, namespaces.
+*/}}
 {{- define "mcp-exec.admissionBinding" }}
 {{- $root := index . 0 }}
-{{- $namespaces := $root.Values.namespaces }}
-{{- if gt (len .) 2 }}{{ $namespaces = index . 2 }}{{ end }}
+{{- $name := index . 1 }}
+{{- $named := dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" $root.Values.namespaces }}
+{{- $label := "mcp-exec.dev/release" }}
+{{- $owned := dict "key" $label "operator" "In" "values" (list (include "mcp-exec.owner" $root)) }}
+{{- $selectors := dict $name (list $named $owned) (printf "%s.without.label" $name) (list $named (dict "key" $label "operator" "DoesNotExist")) }}
+{{- if gt (len .) 2 }}
+{{- $selectors = dict $name (list (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" (index . 2))) }}
+{{- end }}
+{{- range $binding, $expressions := $selectors }}
+---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
 metadata:
-  name: {{ index . 1 }}
+  name: {{ $binding }}
   labels:
     {{- include "mcp-exec.labels" $root | nindent 4 }}
 spec:
-  policyName: {{ index . 1 }}
+  policyName: {{ $name }}
   validationActions: [Deny]
   matchResources:
     namespaceSelector:
       matchExpressions:
-        - {key: kubernetes.io/metadata.name, operator: In, values: {{ toJson $namespaces }}}
+        {{- toYaml $expressions | nindent 8 }}
+{{- end }}
 {{- end }}
 
 {{/* Convert a quantity, for example 250m, 4 or 1.5Gi, to a number. */}}

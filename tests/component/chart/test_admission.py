@@ -323,14 +323,50 @@ def test_the_operator_makes_no_secret_if_the_user_has_made_them(helm3: Render) -
 def test_the_policies_hold_where_they_are_about_alone_and_fail_closed(rendered: Rendered) -> None:
     policies = rendered.names("ValidatingAdmissionPolicy")
     assert len(policies) == 6
-    assert sorted(each["spec"]["policyName"] for each in rendered.all("ValidatingAdmissionPolicyBinding")) == policies
+    assert sorted({each["spec"]["policyName"] for each in rendered.all("ValidatingAdmissionPolicyBinding")}) == policies
     for binding in rendered.all("ValidatingAdmissionPolicyBinding"):
         assert binding["spec"]["validationActions"] == ["Deny"]
-        (one,) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        (one, *_) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         about_keys = binding["spec"]["policyName"] == "mcp-exec-secrets"
         assert (one["operator"], one["values"]) == ("In", ["mcp-exec-system"] if about_keys else ["agents", "batch"])
     for policy in rendered.all("ValidatingAdmissionPolicy"):
         assert policy["spec"]["failurePolicy"] == "Fail"
+
+
+def find_bound(rendered: Rendered, labels: dict[str, str]) -> list[str]:
+    """Return the policies that a namespace with these labels is bound by, each as often as it is."""
+
+    def selects(expression: Object) -> bool:
+        found = labels.get(expression["key"])
+        return found in expression["values"] if expression["operator"] == "In" else found is None
+
+    return sorted(
+        binding["spec"]["policyName"]
+        for binding in rendered.all("ValidatingAdmissionPolicyBinding")
+        if all(map(selects, binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]))
+    )
+
+
+def test_a_namespace_of_a_release_is_bound_by_the_policies_of_no_other(render: Render) -> None:
+    values = {"admissionPolicy": {"enabled": True}}
+    first, second = render(values), render({**values, "createNamespaces": False}, namespace="other")
+    policies = [name for name in first.names("ValidatingAdmissionPolicy") if name != "mcp-exec-secrets"]
+    labels = first.one("Namespace", "agents")["metadata"]["labels"]
+    assert find_bound(first, labels) == policies
+    assert find_bound(second, labels) == []
+    unlabelled = {"kubernetes.io/metadata.name": "agents"}
+    assert find_bound(first, unlabelled) == policies, "without the label, protection is not lost"
+    assert find_bound(second, unlabelled) == [f"{name}.other" for name in policies]
+
+
+def test_a_long_name_of_a_release_fits_the_label(render: Render) -> None:
+    names = {
+        render({}, release="mcp-exec-of-the-department", namespace="n" * 62 + end)
+        .one("Namespace", "agents")["metadata"]["labels"]["mcp-exec.dev/release"]
+        for end in "ab"
+    }  # fmt: skip
+    assert len(names) == 2
+    assert {len(name) for name in names} == {63}
 
 
 @pytest.mark.parametrize(
