@@ -31,14 +31,24 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path / "bin"
 
 
-def run(folder: Path, *arguments: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, *arguments: str, python: str = sys.executable, current: str | Path = "/"
+) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": "/usr/bin:/bin", "MCP_EXEC_PYTHON": python}
     command = [str(folder / plugin.NAME), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=environment, cwd=current, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_the_plugin_starts_by_krews_link_and_gets_its_arguments(installed: Path) -> None:
     assert run(installed, "get", "a b").stdout == "plugin get a b\n"
+
+
+def test_the_current_folder_has_no_part_of_the_plugin(installed: Path, tmp_path: Path) -> None:
+    for name in ("mcp_exec_client", "sys"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('hijacked')\n")
+    assert run(installed, "get", current=tmp_path).stdout == "plugin get\n"
 
 
 def test_without_a_fit_python_the_plugin_says_what_it_needs(installed: Path) -> None:
