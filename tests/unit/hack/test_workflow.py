@@ -97,6 +97,7 @@ WRITERS = {
         "files": {"contents", "packages", "id-token", "attestations"},
         "wheels": {"id-token"},
     },
+    "docs.yml": {"site": {"contents"}},
     "locks.yml": {"propose": {"contents", "pull-requests"}},
 }
 """The rights to write of each job that has any."""
