@@ -50,7 +50,7 @@ install_release() {  # [HELM ARGUMENTS...]: install the chart and wait until its
     values+=(--set pool.runtimeClassName=NodeDefault)
   fi
   # clusters for trials may have no StorageClass
-  values+=(--set broker.files.enabled=true --set broker.files.volume.temporary=true
+  values+=(--set broker.audit.persistence.enabled=false --set broker.files.enabled=true --set broker.files.volume.temporary=true
     --set broker.records.enabled=true --set broker.records.volume.temporary=true)
   # Helm 4 applies on the server, where Kubernetes before 1.25 refuses the rules of the CRDs.
   minor=$(kubectl get --raw /version | sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p')

@@ -12,8 +12,9 @@ from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
 class AuditPersistenceValues(Model):
     """A volume for audit records that outlive the broker's pod. It limits the broker to one replica."""
 
-    enabled: bool = False
-    """Use a volume. If false, records are lost with the pod and only the log stream remains."""
+    enabled: Literal["auto", True, False] = "auto"
+    """Use a volume: `auto` if the broker has one replica. If false, records are lost with the pod and only the log
+    stream remains."""
     existing_claim: OptionalName = ""
     """PersistentVolumeClaim of the release's namespace. Empty means that the chart creates and keeps one."""
     storage_class: str = ""
@@ -122,8 +123,9 @@ class RecordsDatabaseValues(Model):
 class RecordsValues(Model):
     """Records: a durable row for each execution, tool call, report of model usage and rating."""
 
-    enabled: bool = False
-    """Keep records. An execution is then deleted only after its record is stored."""
+    enabled: Literal["auto", True, False] = "auto"
+    """Keep records: `auto` if the broker has one replica, or a database. An execution is then deleted only after its
+    record is stored."""
     code: Literal["Never", "Digest", "Full"] = "Digest"
     """What the record of an execution keeps of its code: nothing, its SHA-256 digest, or all of it."""
     keep_days: Annotated[int, Field(ge=1, le=3650)] = 90

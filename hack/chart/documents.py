@@ -139,8 +139,9 @@ tested with Helm 3.10 (installations and upgrades on a cluster, and all template
   and all keys that you added to the Secret `<release>-api-keys` remain: the operator has created these Secrets, and
   Helm does not know them. [upgrading.md](../../docs/platform/upgrading.md) also lists values that an upgrade requires,
   and what it changes.
-- **Uninstall.** CRDs, executions, namespaces that the chart created, the Secret with the API keys, the operators' Lease
-  and, after `helm test`, its pod remain. Of a release `mcp-exec`, remove the last two by
+- **Uninstall.** CRDs, executions, namespaces that the chart created (`keepNamespaces: false` deletes them), the claims
+  of the broker's volumes, the Secret with the API keys, the operators' Lease and, after `helm test`, its pod remain. Of
+  a release `mcp-exec`, remove the last two by
   `kubectl delete lease/mcp-exec-operator pod/mcp-exec-test -n mcp-exec-system --ignore-not-found`. The operator's
   ServiceAccount owns the Secrets with the sandbox key and the text of the initial API key, which are deleted with it:
   a new release gets new ones, and keys that you added remain valid. A Job with the
@@ -174,8 +175,13 @@ tested with Helm 3.10 (installations and upgrades on a cluster, and all template
   [gVisor](https://gvisor.dev/docs/user_guide/install/), name another RuntimeClass, for example of Kata, or set
   `NodeDefault`. With it, pods use the runtime that the node's container runtime starts by default. That is usually
   runc, and the code then runs on the node's own kernel.
-- **`namespaces`** must not contain the release's own namespace. It contains the keys of the release, and an account
-  that may create ToolServers or pods in a served namespace can read the Secrets there.
+- **Volumes.** The broker's audit log and records are on claims of the cluster's default StorageClass. A cluster without
+  one needs `storageClass` or `existingClaim` in `broker.audit.persistence` and `broker.records.volume`, or
+  `broker.audit.persistence.enabled: false` and `broker.records.enabled: false`: otherwise the broker's pod stays
+  Pending. Several brokers share neither; they need a [database](../../docs/platform/records.md).
+- **`namespaces`** are `[agents]`. Name yours before the first installation: a later change moves nothing, and what runs
+  in a removed namespace is ended. They must not contain the release's own namespace: it contains the keys of the
+  release, and an account that may create ToolServers or pods in a served namespace can read the Secrets there.
 
 ## Addresses of the API server
 

@@ -143,8 +143,21 @@ class InitialApiKeyValues(Model):
     """Days from its creation until the key is refused; 0 means never. As `namespace`, `limits` and `approver`, it
     applies when the key is created. To get a new key, delete the Secret `<release>-initial-api-key`: the operator makes
     another within a minute, and the old one is refused."""
-    limits: KeyLimitsValues = KeyLimitsValues(max_concurrent=50, requests_per_minute=600)
-    """Limits of the key."""
+    limits: KeyLimitsValues = KeyLimitsValues(
+        max_concurrent=50,
+        max_stored=1000,
+        max_stored_bytes=128 * 1024 * 1024,
+        requests_per_minute=600,
+        direct_calls_per_minute=600,
+        max_waits=200,
+        max_streams=50,
+        max_sessions=10,
+        max_workspaces=20,
+        max_timeout_seconds=900,
+        max_priority="Normal",
+    )
+    """Limits of the key. It may use all pools and tools of its namespace, on behalf of every user, unless `pools`,
+    `tools` and `users` are set."""
     approver: bool = False
     """Allow its callers to decide on tool calls that wait for an approval, and on skills."""
 

@@ -238,7 +238,10 @@ class Values(Model):
     ]
     """Namespaces for executions. Operator and gateway have rights only in these."""
     create_namespaces: bool = True
-    """Create the namespaces. They and their contents remain after `helm uninstall`."""
+    """Create the namespaces."""
+    keep_namespaces: bool = True
+    """Keep the created namespaces with all executions after `helm uninstall`, and when they are removed from
+    `namespaces`. If false, Helm deletes them, for example for a trial."""
     namespace_labels: dict[str, str] = Field(default_factory=dict)
     """Additional labels of the namespaces that the chart creates."""
     pod_security: Literal["restricted", "baseline", "privileged"] = "restricted"

@@ -68,6 +68,7 @@ def installed(cluster: Cluster, runtimes: dict[str, str | None]) -> Cluster:
         "pool.warm.min": "2",
         "pool.runtimeClassName": runtimes.get("gvisor") or "NodeDefault",
         # Not every cluster under test has volumes. The files outlive the broker's container, and not its pod.
+        "broker.audit.persistence.enabled": "false",
         "broker.files.enabled": "true",
         "broker.files.volume.temporary": "true",
         "broker.records.enabled": "true",

@@ -171,6 +171,9 @@ def release(cluster: Cluster) -> Iterator[Release]:
         "pool.warm.min": "1",
         "pool.runtimeClassName": "NodeDefault",
         "pool.resources.requests.cpu": "10m",
+        # not every cluster under test has volumes
+        "broker.audit.persistence.enabled": "false",
+        "broker.records.enabled": "false",
     }
     found = Release(cluster=cluster, values=tuple(f"--set={name}={value}" for name, value in values.items()))
     # What an interrupted run has left.

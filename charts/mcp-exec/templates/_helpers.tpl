@@ -122,6 +122,23 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{/* "true" if the broker's audit log has a volume. `auto`: if one pod can write it. */}}
+{{- define "mcp-exec.auditVolume" -}}
+{{- $enabled := .Values.broker.audit.persistence.enabled -}}
+{{- if eq (toString $enabled) "auto" -}}
+{{- if eq (.Values.broker.replicas | int64) 1 }}true{{ end -}}
+{{- else if $enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if the broker keeps records. `auto`: if one pod can write a volume, or there is a database. */}}
+{{- define "mcp-exec.records" -}}
+{{- $enabled := .Values.broker.records.enabled -}}
+{{- if not .Values.broker.enabled -}}
+{{- else if eq (toString $enabled) "auto" -}}
+{{- if or .Values.broker.records.database.secret (eq (.Values.broker.replicas | int64) 1) }}true{{ end -}}
+{{- else if $enabled -}}true{{- end -}}
+{{- end -}}
+
 {{/* Name of an image with its tag. Arguments: root, name, values: its own repository and tag, if it has any. */}}
 {{- define "mcp-exec.image" -}}
 {{- $all := .root.Values.images | default dict -}}

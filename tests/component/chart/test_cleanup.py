@@ -47,7 +47,7 @@ def test_nothing_deletes_a_pool(render: Render) -> None:
 
 
 def test_what_ends_a_removed_namespace_stays_there_until_it_has(render: Render) -> None:
-    rendered = render(BOTH)
+    rendered = render({**BOTH, "broker": {"enabled": False}})
     role = rendered.one("ClusterRole", "mcp-exec-operator-removal")
     assert rights(role) == {
         ("codeexecutions", "list"),

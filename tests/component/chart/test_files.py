@@ -53,7 +53,7 @@ def test_files_are_in_a_bucket_for_several_brokers(render: Render) -> None:
 def test_a_temporary_volume_is_used_only_if_it_is_asked_for(render: Render) -> None:
     rendered = render({"broker": {"files": {"enabled": True, "volume": {"temporary": True}}}})
     assert volumes(broker(rendered)[0])["files"]["emptyDir"] == {"sizeLimit": "10Gi"}
-    assert not rendered.all("PersistentVolumeClaim")
+    assert "mcp-exec-broker-files" not in rendered.names("PersistentVolumeClaim")
 
 
 @pytest.mark.parametrize(

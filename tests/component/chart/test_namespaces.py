@@ -117,6 +117,10 @@ def test_made_namespaces_enforce_pod_security_and_outlive_the_release(render: Re
     assert meta["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
+def test_namespaces_of_a_trial_go_with_the_release(render: Render) -> None:
+    assert "annotations" not in render({"keepNamespaces": False}).one("Namespace", "agents")["metadata"]
+
+
 def test_namespaces_that_are_there_already_are_left_alone(render: Render) -> None:
     assert render({"createNamespaces": False}).all("Namespace") == []
 

@@ -16,10 +16,31 @@ def broker(rendered: Rendered) -> tuple[dict[str, Any], dict[str, str]]:
     return volumes, {name: value for name, value in env.items() if name.startswith("MCP_EXEC_RECORDS_")}
 
 
-def test_no_records_are_kept_by_default(render: Render) -> None:
-    volumes, env = broker(render())
-    assert env == {}
-    assert "records" not in volumes
+def test_audit_and_records_outlive_a_pod_by_default(render: Render) -> None:
+    rendered = render()
+    volumes, env = broker(rendered)
+    assert env["MCP_EXEC_RECORDS_FILE"]
+    assert rendered.names("PersistentVolumeClaim") == ["mcp-exec-broker-audit", "mcp-exec-broker-records"]
+    for name in ("audit", "records"):
+        assert volumes[name]["persistentVolumeClaim"]["claimName"] == f"mcp-exec-broker-{name}"
+    assert rendered.environment("mcp-exec-operator")["MCP_EXEC_RECORDS"] == "true"
+
+
+def test_several_brokers_keep_what_they_can_share(render: Render) -> None:
+    rendered = render({"broker": {"replicas": 2}})
+    volumes, env = broker(rendered)
+    assert (env, "records" in volumes, volumes["audit"].keys()) == ({}, False, {"name", "emptyDir"})
+    assert "MCP_EXEC_RECORDS" not in rendered.environment("mcp-exec-operator")
+    assert not rendered.all("PersistentVolumeClaim")
+    _, env = broker(render({"broker": {"replicas": 2, "records": {"database": {"secret": "db"}}}}))
+    assert "MCP_EXEC_RECORDS_DATABASE_FILE" in env
+
+
+def test_records_can_be_left_out(render: Render) -> None:
+    rendered = render({"broker": {"records": {"enabled": False}, "audit": {"persistence": {"enabled": False}}}})
+    volumes, env = broker(rendered)
+    assert (env, "records" in volumes) == ({}, False)
+    assert not rendered.all("PersistentVolumeClaim")
 
 
 def test_records_are_on_a_volume_that_outlives_the_release(render: Render) -> None:
