@@ -43,6 +43,16 @@ async def test_each_pod_has_a_user_id_of_its_own(world: World, operating: Operat
     assert all(context["runAsUser"] == context["runAsGroup"] > 65535 for context in contexts)
 
 
+async def test_a_cluster_that_assigns_user_ids_gets_pods_without_one(world: World, operating: Operating) -> None:
+    world.pool(warm={"min": 2})
+    async with operating(sandbox_users="Cluster"):
+        await world.warm(2)
+    for pod in world.pods().values():
+        for context in (pod["spec"]["securityContext"], pod["spec"]["containers"][0]["securityContext"]):
+            assert context["runAsNonRoot"] is True
+            assert not context.keys() & {"runAsUser", "runAsGroup"}
+
+
 async def test_a_namespace_whose_rights_are_gone_does_not_hold_up_the_resync_of_others(
     world: World, operating: Operating
 ) -> None:
