@@ -153,6 +153,8 @@ REFUSED = [
         ROLLOUT | {"guards": [GUARD | {"metric": "rating", "threshold": 6}]},
         "the threshold of rating is at most 5",
     ),
+    ("sandboxpools", POOL | {"resources": {"extended": {"gpu": 1}}}, "an extended resource has a prefix"),
+    ("sandboxpools", POOL | {"resources": {"extended": {"a.b/gpu": 0}}}, "should be greater than or equal to 1"),
     ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
     (
         "sandboxpools",
@@ -293,6 +295,7 @@ def test_what_contradicts_itself_is_refused(server: httpx.Client, plural: str, s
         ("codeexecutions", CODE | {"user": "somebody", "tools": ["a.*"], "context": {"rows": [1, {"any": "thing"}]}}),
         ("sandboxpools", POOL),
         ("sandboxpools", POOL | {"warm": {"max": 10}}),
+        ("sandboxpools", POOL | {"resources": {"extended": {"nvidia.com/gpu": 1}}}),
         ("executionrollouts", ROLLOUT | {"guards": [GUARD | {"compareTo": "Control"}], "completeWith": "code"}),
         (
             "executionrollouts",
