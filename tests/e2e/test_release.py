@@ -79,6 +79,8 @@ def released(cluster: Cluster, published: Published, runtimes: dict[str, str | N
         "install", NAME, f"oci://{published.registry}/mcp-exec", "--version", VERSION, "--namespace", SYSTEM,
         "--create-namespace", "--wait", "--timeout", "5m", f"--set=namespaces={{{AGENTS}}}",
         f"--set=pool.runtimeClassName={runtimes.get('gvisor') or 'NodeDefault'}",
+        # not every cluster under test has volumes
+        "--set=broker.audit.persistence.enabled=false", "--set=broker.records.enabled=false",
     )  # fmt: skip
     yield cluster
     remove(cluster)
