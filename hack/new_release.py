@@ -82,6 +82,8 @@ class NewRelease:
             run("towncrier", "build", "--yes", "--version", self.version)
             shutil.copyfile(ROOT / "charts/mcp-exec/values.yaml", ROOT / f"tests/data/values/{self.version}.yaml")
             run(sys.executable, "-m", "tests.component.sandbox.protocol", f"tests/data/protocol/{self.version}.json")
+            with (ROOT / "hack/releases.txt").open("a") as releases:
+                releases.write(f"{self.tag}\n")
             run("git", "add", "--all")
             run("git", "commit", "--quiet", "--message", f"Release {self.version}")
         except (ReleaseError, KeyboardInterrupt):

@@ -35,6 +35,7 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     assert [path.name for path in (clone / "changes").iterdir()] == ["README.md"]
     chart = yaml.safe_load((clone / "charts" / "mcp-exec" / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == ("0.9.0", "0.9.0")
+    assert (clone / "hack/releases.txt").read_text().splitlines()[-1] == "v0.9.0", "upgrades are tried from it"
     for kept in ("values/0.9.0.yaml", "protocol/0.9.0.json"):
         assert (clone / "tests" / "data" / kept).exists()
     folder = clone / "build" / "release" / "0.9.0"
