@@ -68,7 +68,9 @@ def running_registry(folder: Path, environment: Mapping[str, str]) -> Iterator[s
     port = free_port()
     (folder / "config.yml").write_text(CONFIG.format(folder=folder, port=port))
     command = ["docker-registry", "serve", str(folder / "config.yml")]
-    with subprocess.Popen(command, env={**environment, "OTEL_TRACES_EXPORTER": "none"}) as process:
+    variables = {**environment, "OTEL_TRACES_EXPORTER": "none"}
+    log = folder / "registry.log"  # each probe for what is not there is an error of its own
+    with log.open("wb") as output, subprocess.Popen(command, env=variables, stderr=output) as process:
         try:
             eventually(lambda: _answers(port), every=0.05, what="the registry answers")
             yield f"127.0.0.1:{port}"
