@@ -127,4 +127,4 @@ def test_a_release_is_installed_by_its_version_runs_code_and_leaves_what_it_says
     ending = {f"{FULLNAME}-test"}
     eventually(lambda: released.names("Pod", namespace=SYSTEM) == ending, seconds=400, every=0.5, what="all pods ended")
     assert find_left(released) == KEPT
-    assert released.names("CodeExecution", namespace=AGENTS) == {"first"}
+    assert "first" in released.names("CodeExecution", namespace=AGENTS)
