@@ -124,7 +124,7 @@ def registry(tools: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
 
 @pytest.fixture(scope="session")
 def release(tools: str, registry: str, tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """A release with a signed chart and signed images, of which one is for two platforms."""
+    """A release with signed charts and signed images, of which one is for two platforms."""
     folder = tmp_path_factory.mktemp("release")
     environment = {
         "PATH": f"{os.environ['PATH']}{os.pathsep}{tools}", "HOME": str(folder), "PYTHON": sys.executable,
@@ -138,6 +138,7 @@ def release(tools: str, registry: str, tmp_path_factory: pytest.TempPathFactory)
         platforms = ("amd64", "arm64") if name == "sandbox" else ("amd64",)
         digest = found.copy(write_image(folder / f"{name}.tar", platforms=platforms), name)
         found.sign(digest, folder / f"{name}.tar", name)
-    packaged = chart.package(folder, "mcp-exec", repository=found.registry)
-    found.run(ROOT / "hack/push-chart", packaged, found.registry)
+    for name in chart.NAMES:
+        packaged = chart.package(folder, name, repository=found.registry)
+        found.run(ROOT / "hack/push-chart", packaged, found.registry)
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hack.artifacts import chart
 from tests.component.artifacts.conftest import IMAGES, ROOT, SBOM, Release, write_image
 
 from mcp_exec_api.wire.version import RELEASE
@@ -103,7 +104,7 @@ def test_a_mirror_has_everything_by_the_same_digests(release: Release, tmp_path:
         shutil.rmtree(tmp_path / "disk")
     else:
         copy_release(release, release.registry, mirror)
-    for name in ("mcp-exec", *(f"mcp-exec-{name}" for name in IMAGES)):
+    for name in (*chart.NAMES, *(f"mcp-exec-{name}" for name in IMAGES)):
         raw = [
             release.run("skopeo", "inspect", "--tls-verify=false", "--raw", f"docker://{place}/{name}:{RELEASE}").stdout
             for place in (release.registry, mirror)
