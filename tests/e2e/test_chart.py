@@ -416,9 +416,10 @@ def test_another_manager_may_apply_the_release_on_the_server(release: Release) -
         release.cluster.kubectl("apply", *options, "-f", "-", stdin=applied)
 
     apply()
-    # Helm owns the fields of the strategy, which is another one with a volume
+    # Helm owns the fields of strategy and volumes, which are others with a claim
     for options in (
         "broker.records.enabled=true,broker.records.volume.temporary=false",
+        "broker.files.enabled=true,broker.files.volume.temporary=false",
         "broker.audit.persistence.enabled=true",
     ):
         apply(f"--set=broker.replicas=1,{options}")

@@ -32,8 +32,8 @@ def test_files_are_on_a_volume_that_outlives_the_release(render: Render) -> None
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert claim["spec"]["resources"]["requests"]["storage"] == "5Gi"
     assert claim["spec"]["storageClassName"] == "fast"
-    assert volumes(spec)["files"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-files"
-    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "files")
+    assert volumes(spec)["files-claim"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-files"
+    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "files-claim")
     assert env["MCP_EXEC_FILES_FOLDER"].startswith(mount["mountPath"])
     assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == ONE_AT_A_TIME
     assert {name.removeprefix("MCP_EXEC_").lower() for name in env} <= Settings.model_fields.keys()

@@ -22,14 +22,18 @@ def test_audit_and_records_outlive_a_pod_by_default(render: Render) -> None:
     assert env["MCP_EXEC_RECORDS_FILE"]
     assert rendered.names("PersistentVolumeClaim") == ["mcp-exec-broker-audit", "mcp-exec-broker-records"]
     for name in ("audit", "records"):
-        assert volumes[name]["persistentVolumeClaim"]["claimName"] == f"mcp-exec-broker-{name}"
+        assert volumes[f"{name}-claim"]["persistentVolumeClaim"]["claimName"] == f"mcp-exec-broker-{name}"
     assert rendered.environment("mcp-exec-operator")["MCP_EXEC_RECORDS"] == "true"
 
 
 def test_several_brokers_keep_what_they_can_share(render: Render) -> None:
     rendered = render({"broker": {"replicas": 2}})
     volumes, env = broker(rendered)
-    assert (env, "records" in volumes, volumes["audit"].keys()) == ({}, False, {"name", "emptyDir"})
+    assert (env, {"records", "records-claim"} & volumes.keys(), volumes["audit"].keys()) == (
+        {},
+        set(),
+        {"name", "emptyDir"},
+    )
     assert "MCP_EXEC_RECORDS" not in rendered.environment("mcp-exec-operator")
     assert not rendered.all("PersistentVolumeClaim")
     _, env = broker(render({"broker": {"replicas": 2, "records": {"database": {"secret": "db"}}}}))
@@ -39,7 +43,7 @@ def test_several_brokers_keep_what_they_can_share(render: Render) -> None:
 def test_records_can_be_left_out(render: Render) -> None:
     rendered = render({"broker": {"records": {"enabled": False}, "audit": {"persistence": {"enabled": False}}}})
     volumes, env = broker(rendered)
-    assert (env, "records" in volumes) == ({}, False)
+    assert (env, {"records", "records-claim"} & volumes.keys()) == ({}, set())
     assert not rendered.all("PersistentVolumeClaim")
 
 
@@ -49,7 +53,7 @@ def test_records_are_on_a_volume_that_outlives_the_release(render: Render) -> No
     claim = rendered.one("PersistentVolumeClaim", "mcp-exec-broker-records")
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert claim["spec"]["storageClassName"] == "fast"
-    assert volumes["records"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-records"
+    assert volumes["records-claim"]["persistentVolumeClaim"]["claimName"] == "mcp-exec-broker-records"
     assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == ONE_AT_A_TIME
     assert {name.removeprefix("MCP_EXEC_").lower() for name in env} <= Settings.model_fields.keys()
 

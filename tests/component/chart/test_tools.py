@@ -75,7 +75,7 @@ def test_the_audit_can_outlive_the_brokers_pod(render: Render) -> None:
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert rendered.one("Deployment", "mcp-exec-broker")["spec"]["strategy"] == ONE_AT_A_TIME
     volumes = {volume["name"]: volume for volume in rendered.pods()["mcp-exec-broker"]["volumes"]}
-    assert volumes["audit"]["persistentVolumeClaim"] == {"claimName": "mcp-exec-broker-audit"}
+    assert volumes["audit-claim"]["persistentVolumeClaim"] == {"claimName": "mcp-exec-broker-audit"}
     with pytest.raises(AssertionError, match=r"needs broker\.replicas: 1"):
         render({"broker": {"replicas": 2, "audit": {"persistence": {"enabled": True}}}})
     existing = {"enabled": True, "existingClaim": "ours"}
