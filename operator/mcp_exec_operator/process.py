@@ -15,6 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from mcp_exec_api.constants import EXECUTIONS, POOLS, SESSIONS, SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
+from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
 from mcp_exec_common.process.health import HealthReport, report_liveness, report_readiness
 from mcp_exec_common.process.namespaces import read_namespaces
@@ -22,6 +23,7 @@ from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.definitions import Definitions
 from mcp_exec_operator.keys.release import ReleaseKeys
+from mcp_exec_operator.kube.api import find_refusal
 from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
@@ -200,7 +202,13 @@ async def _run_with(settings: Settings, terminated: asyncio.Event, *, sandbox_po
             claims=claims,
             next_namespaces=named,
         )
-        await process.run()
+        try:
+            await process.run()
+        except ApiError as error:
+            # a standby may lead after the rights in a namespace have gone, and before it is removed from the list
+            if error.code != 403 or not await process.has_lost_rights():
+                raise
+            log.warning("the rights in a namespace have gone: the operator starts again: %s", error)
         return process.next_namespaces
 
 
@@ -285,6 +293,11 @@ class OperatorProcess:
             stack.callback(renewing.cancel)
             if await self._wait_until_leader():
                 await self._lead()
+
+    async def has_lost_rights(self) -> bool:
+        """Return whether a namespace that could be served at the start cannot be any more."""
+        served = [each for each in self.settings.namespaces if each not in self.left_out]
+        return any([await find_refusal(self.kube, namespace) for namespace in served])
 
     async def _wait_until_leader(self) -> bool:
         """Wait until this operator is the leader. Return False if `stop` is set earlier."""

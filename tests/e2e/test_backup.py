@@ -60,7 +60,7 @@ def test_objects_and_keys_come_back_from_a_backup(
         installed.wait_for("Ready", "SandboxPool", "backed-up", seconds=120)
         code = (
             "from servers.backed_up import list_allowed_directories\nfrom skills.backup_double import run\n"
-            "print(await list_allowed_directories())\nawait run(n=21)"
+            "print(await list_allowed_directories())\nrun(n=21)"
         )
         ran = gateway.run(code, poolRef={"name": "backed-up"}, tools=["backed-up.*"])
         assert ran["phase"] == "Succeeded", str(ran)

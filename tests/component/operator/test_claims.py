@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import aiohttp
 import pytest
-from tests.component.operator.test_failover import MAIN, Start, start
+from tests.component.operator.test_failover import MAIN, Start, leader_and_standby, start
 from tests.component.operator.test_served_namespaces import cluster
 from tests.component.operator.test_watching import Discovered
 from tests.support.api_server import Fault
@@ -152,6 +152,22 @@ async def test_rights_that_come_after_the_name_of_a_namespace_are_waited_for(
     assert not cluster.faults
     operator.tell(signal.SIGTERM)
     assert await operator.ended() == 0
+
+
+async def test_a_standby_that_leads_after_the_rights_in_a_namespace_have_gone_serves_the_others(
+    cluster: Discovered, start: Start
+) -> None:
+    async with leader_and_standby(cluster, start, MCP_EXEC_NAMESPACES=f"batch,{NAMESPACE}") as (leader, standby):
+        cluster.faults += [
+            Fault("GET", f"batch/{kind}", 403) for kind in ("sandboxsessions", "pods") for _ in range(20)
+        ]
+        leader.tell(signal.SIGTERM)
+        cluster.release.set()
+        assert await leader.ended() == 0
+        await standby.says("namespace batch is not served, since its pods can't be listed")
+        assert (await cluster.finished("running"))["phase"] == "Succeeded"
+        standby.tell(signal.SIGTERM)
+        assert await standby.ended() == 0
 
 
 async def test_a_release_without_any_namespace_says_so_and_ends(cluster: Discovered, start: Start) -> None:
