@@ -60,15 +60,17 @@ async def check_api(
 
 
 async def _check_namespaces(kube: KubeClient, namespaces: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the namespaces whose pods can be listed. Raises CannotStart if there is none."""
+    """Return the namespaces whose objects can be listed. Raises CannotStart if there is none."""
     refused: dict[str, ApiError] = {}
     for namespace in namespaces:
         if (error := await find_refusal(kube, namespace)) is not None:
             refused[namespace] = error
             if len(refused) == len(namespaces) or error.code not in (403, 404):
-                raise CannotStart(f"the pods of namespace {namespace} can't be listed: {error}") from error
+                raise CannotStart(
+                    f"the objects of namespace {namespace} can't be listed: {error}"
+                ) from error
     for namespace, refusal in refused.items():
-        log.error("namespace %s is not served, since its pods can't be listed: %s", namespace, refusal)
+        log.error("namespace %s is not served, since its objects can't be listed: %s", namespace, refusal)
     return tuple(namespace for namespace in namespaces if namespace not in refused)
 
 

@@ -312,9 +312,11 @@ class WritePriority:
 
 
 async def find_refusal(kube: KubeClient, namespace: str) -> ApiError | None:
-    """Return why the pods of a namespace can't be listed, or None if they can."""
+    """Return why a namespace can't be served: pods or resources of it can't be listed. None if they can."""
+    kinds = (custom_resource_path(kind, namespace=namespace) for kind in (EXECUTIONS, POOLS, SESSIONS))
     try:
-        await kube.get(resource_path("pods", namespace=namespace), limit="1")
+        for path in (resource_path("pods", namespace=namespace), *kinds):
+            await kube.get(path, limit="1")
     except ApiError as error:
         return error
     return None
