@@ -66,9 +66,7 @@ async def _check_namespaces(kube: KubeClient, namespaces: tuple[str, ...]) -> tu
         if (error := await find_refusal(kube, namespace)) is not None:
             refused[namespace] = error
             if len(refused) == len(namespaces) or error.code not in (403, 404):
-                raise CannotStart(
-                    f"the objects of namespace {namespace} can't be listed: {error}"
-                ) from error
+                raise CannotStart(f"the objects of namespace {namespace} can't be listed: {error}") from error
     for namespace, refusal in refused.items():
         log.error("namespace %s is not served, since its objects can't be listed: %s", namespace, refusal)
     return tuple(namespace for namespace in namespaces if namespace not in refused)
