@@ -1,4 +1,4 @@
-"""The versions of a documentation site: a folder each, and versions.json, from which pages offer the others."""
+"""The versions of a documentation site. Each has a folder. The file versions.json lists them, and all pages read it."""
 
 import json
 from dataclasses import dataclass

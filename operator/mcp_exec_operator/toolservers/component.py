@@ -31,7 +31,7 @@ _CALLS_PORT: Final = "calls"
 """Name of the port that sandboxes call."""
 _CHECK_SECONDS: Final = 0.25
 _CHECKS: Final = 120
-"""How often it is checked whether the broker has a pod: for 30 seconds, in which one that was replaced starts."""
+"""How often the operator checks whether the broker has a pod: for 30 seconds. A new pod starts in less time."""
 _SYNC_SECONDS: Final = 3.0
 """Longest wait at the start for the broker's Service: executions that are bound already need its address."""
 
