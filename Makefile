@@ -7,8 +7,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
 # Set on the command line or in the environment: CLUSTER, KUBECONFIG (for CLUSTER=existing), IMAGE_REPOSITORY, TAG,
-# IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY.
-export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY
+# IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY, WITHOUT.
+export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY WITHOUT
 export PATH := $(VENV)/bin:$(PATH)
 # Compiled modules are kept, whatever the environment says: else each process of the tests compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,7 +20,7 @@ waiting := --numprocesses $(shell echo $$((3 * $(cores)))) --dist loadfile
 # MEASURED=yes measures the coverage of unit and component tests, also of processes that they start. It doubles their CPU.
 measured := $(if $(MEASURED),--cov --cov-report= --cov-fail-under=0)
 # Bash scripts; `shellcheck -a` also checks what they source, unless its name is computed.
-scripts := $(shell grep -rl '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
+scripts := $(shell grep -rlI '^.!.*bash' hack .ci) $(wildcard hack/providers/*.sh)
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,7 +72,7 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -m hack.openapi -m hack.new_release
+	mypy --strict -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.new_release
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -113,10 +113,10 @@ mirror:  ## copy the release VERSION=x.y.z with its signatures: FROM=REGISTRY/PA
 installs: venv  ## install the wheel by pip with each extra of the client into an empty environment
 	pytest $(computing) tests/install
 
-fuzz: venv  ## run the fuzzers with 50 times the examples of CI
-	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(computing) --timeout=3600 -m fuzz tests/unit tests/component
+fuzz: venv  ## run the fuzzers with 50 times the examples of CI; TESTS=FOLDER chooses
+	MCP_EXEC_FUZZ_FACTOR=$${MCP_EXEC_FUZZ_FACTOR:-50} pytest $(computing) --timeout=3600 -m fuzz $(or $(TESTS),tests/unit tests/component)
 
-e2e: venv  ## run the tests on a real cluster; ONLY=pools,admission,... chooses files and folders of tests/e2e
+e2e: venv  ## run the tests on a real cluster; ONLY=pools,admission,... or WITHOUT=... chooses files and folders of tests/e2e
 	@hack/e2e
 
 long: venv  ## run the end-to-end tests that `make e2e` leaves out: restarts under load, kills, uninstallations

@@ -9,6 +9,7 @@ import pytest_timeout
 from hypothesis import settings
 
 from tests.support.fuzz import FACTOR_VARIABLE
+from tests.support.pace import paced
 
 # Tests have a time limit as a whole: one example may be slow where the machine has much else to do.
 settings.register_profile("unhurried", deadline=None)
@@ -32,9 +33,11 @@ _TIME_LIMIT = pytest.StashKey[pytest_timeout.Settings]()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> None:
-    """Keep the limit for a second run. The timer is pytest-timeout's."""
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
+    """Set a timer that fits the machine, and keep the limit for a second run."""
     item.stash[_TIME_LIMIT] = settings
+    limit = settings.timeout and paced(settings.timeout)
+    return pytest_timeout.pytest_timeout_set_timer(item, settings._replace(timeout=limit))
 
 
 @pytest.hookimpl(tryfirst=True)

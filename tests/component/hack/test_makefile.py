@@ -2,11 +2,15 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from hack.ci.parts import PARTS
+from hack.ci.targets import CHECKED_BY
 
 ROOT = Path(__file__).parents[3]
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -27,17 +31,57 @@ def test_test_runs_every_kind_of_check() -> None:
     assert re.search(r"^coverage: .*\n\t@MEASURED=yes hack/stages unit component\n\tcoverage report", MAKEFILE, re.M)
 
 
-def test_continuous_integration_sets_no_variable_that_processes_read_as_a_setting() -> None:
-    assert re.findall(r"^export .*MCP_EXEC_\w+=", (ROOT / ".ci/run").read_text(), re.M) == []
+def test_each_target_and_nothing_else_has_a_check_that_runs_it() -> None:
+    targets = re.findall(r"^\.PHONY: (.*)$", MAKEFILE, re.M)[0].split()
+    assert sorted(CHECKED_BY) == sorted(targets)
 
 
-def test_what_runs_on_a_newer_kubernetes_exists_and_has_what_1_20_lacks() -> None:
-    (names,) = re.findall(r"^on_newest=(.*)$", (ROOT / ".ci/run").read_text(), re.M)
-    tests = ROOT / "tests/e2e"
+@pytest.mark.parametrize(("target", "check"), sorted(CHECKED_BY.items()))
+def test_what_checks_a_target_exists_and_runs_it(target: str, check: str) -> None:
+    if check in PARTS:
+        scripts = [ROOT / word for word in PARTS[check].command if "/" in word and (ROOT / word).is_file()]
+        words = [*PARTS[check].command, *(word for script in scripts for word in script.read_text().split())]
+        stands_for = {"wheel": "installs", "release": "long", "bench": "bench-smoke"}
+        assert stands_for.get(target, target) in words
+    elif check == "test":
+        assert re.search(rf"^(test|coverage): .*\n\t.*hack/stages .*\b{target}\b", MAKEFILE, re.M) or target == "images"
+    else:
+        assert (ROOT / check).exists()
+
+
+@pytest.mark.timeout(180)
+def test_generate_changes_nothing_that_is_committed(tmp_path: Path) -> None:
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30).stdout
+    listed = {name.decode(): (ROOT / name.decode()) for name in names.split(b"\0") if name}
+    for name, path in listed.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, tmp_path / name, follow_symlinks=False)
+    folders = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["dev-mode-dirs"]
+    done = subprocess.run(
+        ["make", "--no-print-directory", "generate"],
+        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=150,
+        env={
+            **os.environ,
+            "VENV": str(Path(sys.prefix)),
+            "PYTHONPATH": os.pathsep.join(str(tmp_path / folder) for folder in folders),
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
     assert [
-        name for name in names.split(",") if not ((tests / name).is_dir() or (tests / f"test_{name}.py").is_file())
+        name for name, path in listed.items() if path.is_file() and path.read_bytes() != (tmp_path / name).read_bytes()
     ] == []
-    assert {"admission", "chart", "crds"} <= set(names.split(","))
+
+
+def test_clean_keeps_the_cluster_and_the_environment(tmp_path: Path) -> None:
+    for kept in (".cache/kubeconfig", ".cache/images/sandbox.tar", "build/site/index.html", ".venv/bin/python"):
+        (tmp_path / kept).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / kept).touch()
+    command = ["make", "--no-print-directory", "-f", str(ROOT / "Makefile"), "clean"]
+    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True, timeout=30)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()) == [
+        ".cache/kubeconfig",
+        ".venv/bin/python",
+    ]
 
 
 def test_stages_end_with_the_first_that_fails_and_each_prints_its_time(tmp_path: Path) -> None:
@@ -77,3 +121,19 @@ def test_a_run_lists_the_tests_that_ran_again(tmp_path: Path, workers: list[str]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "reruns").read_text() == "test_flaky.py::test_second_time\n"
+
+
+def test_the_limit_of_a_test_grows_with_the_factor_of_the_machine(tmp_path: Path) -> None:
+    file = tmp_path / "test_slow.py"
+    file.write_text(
+        "import threading\nimport pytest\n@pytest.mark.timeout(0.2)\n"
+        "def test_slow() -> None:\n    threading.Event().wait(1)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "--rootdir", str(tmp_path), str(file)]
+    status = [
+        subprocess.run(
+            command, cwd=ROOT, env={**os.environ, "TIME_FACTOR": factor}, capture_output=True, check=False, timeout=60
+        ).returncode
+        for factor in ("1", "50")
+    ]
+    assert status == [1, 0]

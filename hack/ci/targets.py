@@ -1,0 +1,43 @@
+"""What runs each target of the Makefile: a stage of `make test`, a part, or a test that runs or reads it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+CHECKED_BY: Final[Mapping[str, str]] = {
+    "help": "tests/component/hack/test_makefile.py",
+    "venv": ".ci/run",
+    "lock": "tests/component/hack/test_lock.py",
+    "images": "test",
+    "data-image": "data-image",
+    "push": "tests/component/hack/test_push.py",
+    "up": "tests/component/hack/test_cluster.py",
+    "demo": "demo",
+    "examples": "tests/e2e/test_example_tasks.py",
+    "frameworks": "frameworks",
+    "live": "tests/e2e/test_live.py",
+    "down": ".ci/run",
+    "lint": "test",
+    "types": "test",
+    "unit": "test",
+    "component": "test",
+    "browser": "browser",
+    "coverage": ".ci/run",
+    "kills": "kills",
+    "docs": "tests/component/site",
+    "wheel": "installs",
+    "release": "long-release",
+    "mirror": "tests/component/artifacts",
+    "installs": "installs",
+    "fuzz": "fuzz-unit",
+    "e2e": "test",
+    "long": "long-operator",
+    "upgrade": "upgrade",
+    "chaos": "chaos",
+    "boards": "boards",
+    "newest": ".ci/run",
+    "test": ".ci/run",
+    "bench": "bench-smoke",
+    "bench-smoke": "bench-smoke",
+    "generate": "tests/component/hack/test_makefile.py",
+    "clean": "tests/component/hack/test_makefile.py",
+}
