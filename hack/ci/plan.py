@@ -18,7 +18,7 @@ _LOOP: Final = 5_000_000
 LONG_FILES: Final = ("agent", "chart", "example_tasks", "examples", "pages", "uninstall", "tool_credentials", "nodes")
 """Files of tests/e2e that take longest, and are left out last."""
 OLDEST: Final = ("chart", "crds", "isolation", "pools", "sessions", "skills", "workspaces")
-"""Files of tests/e2e that run again on Kubernetes 1.20, where there are no rules of CRDs and no admission policies."""
+"""Files of tests/e2e that run again on Kubernetes 1.20, which has no rules of CRDs and no admission policies."""
 
 
 @dataclass(frozen=True, kw_only=True)
