@@ -82,6 +82,7 @@ PROOF_PATH: Final = "/v1/proof"
 MAX_ANSWER_BYTES: Final = 4096
 """Longest accepted answer to the request for a proof, its head included."""
 _PURPOSE: Final = "mcp-exec proof 1"
+_RETURN_PURPOSE: Final = "mcp-exec token 1"
 _PROOF: Final = re.compile(r"[0-9a-f]{64}")
 _HEAD: Final = re.compile(rb"HTTP/1\.1 ([0-9]{3})[ \r]")
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: *([0-9]{1,4})(?:\r\n|\Z)", re.IGNORECASE)
@@ -102,6 +103,31 @@ class Proof:
     """The HMAC in hexadecimal digits."""
     address: str
     """Address of the client as the peer sees it."""
+    nonce: str = ""
+    """A nonce of the peer, if it demands a proof in turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProvenPeer:
+    """A peer that has proved itself on a connection."""
+
+    key: str
+    """The key that it holds. A bridge's is the digest of its token."""
+    nonce: str
+    """What it was asked with."""
+    own_nonce: str
+    """What it asks with; empty if it does not."""
+    address: str
+    """Address of this client."""
+
+    def cover_token(self, token: str) -> str:
+        """Return this client's proof: the token under a mask, which only a peer with its digest can remove, and once.
+
+        The peer knows no more than the digest before, as in SCRAM (RFC 5802), so who reads it there can't be a client.
+        """
+        text = f"{_RETURN_PURPOSE}\n{self.nonce}\n{self.own_nonce}\n{self.address}"
+        mask = hmac.new(self.key.encode(), text.encode(), hashlib.sha256).hexdigest()
+        return f"{int(token, 16) ^ int(mask, 16):064x}"
 
 
 def normalize_address(address: str) -> str:
@@ -126,7 +152,7 @@ def is_nonce(text: str) -> bool:
     return _PROOF.fullmatch(text) is not None
 
 
-async def demand_proof(connection: socket.socket, *, keys: Collection[str]) -> None:
+async def demand_proof(connection: socket.socket, *, keys: Collection[str]) -> ProvenPeer:
     """Demand a proof from the peer of a connected, non-blocking socket. It may be made with any of the keys.
 
     The connection can be used for other requests afterwards. Raises PeerNotProven, and OSError if there is no complete
@@ -145,7 +171,9 @@ async def demand_proof(connection: socket.socket, *, keys: Collection[str]) -> N
         answer += data
         if len(answer) > MAX_ANSWER_BYTES:
             raise PeerNotProven(f"{peer} answered the request for a proof with more than {MAX_ANSWER_BYTES} bytes")
-    _check(_parse(body, peer), keys=keys, nonce=nonce, own=own, peer=peer)
+    proof = _parse(body, peer)
+    key = _check(proof, keys=keys, nonce=nonce, own=own, peer=peer)
+    return ProvenPeer(key=key, nonce=nonce, own_nonce=proof.nonce, address=own)
 
 
 def _find_body(answer: bytearray, peer: str) -> bytes | None:
@@ -166,20 +194,25 @@ def _find_body(answer: bytearray, peer: str) -> bytes | None:
 def _parse(body: bytes, peer: str) -> Proof:
     try:
         content = json.loads(body)
-        proof = Proof(proof=content["proof"], address=normalize_address(content["address"]))
-        if _PROOF.fullmatch(proof.proof):
+        proof = Proof(
+            proof=content["proof"], address=normalize_address(content["address"]), nonce=content.get("nonce", "")
+        )
+        if _PROOF.fullmatch(proof.proof) and (proof.nonce == "" or _PROOF.fullmatch(proof.nonce)):
             return proof
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     raise PeerNotProven(f"{peer} answered the request for a proof with something else")
 
 
-def _check(proof: Proof, *, keys: Collection[str], nonce: str, own: str, peer: str) -> None:
-    expected = [compute_proof(key=key, nonce=nonce, address=proof.address) for key in keys]
-    if not any(hmac.compare_digest(proof.proof, each) for each in expected):
+def _check(proof: Proof, *, keys: Collection[str], nonce: str, own: str, peer: str) -> str:
+    """Return the key that the proof was made with."""
+    expected = {key: compute_proof(key=key, nonce=nonce, address=proof.address) for key in keys}
+    made_with = next((key for key, each in expected.items() if hmac.compare_digest(proof.proof, each)), None)
+    if made_with is None:
         raise PeerNotProven(f"{peer} sent a wrong proof: it does not hold the key of the pod that should be there")
     if proof.address != own:
         raise PeerNotProven(f"{peer} passed on a proof for {proof.address}, and this client is {own}: it is a relay")
+    return made_with
 
 
 PROOF_SECONDS: Final = 3.0
@@ -206,7 +239,7 @@ class ProvenConnector(aiohttp.BaseConnector):
         seconds = min(PROOF_SECONDS, timeout.sock_connect or PROOF_SECONDS)
         try:
             async with asyncio.timeout(seconds):
-                connection = await _open(req.url.raw_host or "", req.url.port or 0)
+                connection = await connect(req.url.raw_host or "", req.url.port or 0)
                 try:
                     await demand_proof(connection, keys=self._find_keys(req.headers))
                     _, protocol = await self._loop.create_connection(self._factory, sock=connection)
@@ -220,7 +253,11 @@ class ProvenConnector(aiohttp.BaseConnector):
             raise aiohttp.ClientConnectorError(req.connection_key, error) from error
 
 
-async def _open(host: str, port: int) -> socket.socket:
+async def connect(host: str, port: int) -> socket.socket:
+    """Return a connection to an IP address. Its peer has proved nothing. Raises OSError, and PeerNotProven for a name.
+
+    The caller sets the time limit.
+    """
     try:
         address = normalize_address(host)
     except ValueError as error:

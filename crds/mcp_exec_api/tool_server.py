@@ -261,7 +261,10 @@ class Workload(Model):
     ready: bool
     """Whether the pod accepts connections."""
     address: str | None = None
-    """HOST:PORT of the pod's Service."""
+    """IP address and port of the pod, once it is ready."""
+    pod_uid: str | None = None
+    """Uid of the pod at this address, which the operator has compared with its Deployment's template. The pod's bridge
+    has to prove that it is this one."""
     reason: str | None = None
     """Reason why the pod is not ready, as one CamelCase word, for example `QuotaExceeded`."""
     message: str | None = None

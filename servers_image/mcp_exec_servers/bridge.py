@@ -3,15 +3,23 @@
     bridge.py install FOLDER          copies this file to the folder
     bridge.py serve -- COMMAND...     accepts connections; each is a session with its own process
 
-A client first sends one line, `{"token": "..", "version": 1}`. The bridge replies `{"ok": true}`, or `{"error": ".."}`
-and closes the connection. After that, bytes flow both ways as on the server's standard input and output. The server's
-standard error goes to the bridge's. If the connection closes, the process group is killed. If the process exits, the
-connection is closed; a client whose first line has `"exit": true` is first sent one more line, the JSON-RPC
-notification `mcp-exec/exited` with the exit code and the last line of the server's standard error.
+Bridge and client first prove themselves, so that neither a stranger at the address nor a relay gets anything:
+
+    GET /v1/proof?nonce=NONCE HTTP/1.1                  as clients ask the supervisors of sandboxes
+    {"proof": "..", "address": "..", "nonce": ".."}     an HMAC by the token's digest, and a nonce of the bridge
+    {"token": "..", "version": 2}                       the token, masked by an HMAC by its digest, as in SCRAM
+
+The bridge replies to this line `{"ok": true}`, or `{"error": ".."}` and closes the connection. After that, bytes flow
+both ways as on the server's standard input and output. The server's standard error goes to the bridge's. If the
+connection closes, the process group is killed. If the process exits, the connection is closed; a client whose line has
+`"exit": true` is first sent one more line, the JSON-RPC notification `mcp-exec/exited` with the exit code and the last
+line of the server's standard error.
 
 This file is copied into images of other projects: it needs Python 3.9 and nothing else. It reads MCP_EXEC_TOKEN_FILE (a
 file with the token's digest, read for each client; the token itself is never in the pod), MCP_EXEC_MAX_SESSIONS and
 MCP_EXEC_PORT. The server gets the rest of the environment.
+
+The operator writes the digest once the pod exists. Until then the bridge does not listen, so the pod is not ready.
 """
 
 from __future__ import annotations
@@ -21,25 +29,34 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 DEFAULT_PORT = 8083
 HELLO_SECONDS = 10.0
-"""Seconds within which a client must send its first line."""
+"""Seconds within which a client must prove itself."""
 HELLO_BYTES = 4096
+"""Longest request for a proof, and longest line with a token."""
+DIGEST_SECONDS = 0.1
+"""Seconds between two looks for the first digest."""
 MAX_UNAUTHENTICATED = 64
 """Most connections that have not sent their token yet."""
+PROOF_PURPOSE = "mcp-exec proof 1"
+RETURN_PURPOSE = "mcp-exec token 1"
+REQUEST = re.compile(rb"GET /v1/proof\?nonce=([0-9a-f]{64}) HTTP/1\.1\r\n")
+HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 GRACE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL to a server."""
 CHUNK = 65536
@@ -85,7 +102,7 @@ def _read_digest(path: str) -> str:
             digest = file.read(128).strip()
     except (OSError, ValueError) as error:
         raise SessionRefused(f"the digest of the token can't be read: {type(error).__name__}") from error
-    if not re.fullmatch(r"[0-9a-f]{64}", digest):
+    if not HEXADECIMAL.fullmatch(digest):
         raise SessionRefused("the digest of the token must be 64 hexadecimal digits")
     return digest
 
@@ -149,7 +166,7 @@ class Bridge:
             writer.close()
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        wants_exit = await self._authenticate(reader)
+        wants_exit = await self._authenticate(reader, writer)
         if self._sessions >= self._settings.max_sessions:
             raise SessionRefused(f"the limit of {self._settings.max_sessions} sessions is reached")
         self._sessions += 1
@@ -158,8 +175,8 @@ class Bridge:
         finally:
             self._sessions -= 1
 
-    async def _authenticate(self, reader: asyncio.StreamReader) -> bool:
-        """Return whether the client wants the exit code. Raises SessionRefused if its first line has no token."""
+    async def _authenticate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Return whether the client wants the exit code. Raises SessionRefused if it does not prove itself."""
         if len(self._unauthenticated) >= MAX_UNAUTHENTICATED:
             oldest = next(iter(self._unauthenticated))  # a client that is slower than 64 others makes room
             del self._unauthenticated[oldest]
@@ -168,20 +185,9 @@ class Bridge:
         assert task is not None  # noqa: S101  # asyncio runs this method in a task
         self._unauthenticated[task] = None
         try:
-            hello = await _read_first_line(reader)
+            message = await _within(HELLO_SECONDS, _exchange_proofs(reader, writer, self._settings.token_file))
         finally:
             self._unauthenticated.pop(task, None)
-        try:
-            message = json.loads(hello)
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, dict) or not isinstance(message.get("token"), str):
-            raise SessionRefused("the first line must be a JSON object with token and version")
-        digest = hashlib.sha256(message["token"].encode("utf-8", "surrogatepass")).hexdigest()
-        if not hmac.compare_digest(digest, _read_digest(self._settings.token_file)):
-            raise SessionRefused("the token is invalid")
-        if message.get("version") != VERSION:
-            raise SessionRefused(f"the version must be {VERSION}")
         return message.get("exit") is True
 
     async def _run_session(
@@ -260,23 +266,73 @@ class Tail:
         return "".join(character if character.isprintable() else " " for character in text)
 
 
-async def _read_first_line(reader: asyncio.StreamReader) -> bytes:
-    line = asyncio.ensure_future(reader.readuntil(b"\n"))
+async def _within(seconds: float, work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """Return the result of the work, which a cancellation ends. Raises SessionRefused if it takes too long."""
+    task = asyncio.ensure_future(work)
     try:
-        done, _ = await asyncio.wait({line}, timeout=HELLO_SECONDS)
-    except asyncio.CancelledError:
-        line.cancel()
-        raise
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    finally:
+        task.cancel()
     if not done:
-        line.cancel()
-        raise SessionRefused(f"no line was received within {HELLO_SECONDS:.0f} s")
+        raise SessionRefused(f"the client did not prove itself within {seconds:.0f} s")
+    return task.result()
+
+
+async def _exchange_proofs(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token_file: str
+) -> dict[str, Any]:
+    """Prove the bridge to the client, and return the client's line once it has proved itself. Raises SessionRefused."""
+    request = await _read_line(reader)
+    asked = REQUEST.fullmatch(request)
+    if asked is None:
+        raise SessionRefused("the first line must request a proof: the broker may be of an earlier release")
+    size = 0
+    while (line := await _read_line(reader)).strip():  # the rest of the head
+        size += len(line)
+        if size > HELLO_BYTES:
+            raise SessionRefused("the head of the request is too long")
+    digest, nonce, own_nonce = _read_digest(token_file), asked[1].decode(), secrets.token_hex(32)
+    address = _normalize_address(writer.get_extra_info("peername")[0])
+    proof = _sign(digest, PROOF_PURPOSE, nonce, address)
+    body = json.dumps({"proof": proof, "address": address, "nonce": own_nonce}).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
+    await writer.drain()
     try:
-        hello = line.result()
+        message = json.loads(await _read_line(reader))
+    except (ValueError, RecursionError):
+        message = None
+    covered = message.get("token") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or not isinstance(covered, str) or not HEXADECIMAL.fullmatch(covered):
+        raise SessionRefused("the line after the proof must be a JSON object with token and version")
+    mask = _sign(digest, RETURN_PURPOSE, nonce, own_nonce, address)
+    token = f"{int(covered, 16) ^ int(mask, 16):064x}"
+    if not hmac.compare_digest(hashlib.sha256(token.encode()).hexdigest(), digest):
+        raise SessionRefused("the token is invalid")
+    if message.get("version") != VERSION:
+        raise SessionRefused(f"the version must be {VERSION}")
+    return message
+
+
+def _sign(digest: str, *parts: str) -> str:
+    return hmac.new(digest.encode(), "\n".join(parts).encode(), hashlib.sha256).hexdigest()
+
+
+def _normalize_address(address: str) -> str:
+    """Return an IP address in its shortest form, an IPv4-mapped one as IPv4, and without a zone."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return str(mapped or parsed)
+
+
+async def _read_line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        line = await reader.readuntil(b"\n")
     except asyncio.LimitOverrunError as error:
-        raise SessionRefused("the first line is too long") from error
-    if len(hello) > HELLO_BYTES:
-        raise SessionRefused("the first line is too long")
-    return hello
+        raise SessionRefused("a line before the session is too long") from error
+    if len(line) > HELLO_BYTES:
+        raise SessionRefused("a line before the session is too long")
+    return line
 
 
 async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> None:
@@ -416,10 +472,27 @@ async def serve(settings: Settings, command: list[str], environment: Mapping[str
         loop.add_signal_handler(number, stop_requested.set)
     if os.getpid() == 1:
         loop.add_signal_handler(signal.SIGCHLD, reap_orphans)
-    log("ready", port=await bridge.start(), command=command[0], maxSessions=settings.max_sessions)
+    if await _has_digest(settings.token_file, stop_requested):
+        log("ready", port=await bridge.start(), command=command[0], maxSessions=settings.max_sessions)
     await stop_requested.wait()
     await bridge.stop()
     log("stopped")
+
+
+async def _has_digest(path: str, stop_requested: asyncio.Event) -> bool:
+    """Wait for the first digest. Return False if the end was requested before."""
+    waits = False
+    while not stop_requested.is_set():
+        try:
+            _read_digest(path)
+            return True
+        except SessionRefused as error:
+            if not waits:
+                log("no digest yet", reason=str(error))
+            waits = True
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(stop_requested.wait(), DIGEST_SECONDS)
+    return False
 
 
 def install(folder: str) -> None:

@@ -188,8 +188,11 @@ class TransportFactory:
         self, server: ToolServer, *, max_bytes: int, on_end: Callable[[ServerUnavailable], None]
     ) -> AbstractAsyncContextManager[Any]:
         workload = server.workload
-        if workload is None or not workload.ready or not workload.address:
+        if workload is None or not workload.ready or not workload.address or not workload.pod_uid:
             reason = (workload and workload.reason) or ServerReason.POD_NOT_READY
             raise ServerUnavailable(reason, (workload and workload.message) or "its pod is not ready")
-        tokens = [bridge_token(key=key, namespace=server.namespace, name=server.name) for key in self.bridge_keys]
+        tokens = [
+            bridge_token(key=key, namespace=server.namespace, name=server.name, pod=workload.pod_uid)
+            for key in self.bridge_keys
+        ]
         return connect_bridge(workload.address, tokens=tokens, max_line_bytes=max_bytes, on_end=on_end)

@@ -1,12 +1,14 @@
 """Client of the stdio bridge: one TCP connection is one process of the server, with one JSON-RPC message per line.
 
-The first line authenticates the broker, and its answer reports whether a process was started.
+Bridge and broker prove themselves to each other, and the bridge's answer reports whether a process was started. What is
+there without the digest of the pod's token gets a nonce and nothing else.
 """
 
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +32,8 @@ from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.memory import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.upstream.addresses import describe_exit
 from mcp_exec_broker.upstream.errors import ServerUnavailable
+from mcp_exec_common.peers import PROOF_SECONDS, PeerNotProven, ProvenPeer, connect, demand_proof
+from mcp_exec_common.supervisor.tokens import token_digest
 
 Receivers = MutableMapping[RequestId, AnswerReceiver]
 """Receivers of the answers to requests, by the id of the request."""
@@ -51,11 +55,6 @@ _REFUSALS: Final = {
     "the limit of": ServerReason.TOO_MANY_SESSIONS,
 }
 """Reasons by the begin of the bridge's text; all others concern bridge and broker."""
-_INVALID: Final = "the token is invalid"
-
-
-class _TokenRefused(ServerUnavailable):
-    """The bridge has the digest of another token, and has started no process."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -99,7 +98,7 @@ async def connect_bridge(
 ) -> AsyncIterator[Streams]:
     """Connect to the bridge at HOST:PORT and yield the streams. `on_end` receives the cause of the connection's end.
 
-    The bridge accepts one of the tokens: during a rotation of the sandbox key, it may be an older one.
+    The bridge has the digest of one of the tokens: during a rotation of the sandbox key, it may be an older one.
 
     A line longer than `max_line_bytes` ends the connection. Raises ServerUnavailable, and OSError if the connection
     breaks.
@@ -126,30 +125,46 @@ async def connect_bridge(
 async def _open(
     address: str, tokens: Sequence[str], *, max_line_bytes: int
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Return a connection to the bridge that has accepted one of the tokens."""
+    """Return a connection to the bridge, after both have proved themselves."""
     host, port = split_address(address)
-    refusal = ServerUnavailable(ServerReason.UNREACHABLE, "there is no token for its bridge")
-    for token in tokens:
-        try:
-            reader, writer = await asyncio.open_connection(host, port, limit=max_line_bytes)
-        except OSError as error:
-            message = f"no connection to its bridge at {address}: {error.strerror or 'in time'}"
-            raise ServerUnavailable(ServerReason.UNREACHABLE, message) from None
-        try:
-            await _authenticate(reader, writer, token)
-        except _TokenRefused as error:
-            writer.close()
-            refusal = error
-        except BaseException:
-            writer.close()
-            raise
-        else:
-            return reader, writer
-    raise refusal
+    by_digest = {token_digest(token): token for token in tokens}
+    try:
+        async with asyncio.timeout(PROOF_SECONDS):
+            connection = await connect(host, port)
+    except OSError as error:
+        message = f"no connection to its bridge at {address}: {error.strerror or 'in time'}"
+        raise ServerUnavailable(ServerReason.UNREACHABLE, message) from None
+    except PeerNotProven as error:
+        raise ServerUnavailable(ServerReason.BRIDGE_NOT_PROVEN, f"no connection to its bridge: {error}") from None
+    try:
+        bridge = await _demand_proof(connection, address, by_digest)
+        reader, writer = await asyncio.open_connection(sock=connection, limit=max_line_bytes)
+    except BaseException:
+        connection.close()
+        raise
+    try:
+        await _authenticate(reader, writer, bridge.cover_token(by_digest[bridge.key]))
+    except BaseException:
+        writer.close()
+        raise
+    return reader, writer
+
+
+async def _demand_proof(connection: socket.socket, address: str, digests: Collection[str]) -> ProvenPeer:
+    """Return the bridge once it has proved itself, and before it gets anything. Raises ServerUnavailable."""
+    try:
+        async with asyncio.timeout(PROOF_SECONDS):
+            bridge = await demand_proof(connection, keys=digests)
+        if not bridge.own_nonce:
+            raise PeerNotProven(f"{address} demands no proof in turn, as a bridge does")
+    except (PeerNotProven, OSError) as error:
+        cause = str(error) or f"{address} gave no proof within {PROOF_SECONDS:g} s"
+        raise ServerUnavailable(ServerReason.BRIDGE_NOT_PROVEN, f"nothing was sent to its bridge: {cause}") from None
+    return bridge
 
 
 async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> None:
-    writer.write(json.dumps({"token": token, "version": 1, "exit": True}).encode() + b"\n")
+    writer.write(json.dumps({"token": token, "version": 2, "exit": True}).encode() + b"\n")
     await writer.drain()
     line = await reader.readline()
     if not line:
@@ -167,8 +182,7 @@ def _build_refusal(text: str) -> ServerUnavailable:
     if not text:
         return ServerUnavailable(ServerReason.PROTOCOL_ERROR, "the bridge sent an invalid answer")
     reason = next((reason for begin, reason in _REFUSALS.items() if text.startswith(begin)), ServerReason.UNREACHABLE)
-    kind = _TokenRefused if text == _INVALID else ServerUnavailable
-    return kind(reason, f"the bridge refused: {text[:300]}")
+    return ServerUnavailable(reason, f"the bridge refused: {text[:300]}")
 
 
 async def _receive(

@@ -32,9 +32,12 @@ def find_supervisor_token(*, keys: Iterable[bytes], namespace: str, pod: str, di
     return next((token for token in tokens if token_digest(token) == digest), tokens[0])
 
 
-def bridge_token(*, key: bytes, namespace: str, name: str) -> str:
-    """Return the bearer token of a ToolServer's stdio bridge. The bridge itself knows only its digest."""
-    return _derive_token(key, f"bridge:{namespace}/{name}")
+def bridge_token(*, key: bytes, namespace: str, name: str, pod: str) -> str:
+    """Return the token of the stdio bridge in a ToolServer's pod with this uid. The bridge knows only its digest.
+
+    It opens no other pod, so that who takes the address of one that is gone has nothing of use.
+    """
+    return _derive_token(key, f"bridge:{namespace}/{name}/{pod}")
 
 
 def pod_seal(*, key: bytes, namespace: str, pod: str, uid: str, digest: str) -> str:

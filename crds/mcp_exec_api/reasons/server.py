@@ -137,6 +137,12 @@ class ServerReason(StrEnum):
         "as many processes of the command run as `stdio.maxSessions` allows",
         "raise `stdio.maxSessions`: each replica of the broker needs one, and one a user with own credentials",
     )
+    BRIDGE_NOT_PROVEN = (
+        "BridgeNotProven",
+        "what answers at the address of its pod is not the pod's bridge, or its image is of another release; it got "
+        "neither a token nor arguments",
+        "follow the message; if it lasts, look for Services and pods that take this address",
+    )
     # the pod of a stdio server
     STARTING = "Starting", "its pod is starting", "wait for its pod: kubectl get pods"
     IMAGE_PULL_FAILED = (
@@ -172,12 +178,12 @@ class ServerReason(StrEnum):
     )
     REFUSED = (
         "Refused",
-        "the API server refuses its Deployment, Service or NetworkPolicy, or a right is missing",
+        "the API server refuses its Deployment or NetworkPolicy, or a right is missing",
         "follow the API server's message",
     )
     PODS_OF_OTHERS = (
         "PodsOfOthers",
-        "a pod has the labels of the server, but not the template of its Deployment",
+        "its only ready pods have its labels, but not the template of its Deployment; they are not called",
         "delete the pods that the message names",
     )
     NAME_TAKEN = (

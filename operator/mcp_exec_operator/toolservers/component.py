@@ -144,7 +144,7 @@ class ToolServerComponent:
                 kube=kube,
                 path=resource_path("pods", namespace=namespace),
                 selector=f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={TOOL_SERVER_NAME}",
-                on_change=lambda pod, deleted: self.controller.observe_pod(pod, deleted=deleted),
+                on_change=lambda pod, _: self.controller.observe_pod(pod),
                 transform=strip,
             )
             self._reflectors.append(pods)

@@ -1,4 +1,4 @@
-"""ToolServer controller: each stdio server gets a NetworkPolicy, a Service, a Deployment, and its status.
+"""ToolServer controller: each stdio server gets a NetworkPolicy, a Deployment, and its status.
 
 A server is reconciled when it changes, every two seconds until it is ready, and at every resync; at most once a second,
 and less and less often while the API server refuses. Servers are reconciled concurrently, each within a time limit, so
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.constants import BRIDGE_PORT, LABEL_TOOL_SERVER, TOOL_SERVERS
+from mcp_exec_api.constants import LABEL_TOOL_SERVER, TOOL_SERVERS
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Stdio, Workload
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
@@ -25,7 +25,6 @@ from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.pods.status import is_terminating
 from mcp_exec_operator.toolservers.manifests import (
     ANNOTATION_TOKEN,
     BridgeImage,
@@ -34,9 +33,8 @@ from mcp_exec_operator.toolservers.manifests import (
     build_deployment,
     build_failure,
     build_server_policy,
-    build_service,
     build_workload,
-    keep_token,
+    find_own_pods,
     manifest_digest,
     secret_names,
     secrets_digest,
@@ -49,7 +47,6 @@ log = logging.getLogger(__name__)
 
 _RESOURCES: Final = {
     "Deployment": ("deployments", "apps/v1"),
-    "Service": ("services", None),
     "NetworkPolicy": ("networkpolicies", "networking.k8s.io/v1"),
 }
 """Resource and API group of each kind that belongs to a ToolServer."""
@@ -87,11 +84,10 @@ class ToolServerApi:
         return await self.kube.create(path, manifest)
 
     async def replace(self, stored: Object, manifest: Object) -> Object:
-        """Replace a stored object by a manifest and return it. A Service keeps its cluster IP."""
+        """Replace a stored object by a manifest and return it."""
         self._count()
         metadata = manifest["metadata"] | {"resourceVersion": stored["metadata"]["resourceVersion"]}
-        kept = {name: stored["spec"][name] for name in ("clusterIP", "clusterIPs") if name in stored.get("spec", {})}
-        body = {**manifest, "metadata": metadata, "spec": {**manifest["spec"], **kept}}
+        body = {**manifest, "metadata": metadata}
         return await self.kube.replace(self._path(manifest["kind"], metadata["namespace"], metadata["name"]), body)
 
     async def delete_owned(self, namespace: str, name: str, *, owner_uid: str) -> None:
@@ -208,11 +204,11 @@ class ToolServerController:
         state.body = body
         self._wakeup.set()
 
-    def observe_pod(self, pod: Object, *, deleted: bool) -> None:
-        """Reconcile the server whose labels a new or changed pod has: it may be a pod of others."""
+    def observe_pod(self, pod: Object) -> None:
+        """Reconcile the server whose labels a new, changed or deleted pod has: calls go to the address of its pod."""
         namespace, label = pod["metadata"]["namespace"], (pod["metadata"].get("labels") or {}).get(LABEL_TOOL_SERVER)
         for key, state in self._servers.items():
-            if not deleted and key[0] == namespace and workload_labels(key[1])[LABEL_TOOL_SERVER] == label:
+            if key[0] == namespace and workload_labels(key[1])[LABEL_TOOL_SERVER] == label:
                 state.due_at = 0.0
                 self._wakeup.set()
 
@@ -288,7 +284,6 @@ class ToolServerController:
     async def _apply_stdio(self, state: _ServerState, server: ServerIdentity, stdio: Stdio) -> Workload:
         """Write what a stdio server needs and return its status. Raises CannotRunServer."""
         assert self.bridge is not None  # noqa: S101 - checked by validate_stdio
-        token = token_digest(bridge_token(key=self.keys.signing, namespace=server.namespace, name=server.name))
         versions = {
             secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
         }
@@ -300,17 +295,21 @@ class ToolServerController:
             stdio=stdio,
             bridge=self.bridge,
             assign_user=self.assign_users,
-            token_sha256=token,
             secrets=secrets_digest(versions),
             policy_uid=policy["metadata"]["uid"],
         )
-        service = await self._apply_manifest(state, build_service(server=server))
         deployment = await self._apply_manifest(state, deployment)
         pods = await self.api.list_pods(server.namespace, server.name)
-        for pod in pods:
-            if (pod["metadata"].get("annotations") or {}).get(ANNOTATION_TOKEN) != token and not is_terminating(pod):
-                await self.api.set_token(pod, token)
-        return build_workload(deployment, pods, address=_service_address(service))
+        for pod in find_own_pods(deployment, pods):
+            digest = self._token_digest(server, pod)
+            if (pod["metadata"].get("annotations") or {}).get(ANNOTATION_TOKEN) != digest:
+                await self.api.set_token(pod, digest)
+        return build_workload(deployment, pods)
+
+    def _token_digest(self, server: ServerIdentity, pod: Object) -> str:
+        uid = pod["metadata"]["uid"]
+        token = bridge_token(key=self.keys.signing, namespace=server.namespace, name=server.name, pod=uid)
+        return token_digest(token)
 
     async def _apply_manifest(self, state: _ServerState, manifest: Object) -> Object:
         """Return the stored object after making it equal to the manifest. Raises CannotRunServer if it is not owned.
@@ -330,8 +329,6 @@ class ToolServerController:
         elif state.applied.get(kind) == (digest, _version_of(stored)):
             return stored
         else:
-            if kind == "Deployment":
-                keep_token(manifest, stored)
             stored = await self.api.replace(stored, manifest)
         state.applied[kind] = digest, _version_of(stored)
         return stored
@@ -351,15 +348,7 @@ class ToolServerController:
             state.body = body
 
 
-def _service_address(service: Object) -> str | None:
-    """Return HOST:PORT of the bridge's Service; None until it has a cluster IP."""
-    address = service["spec"].get("clusterIP")
-    if not address:
-        return None
-    return f"[{address}]:{BRIDGE_PORT}" if ":" in address else f"{address}:{BRIDGE_PORT}"
-
-
 def _version_of(stored: Object) -> str:
-    """Return a text that changes with an object's spec. Services have no generation, so any change counts for them."""
+    """Return a text that changes with an object's spec."""
     metadata = stored["metadata"]
     return str(metadata.get("generation") or metadata["resourceVersion"])

@@ -1,4 +1,4 @@
-"""Manifests of a stdio server: a Deployment of one pod with the bridge in it, its Service, its NetworkPolicy.
+"""Manifests of a stdio server: a Deployment of one pod with the bridge in it, and its NetworkPolicy.
 
 Pure functions of the ToolServer: no I/O, no clock, no random numbers.
 """
@@ -40,7 +40,7 @@ TOOL_SERVER_NAME: Final = "mcp-exec-tool-server"
 ANNOTATION_MANIFEST: Final = f"{GROUP}/manifest"
 """Annotation of every object built here: the digest of its spec."""
 ANNOTATION_TOKEN: Final = f"{GROUP}/token-sha256"
-"""Digest of the token that the bridge in a pod accepts. The kubelet writes it into a file of the pod, also later."""
+"""Annotation of each pod, not of its template: the digest of its own token. The kubelet writes it into a file."""
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
 """Annotation of the pod: a digest of the versions of its Secrets, so that a changed Secret replaces the pod."""
 _USER: Final = 65532
@@ -70,7 +70,7 @@ class BridgeImage:
 
 
 def workload_name(name: str) -> str:
-    """Return the name of a server's objects. It fits a Service: at most 63 characters, a letter first, no dot."""
+    """Return the name of a server's objects, which those of releases before fit, too: a Service's has no dot."""
     plain = f"ts-{name.replace('.', '-')}"
     if len(plain) <= 63 and "." not in name:
         return plain
@@ -102,16 +102,14 @@ def build_deployment(
     server: ServerIdentity,
     stdio: Stdio,
     bridge: BridgeImage,
-    token_sha256: str,
     secrets: str,
     policy_uid: str = "",
     assign_user: bool = True,
 ) -> Object:
     """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection.
 
-    Without `assign_user`, the cluster assigns the user and the group of its files. The digest of the token is no part
-    of the manifest's digest: another token replaces no pod. The Deployment also belongs to the server's NetworkPolicy,
-    which Kubernetes therefore deletes after the pod.
+    Without `assign_user`, the cluster assigns the user and the group of its files. The Deployment also belongs to the
+    server's NetworkPolicy, which Kubernetes therefore deletes after the pod.
     """
     labels = workload_labels(server.name)
     pod: Object = {
@@ -145,32 +143,7 @@ def build_deployment(
     }
     policy = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "name": workload_name(server.name)}
     blocked = policy | {"uid": policy_uid, "blockOwnerDeletion": True}
-    made = _build_object("apps/v1", "Deployment", server, spec, owners=[blocked] if policy_uid else [])
-    _annotations(made)[ANNOTATION_TOKEN] = token_sha256
-    return made
-
-
-def keep_token(manifest: Object, stored: Object) -> None:
-    """Give a Deployment's manifest the token of the stored one if nothing else differs, so that its pod stays."""
-    digest = (stored["metadata"].get("annotations") or {}).get(ANNOTATION_MANIFEST)
-    if digest == manifest_digest(manifest) and (token := _annotations(stored).get(ANNOTATION_TOKEN)):
-        _annotations(manifest)[ANNOTATION_TOKEN] = token
-
-
-def _annotations(deployment: Object) -> Object:
-    """Return the annotations of a Deployment's pods."""
-    found: Object = deployment["spec"]["template"]["metadata"].get("annotations") or {}
-    return found
-
-
-def build_service(*, server: ServerIdentity) -> Object:
-    """Build the Service that the broker connects to."""
-    spec = {
-        "type": "ClusterIP",
-        "selector": workload_labels(server.name),
-        "ports": [{"name": "bridge", "port": BRIDGE_PORT, "targetPort": BRIDGE_PORT, "protocol": "TCP"}],
-    }
-    return _build_object("v1", "Service", server, spec)
+    return _build_object("apps/v1", "Deployment", server, spec, owners=[blocked] if policy_uid else [])
 
 
 def build_server_policy(*, server: ServerIdentity, stdio: Stdio, release: ReleasePods) -> Object:
@@ -301,29 +274,37 @@ _MAX_MESSAGE: Final = 1024
 _MAX_NAMED: Final = 8
 
 
-def build_workload(deployment: Object, pods: list[Object], *, address: str | None) -> Workload:
+def find_own_pods(deployment: Object, pods: list[Object]) -> list[Object]:
+    """Return the living pods that run what the Deployment's template says, as it says; the oldest first.
+
+    Labels and owners prove nothing: whoever may create pods may set them.
+    """
+    alive = (pod for pod in pods if not is_terminating(pod) and not is_over(pod))
+    own = (pod for pod in alive if not find_changes(deployment["spec"]["template"], pod))
+    return sorted(own, key=lambda pod: (str(pod["metadata"].get("creationTimestamp")), pod["metadata"]["name"]))
+
+
+def build_workload(deployment: Object, pods: list[Object]) -> Workload:
     """Return the workload's status. `pods` are all pods with the labels of the server, in any state.
 
-    The server's Service leads to any pod with these labels, so that a server with a pod of others is not called.
+    The broker calls the pod itself. No Service is in between, whose selector or EndpointSlices others could change.
     """
-    if _is_ready(deployment):
-        if strangers := _find_strangers(deployment, pods):
-            message = f"pods have the labels of the server, but not its template: {', '.join(strangers)}; delete them"
-            return build_failure(ServerReason.PODS_OF_OTHERS, message, address=address)
-        return Workload(ready=True, address=address)
+    for pod in (own := find_own_pods(deployment, pods)):
+        if get_condition(pod, "Ready").get("status") == "True" and (address := pod["status"].get("podIP")):
+            host = f"[{address}]" if ":" in address else address
+            return Workload(ready=True, address=f"{host}:{BRIDGE_PORT}", pod_uid=pod["metadata"]["uid"])
+    strangers = [pod["metadata"]["name"] for pod in pods if not is_terminating(pod) and not is_over(pod)]
+    if _is_ready(deployment) and strangers and not own:
+        names = ", ".join(strangers[:_MAX_NAMED])
+        message = f"pods have the labels of the server, but not its template: {names}; delete them"
+        return build_failure(ServerReason.PODS_OF_OTHERS, message)
     reason, message = _find_problem(deployment, pods)
-    return build_failure(reason, message, address=address)
+    return build_failure(reason, message)
 
 
-def build_failure(reason: ServerReason, message: str, *, address: str | None = None) -> Workload:
+def build_failure(reason: ServerReason, message: str) -> Workload:
     """Return the status of a workload that is not ready. A long message is cut."""
-    return Workload(ready=False, address=address, reason=reason, message=shorten(message, _MAX_MESSAGE) or None)
-
-
-def _find_strangers(deployment: Object, pods: list[Object]) -> list[str]:
-    """Return the names of pods that do not run what the Deployment's template says, as it says; at most eight."""
-    alive = (pod for pod in pods if not is_terminating(pod) and not is_over(pod))
-    return [pod["metadata"]["name"] for pod in alive if find_changes(deployment["spec"]["template"], pod)][:_MAX_NAMED]
+    return Workload(ready=False, reason=reason, message=shorten(message, _MAX_MESSAGE) or None)
 
 
 def _is_ready(deployment: Object) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import json
 import os
+import secrets
 import shutil
 import socket
 import sys
@@ -20,10 +21,14 @@ from mcp.server.lowlevel import Server as LowServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from tests.support.constants import SANDBOX_KEY
 
+from mcp_exec_common.peers import ProvenPeer, compute_proof
 from mcp_exec_common.process.http_server import build_server
+from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
 
 Object = dict[str, Any]
+POD_UID = "uid-of-the-pod"
 BRIDGE = Path(__file__).parents[3] / "servers_image/mcp_exec_servers/bridge.py"
 
 
@@ -181,7 +186,6 @@ class Bridge:
     token: str
     address: str = ""
     processes: list[asyncio.subprocess.Process] = field(default_factory=list)
-    refused: int = 0
     attempts: int = 0
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     """Servers start only while it is set."""
@@ -201,10 +205,7 @@ class Bridge:
                 await process.wait()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        given = json.loads(await reader.readline())
-        if hashlib.sha256(given["token"].encode()).digest() != hashlib.sha256(self.token.encode()).digest():
-            self.refused += 1
-            writer.write(b'{"error": "the token is invalid"}\n')
+        if not await greet(reader, writer, self.token):
             writer.close()
             return
         self.attempts += 1
@@ -230,6 +231,29 @@ class Bridge:
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str) -> bool:
+    """Exchange proofs with the broker as a bridge with this token does. Return whether the broker has proved itself."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    nonce, own_nonce = head.partition(b"nonce=")[2][:64].decode(), secrets.token_hex(32)
+    address, digest = writer.get_extra_info("peername")[0], token_digest(token)
+    proof = compute_proof(key=digest, nonce=nonce, address=address)
+    body = json.dumps({"proof": proof, "address": address, "nonce": own_nonce})
+    writer.write(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+    line = await reader.readline()
+    client = ProvenPeer(key=digest, nonce=nonce, own_nonce=own_nonce, address=address)
+    return bool(line) and json.loads(line)["token"] == client.cover_token(token)
+
+
+def stdio_status(address: str) -> Object:
+    """Return the status that the operator writes about a stdio server whose pod has this address."""
+    return {"workload": {"ready": True, "address": address, "podUid": POD_UID}}
+
+
+def stdio_token(name: str, *, key: bytes = SANDBOX_KEY) -> str:
+    """Return the token of the bridge of a stdio server in the namespace `agents`."""
+    return bridge_token(key=key, namespace="agents", name=name, pod=POD_UID)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 from tests.component.broker.conftest import CEX, SECRETS, World, secret
 from tests.component.broker.hostile import HostileServer, Object, Writer, http, result, text
-from tests.component.broker.servers import Toolbox, module, real_bridge
-from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.component.broker.servers import Toolbox, module, real_bridge, stdio_status, stdio_token
+from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_common.supervisor.tokens import bridge_token
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.wrappers.package import build_files
 
@@ -241,13 +240,13 @@ async def test_a_hostile_answer_fails_its_call_alone(
 async def test_a_hostile_stdio_server_fails_its_call_alone_and_is_started_again(
     world: World, box: Toolbox, tool: str, reason: str | None, said: str
 ) -> None:
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="evil")
+    token = stdio_token("evil")
     async with real_bridge(module("tests.component.broker.hostile_stdio_server"), token=token) as address:
         world.add(
             "evil",
             stdio={"image": "i", "command": ["evil"]},
             limits={"callTimeoutSeconds": 1 if reason is None else 20, "resultBytes": 256 * 1024},
-            status={"workload": {"ready": True, "address": address}},
+            status=stdio_status(address),
         )
         await world.listed("evil")
         answer, _ = await asyncio.gather(world.call(f"evil.{tool}"), check_others(world))

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.component.broker.conftest import Toolbox, World
-from tests.component.broker.servers import module, real_bridge
+from tests.component.broker.servers import module, real_bridge, stdio_status, stdio_token
 from tests.support.constants import SANDBOX_KEY
 from tests.support.grants import make_grant
 from tests.support.mounts import write_version
@@ -17,7 +17,6 @@ from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_common.supervisor.tokens import bridge_token
 
 NEW = b"the new key of the sandboxes"
 
@@ -90,9 +89,9 @@ async def test_an_execution_calls_tools_through_the_overlap_and_not_after_it(wor
 @pytest.mark.parametrize("key", [SANDBOX_KEY, NEW], ids=["former", "new"])
 async def test_the_bridge_of_a_stdio_server_is_reached_with_the_token_that_it_knows(world: World, key: bytes) -> None:
     """The operator replaces its pod a moment before or after the broker has read the keys."""
-    token = bridge_token(key=key, namespace="agents", name="time")
+    token = stdio_token("time", key=key)
     async with real_bridge(module("mcp_server_time", "--local-timezone=UTC"), token=token) as address:
-        status = {"workload": {"ready": True, "address": address}}
+        status = stdio_status(address)
         for name, entries in (("published", STEPS[1]), ("signing", STEPS[2])):
             await mount(world, entries)
             world.add("time", stdio={"image": name, "command": ["mcp-server-time"]}, status=status)

@@ -10,15 +10,12 @@ import aiohttp
 import pytest
 from tests.component.broker.conftest import TS, Object, grant
 from tests.component.broker.hostile import HostileServer, Reply, Writer, http
-from tests.component.broker.servers import module, real_bridge, serving, toolbox
+from tests.component.broker.servers import module, real_bridge, serving, stdio_status, stdio_token, toolbox
 from tests.component.broker.test_process import MODULE, broker
 from tests.support.api_server import FakeApiServer
-from tests.support.constants import SANDBOX_KEY
 from tests.support.large import MEMORY_MIB, WITHIN, peak_mib
 from tests.support.processes import SECONDS, Process, started
 from tests.support.until import until
-
-from mcp_exec_common.supervisor.tokens import bridge_token
 
 PROGRAM = f"""{WITHIN}
 import runpy
@@ -123,12 +120,12 @@ async def test_dense_results_over_http_fail_their_calls_alone(api: FakeApiServer
 
 
 async def test_dense_lines_of_a_stdio_server_fail_their_calls_alone(api: FakeApiServer, tmp_path: Path) -> None:
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="evil")
+    token = stdio_token("evil")
     async with (
         real_bridge(module("tests.component.broker.hostile_stdio_server"), token=token) as address,
         small_broker(api, tmp_path) as running,
     ):
-        workload = {"workload": {"ready": True, "address": address}}
+        workload = stdio_status(address)
         spec = {"stdio": {"image": "i", "command": ["evil"]}}
         assert (await running.add("evil", status=workload, **spec))["available"]
         answers = await check(running, "evil.dense")

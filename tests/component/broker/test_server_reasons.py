@@ -11,11 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from tests.component.broker.conftest import SECRETS, World, secret
-from tests.component.broker.servers import real_bridge, serving_app
-from tests.support.constants import SANDBOX_KEY
+from tests.component.broker.servers import real_bridge, serving_app, stdio_status, stdio_token
 from tests.support.until import until
-
-from mcp_exec_common.supervisor.tokens import bridge_token
 
 ANSWERS: dict[str, tuple[Response, str, str]] = {
     "missing": (PlainTextResponse("Not Found", 404), "WrongPath", "the server answers 404"),
@@ -117,13 +114,13 @@ async def test_a_command_that_does_not_serve_has_its_exit_code_and_last_line_wit
     world: World, command: list[str], reason: str, message: str
 ) -> None:
     world.api.put(SECRETS, secret("keys", token="tok-of-the-server"))
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="git")
+    token = stdio_token("git")
     environment = [{"name": "TOKEN", "secretKeyRef": {"name": "keys", "key": "token"}}]
     async with real_bridge(command, token=token) as address:
         world.add(
             "git",
             stdio={"image": "i", "command": command, "env": environment},
-            status={"workload": {"ready": True, "address": address}},
+            status=stdio_status(address),
         )
         await until(lambda: world.status("git").get("reason"))
         assert (world.status("git")["reason"], world.status("git")["message"]) == (reason, message)
@@ -134,9 +131,9 @@ async def test_a_command_that_does_not_serve_has_its_exit_code_and_last_line_wit
 
 async def test_a_server_written_for_an_earlier_sdk_says_which_import_failed_and_what_replaces_it(world: World) -> None:
     command = [sys.executable, "-c", "from mcp.server.fastmcp import FastMCP"]
-    async with real_bridge(command, token=bridge_token(key=SANDBOX_KEY, namespace="agents", name="old")) as address:
+    async with real_bridge(command, token=stdio_token("old")) as address:
         stdio = {"image": "i", "command": command}
-        world.add("old", stdio=stdio, status={"workload": {"ready": True, "address": address}})
+        world.add("old", stdio=stdio, status=stdio_status(address))
         await until(lambda: world.status("old").get("reason"))
     message = world.status("old")["message"]
     assert "No module named 'mcp.server.fastmcp'" in message

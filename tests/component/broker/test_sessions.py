@@ -23,15 +23,16 @@ from tests.component.broker.servers import (
     real_bridge,
     serving,
     serving_app,
+    stdio_status,
+    stdio_token,
     toolbox,
 )
 from tests.support.api_server import FakeApiServer
-from tests.support.constants import DEADLINE, SANDBOX_KEY
+from tests.support.constants import DEADLINE
 from tests.support.until import until
 
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_common.kube.client import resource_path
-from mcp_exec_common.supervisor.tokens import bridge_token
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
 
@@ -317,12 +318,12 @@ async def test_a_server_that_restarts_is_found_again(world: World) -> None:
 @pytest.fixture
 async def clock(world: World) -> AsyncIterator[Bridge]:
     """Run the real mcp-server-time as ToolServer `time`."""
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="time")
+    token = stdio_token("time")
     async with Bridge(module("mcp_server_time", "--local-timezone=UTC"), token).running() as bridge:
         world.add(
             "time",
             stdio={"image": "i", "command": ["mcp-server-time"]},
-            status={"workload": {"ready": True, "address": bridge.address}},
+            status=stdio_status(bridge.address),
         )
         await world.listed("time")
         yield bridge
@@ -345,12 +346,12 @@ async def test_a_real_server_behind_the_real_bridge_is_called(world: World, tmp_
     ):
         made = await asyncio.create_subprocess_exec(*command)
         assert await made.wait() == 0
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="git")
+    token = stdio_token("git")
     async with real_bridge(module("mcp_server_git"), token=token) as address:
         world.add(
             "git",
             stdio={"image": "i", "command": ["mcp-server-git"]},
-            status={"workload": {"ready": True, "address": address}},
+            status=stdio_status(address),
         )
         await world.listed("git")
         assert "the first one" in str((await world.call("git.git_log", repo_path=str(repository)))["value"])
@@ -394,12 +395,12 @@ async def test_what_failed_before_a_server_came_up_delays_nothing_when_it_ends(w
 
 
 async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> None:
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="slow")
+    token = stdio_token("slow")
     async with Bridge(module("tests.component.broker.slow_server"), token).running() as bridge:
         world.add(
             "slow",
             stdio={"image": "i", "command": ["slow"]},
-            status={"workload": {"ready": True, "address": bridge.address}},
+            status=stdio_status(bridge.address),
         )
         await world.listed("slow")
         calls = [asyncio.create_task(world.lines("slow.wait")) for _ in range(3)]
@@ -415,7 +416,7 @@ async def test_what_a_killed_stdio_server_was_doing_is_lost(world: World) -> Non
 @asynccontextmanager
 async def run_leaking_server(world: World, **references: dict[str, str]) -> AsyncIterator[Bridge]:
     """Run a server that reveals its environment as ToolServer `open`, with variables from Secrets."""
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="open")
+    token = stdio_token("open")
     async with Bridge(module("tests.component.broker.leaking_server"), token).running() as bridge:
         world.add(
             "open",
@@ -425,7 +426,7 @@ async def run_leaking_server(world: World, **references: dict[str, str]) -> Asyn
                 "env": [{"name": name, "secretKeyRef": each} for name, each in references.items()],
             },
             scan={"secretsInResults": "Off"},
-            status={"workload": {"ready": True, "address": bridge.address}},
+            status=stdio_status(bridge.address),
         )
         await world.listed("open")
         yield bridge
@@ -472,12 +473,12 @@ async def test_a_stdio_server_is_called_though_a_secret_of_its_environment_is_mi
 
 
 async def test_null_next_to_text_is_no_value_in_the_older_protocol(world: World) -> None:
-    token = bridge_token(key=SANDBOX_KEY, namespace="agents", name="nulls")
+    token = stdio_token("nulls")
     async with Bridge(module("tests.component.broker.null_server"), token).running() as bridge:
         world.add(
             "nulls",
             stdio={"image": "i", "command": ["nulls"]},
-            status={"workload": {"ready": True, "address": bridge.address}},
+            status=stdio_status(bridge.address),
         )
         await world.listed("nulls")
         assert (await world.call("nulls.say"))["value"] == "said"
@@ -493,15 +494,3 @@ async def test_a_stdio_server_without_a_ready_pod_is_unavailable(world: World) -
     answer = await world.call("time.get_current_time")
     assert (answer["reason"], answer["cause"]) == ("ServerUnavailable", "ImagePullFailed")
     assert world.status("time")["workload"]["reason"] == "ImagePullFailed"
-
-
-async def test_the_bridge_is_opened_by_its_own_token_alone(world: World) -> None:
-    async with Bridge(module("mcp_server_time"), "another token").running() as bridge:
-        world.add(
-            "time",
-            stdio={"image": "i", "command": ["c"]},
-            status={"workload": {"ready": True, "address": bridge.address}},
-        )
-        await until(lambda: world.status("time").get("available") is False)
-        assert "refused" in world.status("time")["message"]
-        assert bridge.processes == []

@@ -9,17 +9,16 @@ import pytest
 from tests.component.operator.brokers import SERVICE, running_broker
 from tests.component.operator.conftest import Operator
 from tests.component.operator.test_shipped_skills import found, write_skill
-from tests.component.operator.test_tool_servers import DEPLOYMENTS, add, deployment, workload
+from tests.component.operator.test_tool_servers import accepts, add, deployment, start_pod, workload
 from tests.support.api_server import Fault
-from tests.support.world import KEY, KEY_SECRET, NAMESPACE, PODS, SECRETS, World
+from tests.support.world import KEY, KEY_SECRET, NAMESPACE, SECRETS, World
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.supervisor.tokens import bridge_token, read_token_digest, supervisor_token, token_digest
+from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_token, token_digest
 from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 from mcp_exec_operator.toolservers import controller
-from mcp_exec_operator.toolservers.manifests import ANNOTATION_TOKEN
 
 Operating = Callable[..., Any]
 
@@ -116,37 +115,25 @@ async def test_the_pod_of_a_stdio_server_stays_and_accepts_the_new_token_when_th
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(controller, "_MIN_INTERVAL_SECONDS", 0.05)
-
-    def accepts(key: bytes, pod: str = "ts-git-1") -> bool:
-        token = bridge_token(key=key, namespace=NAMESPACE, name="git")
-        return bool(world.pods()[pod]["metadata"]["annotations"][ANNOTATION_TOKEN] == token_digest(token))
-
-    def start(name: str) -> None:
-        template = deployment(world)["spec"]["template"]
-        world.put(PODS, {**template, "metadata": {**template["metadata"], "name": name}, "status": {}})
-
     add(world)
     given = {"broker_service": SERVICE, "servers_image": "example.invalid/servers:1", "create_sandbox_key": True}
     async with running_broker(world):
         async with operating(**given) as operator:
-            await world.until(lambda: workload(world).get("address"))
-            start("ts-git-1")
-            world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
-            await world.until(lambda: workload(world).get("ready"))
-            template = deployment(world)["spec"]["template"]
+            await world.until(lambda: workload(world))
+            start_pod(world)
+            await world.until(lambda: workload(world).get("ready") and accepts(world))
+            before, stored = workload(world), deployment(world)["spec"]
             await step(world, operator, rotate=True)
-            assert accepts(KEY)
+            assert accepts(world)
             await step(world, operator, minutes=5)
             new = world.sandbox_keys()[0]
-            await world.until(lambda: accepts(new))
-        # another leader leaves the template, too, and a new pod of it accepts the new token at once
+            await world.until(lambda: accepts(world, new))
+        # another leader leaves the Deployment, too, and a new pod of it accepts the new token
         async with operating(**given):
-            looked = len(world.asked("GET", "/deployments/ts-git"))
-            await world.until_asked(lambda: len(world.asked("GET", "/deployments/ts-git")) > looked + 1)
-            start("ts-git-2")
-            await world.until(lambda: accepts(new, "ts-git-2"))
-        assert deployment(world)["spec"]["template"] == template
-        assert workload(world) == {"ready": True, "address": "10.0.0.7:8083"}
+            start_pod(world, "ts-git-2")
+            await world.until(lambda: accepts(world, new, "ts-git-2"))
+        assert deployment(world)["spec"] == stored
+        assert workload(world) == before
 
 
 async def test_a_standby_that_has_waited_through_rotations_takes_over_with_the_present_keys(

@@ -1,4 +1,4 @@
-"""Stdio servers: their Deployment, Service, NetworkPolicy and status."""
+"""Stdio servers: their Deployment, NetworkPolicy, pod and status."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -18,7 +18,6 @@ from mcp_exec_operator.toolservers.manifests import ANNOTATION_TOKEN, workload_l
 
 Operating = Callable[..., Any]
 DEPLOYMENTS = resource_path("deployments", namespace=NAMESPACE, group="apps/v1")
-SERVICES = resource_path("services", namespace=NAMESPACE)
 SECRETS = resource_path("secrets", namespace=NAMESPACE)
 STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]}
 
@@ -52,22 +51,47 @@ def deployment(world: World) -> Object:
     return world.collections.get(DEPLOYMENTS, {}).get("ts-git") or {}
 
 
-async def test_a_stdio_server_has_a_pod_a_service_and_a_network_policy(world: World, running: Operating) -> None:
+def start_pod(world: World, name: str = "ts-git-1", *, ip: str = "10.1.0.1", ready: bool = True) -> Object:
+    """Create a pod of the Deployment, as its controller and the kubelet do, and return it as stored."""
+    template = deployment(world)["spec"]["template"]
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    status = {"phase": "Running", "podIP": ip, "conditions": conditions}
+    metadata = {**template["metadata"], "name": name} | world.pods().get(name, {}).get("metadata", {})
+    world.put(PODS, {"metadata": metadata, "spec": {**template["spec"], "nodeName": "n"}, "status": status})
+    world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": int(ready)}})
+    return world.pods()[name]
+
+
+def uid_of(world: World, name: str = "ts-git-1") -> str:
+    return str(world.pods()[name]["metadata"]["uid"])
+
+
+def accepts(world: World, key: bytes = KEY, name: str = "ts-git-1") -> bool:
+    """Return whether a pod has the digest of its token, as a key makes it."""
+    token = bridge_token(key=key, namespace=NAMESPACE, name="git", pod=uid_of(world, name))
+    annotations = world.pods()[name]["metadata"].get("annotations") or {}
+    return bool(annotations.get(ANNOTATION_TOKEN) == token_digest(token))
+
+
+async def test_a_stdio_server_has_a_network_policy_and_a_pod_whose_address_is_called(
+    world: World, running: Operating
+) -> None:
     add(world)
     async with running():
-        await world.until(lambda: workload(world).get("address"))
-        assert workload(world) == {"ready": False, "address": "10.0.0.7:8083", "reason": "Starting"} | {
-            "message": "the pod is not ready yet"
-        }
-        status = {"observedGeneration": 1, "readyReplicas": 1}
-        world.merge(DEPLOYMENTS, "ts-git", {"status": status})
+        await world.until(lambda: workload(world))
+        assert (workload(world)["ready"], workload(world)["reason"]) == (False, "Starting")
+        start_pod(world, ready=False)
+        await world.until(lambda: accepts(world), what="the pod has the digest of its token before it is ready")
+        assert not workload(world)["ready"]
+        start_pod(world)
         await world.until(lambda: workload(world).get("ready"))
-    assert workload(world) == {"ready": True, "address": "10.0.0.7:8083"}
-    token = bridge_token(key=KEY, namespace=NAMESPACE, name="git")
-    assert deployment(world)["spec"]["template"]["metadata"]["annotations"][ANNOTATION_TOKEN] == token_digest(token)
-    assert token not in str(deployment(world))
+    assert workload(world) == {"ready": True, "address": "10.1.0.1:8083", "podUid": uid_of(world)}
+    assert ANNOTATION_TOKEN not in str(deployment(world)["spec"]["template"]["metadata"])
+    token = bridge_token(key=KEY, namespace=NAMESPACE, name="git", pod=uid_of(world))
+    assert token not in str(world.collections)
+    assert "ts-git" not in str(world.collections.get(resource_path("services", namespace=NAMESPACE)))
     uid = world.collections[TS]["git"]["metadata"]["uid"]
-    for collection in (DEPLOYMENTS, SERVICES, POLICIES):
+    for collection in (DEPLOYMENTS, POLICIES):
         assert world.collections[collection]["ts-git"]["metadata"]["ownerReferences"][0]["uid"] == uid
 
 
@@ -84,7 +108,7 @@ async def test_another_spec_changes_the_deployment(world: World, running: Operat
 async def test_changes_by_others_are_undone(world: World, running: Operating) -> None:
     add(world)
     async with running():
-        await world.until(lambda: workload(world).get("address"))
+        await world.until(lambda: workload(world))
         meta, spec = deployment(world)["metadata"], deployment(world)["spec"]
         world.put(
             DEPLOYMENTS,
@@ -98,23 +122,25 @@ async def test_changes_by_others_are_undone(world: World, running: Operating) ->
 async def test_nothing_is_written_again_where_nothing_changed(world: World, running: Operating) -> None:
     add(world)
     async with running() as operator:
-        await world.until(lambda: workload(world).get("address"))
-        world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
+        await world.until(lambda: workload(world))
+        start_pod(world)
         await world.until(lambda: workload(world).get("ready"))
         before, looked = operator.writes(), len(world.asked("GET", "/deployments/ts-git"))
         await world.until_asked(lambda: len(world.asked("GET", "/deployments/ts-git")) > looked + 1)
         after = operator.writes()
-    assert after.get("tool-server") == before.get("tool-server") == 3
+    assert (
+        after.get("tool-server") == before.get("tool-server") == 3
+    )  # the policy, the Deployment, the digest of the pod
     assert after.get("tool-server-status") == before.get("tool-server-status")
 
 
 async def test_a_server_that_becomes_one_of_http_loses_its_pod(world: World, running: Operating) -> None:
     add(world)
     async with running():
-        await world.until(lambda: workload(world).get("address"))
+        await world.until(lambda: workload(world))
         add(world, generation=2, url="https://git.example/mcp")
         await world.until(lambda: not workload(world))
-    for collection in (DEPLOYMENTS, SERVICES, POLICIES):
+    for collection in (DEPLOYMENTS, POLICIES):
         assert "ts-git" not in world.collections[collection]
 
 
@@ -181,12 +207,11 @@ async def test_a_refused_write_shows_in_the_status_and_is_retried(world: World, 
 
 
 async def test_a_name_that_is_taken_is_left_alone(world: World, running: Operating) -> None:
-    world.put(SERVICES, {"metadata": {"name": "ts-git"}, "spec": {"clusterIP": "10.0.0.1"}})
+    world.put(DEPLOYMENTS, {"metadata": {"name": "ts-git"}, "spec": {"replicas": 3}})
     add(world)
     async with running():
         await world.until(lambda: workload(world).get("reason") == "NameTaken")
-    assert world.collections[SERVICES]["ts-git"]["spec"] == {"clusterIP": "10.0.0.1"}
-    assert not deployment(world)
+    assert deployment(world)["spec"] == {"replicas": 3}
 
 
 async def test_a_server_whose_requests_hang_delays_no_other(world: World, running: Operating) -> None:
@@ -195,7 +220,7 @@ async def test_a_server_whose_requests_hang_delays_no_other(world: World, runnin
     for name in ("a", *names):
         add(world, name)
     async with running():
-        await world.until(lambda: all(workload(world, name).get("address") for name in names))
+        await world.until(lambda: all(workload(world, name) for name in names))
         assert len(world.asked("GET", "/ts-a")) < 3  # the client tries three times, five seconds each
 
 
@@ -206,7 +231,7 @@ async def test_a_namespace_whose_requests_hang_delays_no_other(world: World, run
         world.put(others, {"metadata": {"name": str(number), "generation": 1}, "spec": {"stdio": STDIO}})
     add(world)
     async with running(namespaces=("other", NAMESPACE)):
-        await world.until(lambda: workload(world).get("address"))
+        await world.until(lambda: workload(world))
         assert len(world.asked("GET", "/other/networkpolicies/ts-0")) < 3
 
 
@@ -228,30 +253,68 @@ async def test_a_server_that_can_not_be_run_says_why(
     assert not deployment(world)
 
 
-async def test_a_server_with_a_pod_of_others_behind_its_service_is_not_called(world: World, running: Operating) -> None:
+STRANGER: Object = {
+    "spec": {"containers": [{"name": "server", "image": "mine"}]},
+    "status": {"phase": "Running", "podIP": "10.6.6.6", "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+async def test_a_pod_of_others_is_never_called_and_gets_no_digest(world: World, running: Operating) -> None:
     add(world)
     async with running(resync_seconds=3600):
-        await world.until(lambda: workload(world).get("address"))
+        await world.until(lambda: workload(world))
         world.merge(DEPLOYMENTS, "ts-git", {"status": {"observedGeneration": 1, "readyReplicas": 1}})
-        template = deployment(world)["spec"]["template"]
-        own = {**template["metadata"], "name": "ts-git-1"}
-        status = {"phase": "Running"}
-        world.put(PODS, {"metadata": own, "spec": {**template["spec"], "nodeName": "n"}, "status": status})
-        await world.until(lambda: workload(world).get("ready"))
-        metadata = {"name": "thief", "labels": workload_labels("git")}
-        world.put(PODS, {"metadata": metadata, "spec": {"containers": [{"name": "server", "image": "mine"}]}})
+        world.put(PODS, {"metadata": {"name": "thief", "labels": workload_labels("git")}, **STRANGER})
         await world.until(lambda: workload(world).get("reason") == "PodsOfOthers")
         assert (workload(world)["ready"], "thief" in workload(world)["message"]) == (False, True)
-        assert "ts-git-1" not in workload(world)["message"]
-        world.remove(PODS, "thief")
+        start_pod(world)
         await world.until(lambda: workload(world).get("ready"))
+        assert workload(world)["address"] == "10.1.0.1:8083"
+    assert ANNOTATION_TOKEN not in str(world.pods()["thief"])
+
+
+async def test_the_address_follows_the_pod_and_is_gone_with_it(world: World, running: Operating) -> None:
+    add(world)
+    async with running(resync_seconds=3600):
+        await world.until(lambda: workload(world))
+        start_pod(world)
+        await world.until(lambda: workload(world).get("ready"))
+        world.remove(PODS, "ts-git-1")
+        await world.until(lambda: not workload(world)["ready"])
+        assert (workload(world).get("address"), workload(world).get("podUid")) == (None, None)
+        start_pod(world, "ts-git-2", ip="fd00::2")
+        await world.until(lambda: workload(world).get("ready"))
+        assert workload(world) == {
+            "ready": True,
+            "address": "[fd00::2]:8083",
+            "podUid": uid_of(world, "ts-git-2"),
+        }
+
+
+@pytest.mark.parametrize("what", ["image", "digest"])
+async def test_a_pod_that_somebody_alters_is_not_called_or_gets_its_digest_back(
+    world: World, running: Operating, what: str
+) -> None:
+    add(world)
+    async with running(resync_seconds=3600):
+        await world.until(lambda: workload(world))
+        start_pod(world)
+        await world.until(lambda: workload(world).get("ready") and accepts(world))
+        if what == "digest":
+            world.merge(PODS, "ts-git-1", {"metadata": {"annotations": {ANNOTATION_TOKEN: "0" * 64}}})
+            await world.until(lambda: accepts(world))
+        else:
+            spec = world.pods()["ts-git-1"]["spec"]
+            containers = [{**spec["containers"][0], "image": "mine"}]
+            world.merge(PODS, "ts-git-1", {"spec": {"containers": containers}})
+            await world.until(lambda: workload(world).get("reason") == "PodsOfOthers")
 
 
 async def test_the_policy_of_a_server_is_deleted_after_its_pod(world: World, running: Operating) -> None:
     """The garbage collector does it, by the policy's finalizer and the Deployment's owners."""
     add(world)
     async with running():
-        await world.until(lambda: workload(world).get("address"))
+        await world.until(lambda: workload(world))
         policy = world.collections[POLICIES]["ts-git"]["metadata"]
         assert policy["finalizers"] == ["foregroundDeletion"]
         owners = {

@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from tests.support.until import until
 
+from mcp_exec_common.peers import PeerNotProven, connect, demand_proof
+from mcp_exec_common.supervisor.tokens import token_digest
 from mcp_exec_servers import bridge
 
-TOKEN = "the bridge's token"
+TOKEN = "5e" * 32
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
 DEADLINE = 20
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
@@ -56,12 +58,22 @@ class Running:
     port: int
 
     @asynccontextmanager
-    async def connected(self, greeting: bytes | None = None) -> AsyncIterator[Session]:
-        if greeting is None:
-            greeting = json.dumps({"token": TOKEN, "version": 1}).encode() + b"\n"
+    async def connected(
+        self, line: bytes | None = None, *, request: bytes | None = None, token: str = TOKEN
+    ) -> AsyncIterator[Session]:
+        """Connect as the broker with a token does, or with another request for a proof, or another line after it."""
         async with asyncio.timeout(DEADLINE):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            writer.write(greeting)
+            connection = await connect("127.0.0.1", self.port)
+            if request is None:
+                try:
+                    proven = await demand_proof(connection, keys=[token_digest(token)])
+                except BaseException:
+                    connection.close()
+                    raise
+            if request is None and line is None:
+                line = json.dumps({"token": proven.cover_token(token), "version": bridge.VERSION}).encode() + b"\n"
+            reader, writer = await asyncio.open_connection(sock=connection)
+            writer.write((request or b"") + (line or b""))
             try:
                 yield Session(reader=reader, writer=writer)
             finally:
@@ -177,26 +189,76 @@ async def test_bytes_travel_unchanged_and_each_connection_has_a_process_of_its_o
             assert await two.reader.readexactly(len(large)) == large
 
 
+NO_PROOF = "the first line must request a proof: the broker may be of an earlier release"
+NO_TOKEN = "the line after the proof must be a JSON object with token and version"
+TOO_LONG = "a line before the session is too long"
+
+
 @pytest.mark.parametrize(
-    ("greeting", "reason"),
+    ("request_", "reason"),
     [
-        (b'{"token": "wrong", "version": 1}\n', "the token is invalid"),
-        (b'{"token": "\\ud800", "version": 1}\n', "the token is invalid"),
-        (b"GET / HTTP/1.1\r\n", "the first line must be a JSON object with token and version"),
-        (b"[1]\n", "the first line must be a JSON object with token and version"),
-        (b'{"token": "' + b"x" * 5000 + b'"}\n', "the first line is too long"),
-        (b"x" * 200_000, "the first line is too long"),
-        (json.dumps({"token": TOKEN, "version": 2}).encode() + b"\n", "the version must be 1"),
+        (json.dumps({"token": TOKEN, "version": 1}).encode() + b"\n", NO_PROOF),
+        (b"GET / HTTP/1.1\r\n", NO_PROOF),
+        (b"GET /v1/proof?nonce=" + b"A" * 64 + b" HTTP/1.1\r\n", NO_PROOF),
+        (b"[" * 4000 + b"\n", NO_PROOF),
+        (b"x" * 5000 + b"\n", TOO_LONG),
+        (b"x" * 200_000, TOO_LONG),
+        (
+            b"GET /v1/proof?nonce=" + b"a" * 64 + b" HTTP/1.1\r\n" + b"A: b\r\n" * 1000,
+            "the head of the request is too long",
+        ),
     ],
 )
-async def test_a_connection_without_the_token_gets_a_reason_and_no_process(
-    start: Start, greeting: bytes, reason: str
+async def test_a_connection_that_requests_no_proof_gets_a_reason_and_no_process(
+    start: Start, request_: bytes, reason: str
 ) -> None:
     running = await start(*ECHO)
-    async with running.connected(greeting) as session:
+    async with running.connected(request=request_) as session:
         assert json.loads(await session.line()) == {"error": reason}
         assert await session.line() == b""
     assert (await running.said("refused a connection"))["reason"] == reason
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (json.dumps({"token": DIGEST, "version": 2}).encode() + b"\n", "the token is invalid"),
+        (json.dumps({"token": TOKEN, "version": 2}).encode() + b"\n", "the token is invalid"),
+        (b'{"token": "\\ud800", "version": 2}\n', NO_TOKEN),
+        (b'{"token": "0x1", "version": 2}\n', NO_TOKEN),
+        (b"[1]\n", NO_TOKEN),
+        (b"[" * 4000 + b"\n", NO_TOKEN),
+        (b'{"token": "' + b"x" * 5000 + b'"}\n', TOO_LONG),
+    ],
+)
+async def test_a_client_that_does_not_prove_itself_gets_a_reason_and_no_process(
+    start: Start, line: bytes, reason: str
+) -> None:
+    """Whoever reads the pod knows the digest, and so gets the bridge's proof."""
+    running = await start(*ECHO)
+    async with running.connected(line) as session:
+        assert json.loads(await session.line()) == {"error": reason}
+        assert await session.line() == b""
+    assert (await running.said("refused a connection"))["reason"] == reason
+
+
+async def test_a_client_of_another_version_gets_a_reason(start: Start) -> None:
+    running = await start(*ECHO)
+    async with asyncio.timeout(DEADLINE):
+        connection = await connect("127.0.0.1", running.port)
+        proven = await demand_proof(connection, keys=[DIGEST])
+        reader, writer = await asyncio.open_connection(sock=connection)
+        writer.write(json.dumps({"token": proven.cover_token(TOKEN), "version": 3}).encode() + b"\n")
+        assert json.loads(await reader.readline()) == {"error": "the version must be 2"}
+        writer.close()
+
+
+async def test_a_bridge_with_another_digest_is_not_proven(start: Start, token_file: Path) -> None:
+    running = await start(*ECHO)
+    write(token_file, hashlib.sha256(b"another").hexdigest())
+    with pytest.raises(PeerNotProven, match="wrong proof"):
+        async with running.connected():
+            pass
 
 
 async def test_a_program_that_can_not_be_started_is_reported(start: Start) -> None:
@@ -294,11 +356,11 @@ async def test_the_server_sees_its_environment_and_nothing_of_the_bridge(start: 
 async def test_another_digest_holds_for_new_clients_and_ends_no_session(start: Start, token_file: Path) -> None:
     running = await start(*ECHO)
     async with running.session() as session:
-        write(token_file, hashlib.sha256(b"the new token").hexdigest() + "\n")
-        async with running.connected() as other:
-            assert json.loads(await other.line()) == {"error": "the token is invalid"}
-        greeting = json.dumps({"token": "the new token", "version": 1}).encode() + b"\n"
-        async with running.connected(greeting) as other:
+        write(token_file, token_digest("ab" * 32) + "\n")
+        with pytest.raises(PeerNotProven):
+            async with running.connected():
+                pass
+        async with running.connected(token="ab" * 32) as other:
             assert json.loads(await other.line()) == {"ok": True}
         session.send({"still": "here"})
         assert json.loads(await session.line()) == {"still": "here"}
@@ -308,13 +370,33 @@ async def test_another_digest_holds_for_new_clients_and_ends_no_session(start: S
 async def test_without_a_digest_nobody_gets_a_session(start: Start, token_file: Path, content: str | None) -> None:
     running = await start(*ECHO)
     write(token_file, content)
-    async with running.connected() as session:
+    request = b"GET /v1/proof?nonce=" + b"a" * 64 + b" HTTP/1.1\r\n\r\n"
+    async with running.connected(request=request) as session:
         assert "the digest of the token" in json.loads(await session.line())["error"]
+
+
+async def test_the_bridge_listens_once_the_operator_has_written_the_digest(token_file: Path) -> None:
+    write(token_file, "")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, bridge.__file__, "serve", "--", *ECHO),
+        stderr=asyncio.subprocess.PIPE,
+        env={"PATH": os.environ["PATH"], "MCP_EXEC_PORT": "0", "MCP_EXEC_TOKEN_FILE": str(token_file)},
+    )
+    running = Running(process=process, port=0)
+    try:
+        await running.said("no digest yet")
+        write(token_file, DIGEST)
+        running.port = (await running.said("ready"))["port"]
+        async with running.session():
+            pass
+    finally:
+        process.terminate()
+        await process.communicate()
 
 
 async def test_a_probe_that_connects_and_leaves_is_no_event(start: Start) -> None:
     running = await start(*ECHO)
-    async with running.connected(b""):
+    async with running.connected(request=b""):
         pass
     async with running.session():
         pass
@@ -364,14 +446,10 @@ def test_it_needs_python_3_9_and_the_standard_library_alone() -> None:
 async def test_a_client_is_served_while_silent_ones_take_all_places(start: Start) -> None:
     running = await start(*ECHO)
     async with AsyncExitStack() as stack:
-        silent = [await stack.enter_async_context(running.connected(b"")) for _ in range(bridge.MAX_UNAUTHENTICATED)]
+        silent = [
+            await stack.enter_async_context(running.connected(request=b"")) for _ in range(bridge.MAX_UNAUTHENTICATED)
+        ]
         async with running.session() as session:
             session.send({"text": 1})
             assert json.loads(await session.line()) == {"text": 1}
         assert await silent[0].line() == b""  # the one that has waited longest has made room
-
-
-async def test_a_first_line_nested_too_deeply_is_refused(start: Start) -> None:
-    running = await start(*ECHO)
-    async with running.connected(b"[" * 4000 + b"\n") as session:
-        assert "JSON object" in json.loads(await session.line())["error"]

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.component.broker.servers import greet
 from tests.support.until import until
 
 from mcp_exec_broker.memory import BytesInFlight, receiving_for
@@ -14,6 +15,7 @@ from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.stdio_transport import connect_bridge
 
 DEADLINE = 20
+TOKEN = "ab" * 32
 TEXT = b"hello, this is no JSON\n"
 EXITED = (
     b"\n"
@@ -45,7 +47,7 @@ async def connected() -> AsyncIterator[tuple[Bridge, "asyncio.Task[None]"]]:
     bridge, accepted = Bridge(), asyncio.Event()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
+        assert await greet(reader, writer, TOKEN)
         writer.write(b'{"ok": true}\n')
         bridge.writer = writer
         accepted.set()
@@ -56,7 +58,7 @@ async def connected() -> AsyncIterator[tuple[Bridge, "asyncio.Task[None]"]]:
         asyncio.timeout(DEADLINE),
         server,
         receiving_for(BytesInFlight(), ("agents", "git"), keeps=False),
-        connect_bridge(f"127.0.0.1:{port}", tokens=["t"], max_line_bytes=2**16, on_end=bridge.ends.append) as (
+        connect_bridge(f"127.0.0.1:{port}", tokens=[TOKEN], max_line_bytes=2**16, on_end=bridge.ends.append) as (
             messages,
             _,
         ),

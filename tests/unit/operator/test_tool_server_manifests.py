@@ -17,8 +17,6 @@ from mcp_exec_operator.toolservers.manifests import (
     build_deployment,
     build_server_policy,
     build_workload,
-    keep_token,
-    manifest_digest,
     secret_names,
     workload_name,
 )
@@ -32,7 +30,7 @@ def stdio(**changes: Any) -> Stdio:
 
 
 def pod_of(given: Stdio, secrets: str = "") -> Object:
-    made = build_deployment(server=SERVER, stdio=given, bridge=BRIDGE, token_sha256="0" * 64, secrets=secrets)
+    made = build_deployment(server=SERVER, stdio=given, bridge=BRIDGE, secrets=secrets)
     spec: Object = made["spec"]["template"]["spec"]
     return spec
 
@@ -53,10 +51,9 @@ def test_a_servers_pod_has_no_rights_and_no_token() -> None:
 
 
 def test_the_bridge_reads_the_digest_that_the_pods_annotation_has_at_the_time() -> None:
-    made = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, token_sha256="0" * 64, secrets="")
+    made = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, secrets="")
     template = made["spec"]["template"]
-    assert template["metadata"]["annotations"][ANNOTATION_TOKEN] == "0" * 64
-    assert "0" * 64 not in str(template["spec"])
+    assert ANNOTATION_TOKEN not in template["metadata"]["annotations"]  # each pod has its own, from the operator
     (volume,) = [each for each in template["spec"]["volumes"] if each["name"] == "token"]
     (item,) = volume["downwardAPI"]["items"]
     assert item["fieldRef"] == {"fieldPath": f"metadata.annotations['{ANNOTATION_TOKEN}']"}
@@ -66,20 +63,6 @@ def test_the_bridge_reads_the_digest_that_the_pods_annotation_has_at_the_time() 
     assert mount == {"name": "token", "mountPath": "/mcp-exec-token", "readOnly": True}
     path = f"{mount['mountPath']}/{item['path']}"
     assert {"name": "MCP_EXEC_TOKEN_FILE", "value": path} in container["env"]
-
-
-def test_another_token_replaces_no_pod() -> None:
-    def build(token: str, **changes: Any) -> Object:
-        given = stdio(**changes)
-        return build_deployment(server=SERVER, stdio=given, bridge=BRIDGE, token_sha256=token, secrets="")
-
-    stored, manifest = build("0" * 64), build("1" * 64)
-    assert manifest_digest(manifest) == manifest_digest(stored)
-    keep_token(manifest, stored)
-    assert manifest == stored
-    changed = build("1" * 64, maxSessions=3)
-    keep_token(changed, stored)
-    assert changed == build("1" * 64, maxSessions=3)
 
 
 def test_the_bridge_starts_the_command_and_its_own_variables_win() -> None:
@@ -106,14 +89,12 @@ def test_a_servers_image_may_be_in_a_registry_that_wants_credentials() -> None:
 def test_credentials_of_the_bridges_image_are_added_to_those_of_the_server() -> None:
     bridge = BridgeImage(image="example.invalid/servers:1", pull_secrets=("company", "own"))
     given = stdio(imagePullSecrets=[{"name": "own"}])
-    made = build_deployment(server=SERVER, stdio=given, bridge=bridge, token_sha256="0" * 64, secrets="")
+    made = build_deployment(server=SERVER, stdio=given, bridge=bridge, secrets="")
     assert made["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "own"}, {"name": "company"}]
 
 
 def test_a_cluster_may_assign_the_user_of_a_server() -> None:
-    made = build_deployment(
-        server=SERVER, stdio=stdio(), bridge=BRIDGE, token_sha256="0" * 64, secrets="", assign_user=False
-    )
+    made = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, secrets="", assign_user=False)
     template = made["spec"]["template"]
     assert template["spec"]["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     pod = deepcopy(template)
@@ -156,7 +137,8 @@ def test_the_broker_alone_reaches_a_server_and_it_reaches_what_its_spec_says() -
 
 
 def pod(**status: Any) -> Object:
-    return {"metadata": {"name": "ts-git-1", "creationTimestamp": "2026-11-22T06:00:00Z"}, "status": status}
+    metadata = {"name": "ts-git-1", "uid": "u-2", "creationTimestamp": "2026-11-22T06:00:00Z"}
+    return {"metadata": metadata, "status": status}
 
 
 def waiting(message: str) -> Object:
@@ -199,6 +181,28 @@ QUOTA = {"type": "ReplicaFailure", "status": "True", "message": 'pods "x" is for
     ],
 )
 def test_a_workload_says_why_it_is_not_ready(deployment: Object, pods: list[Object], reason: str, words: str) -> None:
-    found = build_workload({"metadata": {"generation": 1}, "status": deployment}, pods, address=None)
+    made = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, secrets="")
+    found = build_workload(made | {"metadata": {"generation": 1}, "status": deployment}, pods)
     assert (found.ready, found.reason) == (False, reason)
     assert words in str(found.message)
+
+
+def own_pod(name: str, created: str, *, ready: bool = True, ip: str = "10.1.0.1") -> Object:
+    template = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, secrets="")["spec"]["template"]
+    metadata = {**template["metadata"], "name": name, "uid": f"uid-{name}", "creationTimestamp": created}
+    conditions = [{"type": "Ready", "status": str(ready)}]
+    return {"metadata": metadata, "spec": template["spec"], "status": {"podIP": ip, "conditions": conditions}}
+
+
+def test_the_oldest_ready_pod_of_the_template_is_called_whoever_adds_others() -> None:
+    made = build_deployment(server=SERVER, stdio=stdio(), bridge=BRIDGE, secrets="")
+    pods = [
+        own_pod("later", "2026-11-22T08:00:00Z", ip="10.1.0.3"),
+        own_pod("own", "2026-11-22T07:00:00Z", ip="10.1.0.2"),
+        own_pod("starting", "2026-11-22T06:00:00Z", ready=False),
+        pod(podIP="10.6.6.6", conditions=[{"type": "Ready", "status": "True"}]),
+    ]
+    found = build_workload(made, pods)
+    assert (found.ready, found.address, found.pod_uid) == (True, "10.1.0.2:8083", "uid-own")
+    pods[1]["metadata"]["deletionTimestamp"] = "2026-11-22T09:00:00Z"
+    assert build_workload(made, pods).address == "10.1.0.3:8083"
