@@ -40,6 +40,7 @@ from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
 from mcp_exec_broker.upstream.addresses import AddressCheck, build_connector
 from mcp_exec_broker.upstream.credentials import ClientCredentialsTokens, SecretCache
+from mcp_exec_broker.upstream.own_addresses import OwnAddresses
 from mcp_exec_broker.upstream.servers import ToolServerCache, TransportFactory
 from mcp_exec_broker.upstream.session_pool import SessionPool
 from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
@@ -66,13 +67,16 @@ class BrokerManager:
         audit: AuditLog,
         records: RecordStore | None,
         http: aiohttp.ClientSession,
+        servers: ToolServerCache,
+        address_check: AddressCheck,
     ) -> None:
         """Build all parts. Nothing runs yet."""
+        self.address_check = address_check
         self.mounted_keys = MountedKeys.read(settings.sandbox_key_folder)
         keys = self.mounted_keys.keys
         self.settings, self.metrics, signer = settings, Metrics(), GrantSigner(keys=keys)
         namespaces, in_flight, offload = ServedNamespaces(settings.namespaces), BytesInFlight(), Offload()
-        servers, inference, quotas = ToolServerCache(), OutputInference(), ExecutionQuotas()
+        inference, quotas = OutputInference(), ExecutionQuotas()
         concurrency, tokenizers = ServerConcurrency(), TokenizerCache()
         secrets = SecretCache(
             kube=kube, release_secrets=frozenset(settings.release_secrets), fresh_seconds=settings.secret_seconds
@@ -218,16 +222,31 @@ class BrokerManager:
                 records = await stack.enter_async_context(
                     RecordStore.open(database, keep_bytes=settings.records_keep_bytes)
                 )
-            connector = build_connector(
-                AddressCheck(allowed=settings.allowed_addresses, api_server=kube.credentials.server)
+            servers = ToolServerCache()
+            own = OwnAddresses.create(
+                kube=kube, namespace=settings.release_namespace, pod_ips=settings.pod_ips, servers=servers
+            )
+            await stack.enter_async_context(own.following())
+            check = AddressCheck(
+                allowed=settings.allowed_addresses, api_server=kube.credentials.server, describe_own=own.describe
             )
             http = await stack.enter_async_context(
                 aiohttp.ClientSession(
-                    connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False
+                    connector=build_connector(check),
+                    cookie_jar=aiohttp.DummyCookieJar(),
+                    auto_decompress=False,
+                    trust_env=False,
                 )
             )
             manager = cls(
-                settings, kube=kube, approval_kube=approval_kube or kube, audit=audit, records=records, http=http
+                settings,
+                kube=kube,
+                approval_kube=approval_kube or kube,
+                audit=audit,
+                records=records,
+                http=http,
+                servers=servers,
+                address_check=check,
             )
             for usage in await audit.load_usage():
                 manager.pipeline.quotas.restore(usage)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, IPvAnyNetwork, field_validator
+from pydantic import Field, IPvAnyAddress, IPvAnyNetwork, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
@@ -76,7 +76,10 @@ class Settings(MountedKeySettings):
     """Open connections for single users; the least recently used is closed first."""
     allowed_addresses: Annotated[tuple[IPvAnyNetwork, ...], NoDecode] = ()
     """Networks of MCP servers and token endpoints, as a comma-separated list. The broker connects to them even if they
-    are loopback, link-local, unspecified, multicast, a cloud's metadata service or the API server."""
+    are loopback, link-local, unspecified, multicast, a cloud's metadata service, the API server or a part of the
+    release."""
+    pod_ips: Annotated[tuple[IPvAnyAddress, ...], NoDecode] = ()
+    """Addresses of this pod, as a comma-separated list, which no ToolServer leads the broker to."""
     secret_seconds: Annotated[float, Field(ge=0, le=600)] = 5
     """Seconds until a Secret is read again. If a server rejects its credentials, that happens at once."""
     connect_timeout_seconds: Annotated[float, Field(gt=0, le=120)] = 15
@@ -88,7 +91,7 @@ class Settings(MountedKeySettings):
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
     """Seconds after that while executions that have made calls may make more, and end."""
 
-    @field_validator("allowed_addresses", mode="before")
+    @field_validator("allowed_addresses", "pod_ips", mode="before")
     @classmethod
     def _split_addresses(cls, value: object) -> object:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value

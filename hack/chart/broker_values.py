@@ -153,7 +153,8 @@ class BrokerValues(WorkloadValues):
     connections between pods."""
     allowed_addresses: Annotated[list[Cidr], Field(max_length=64)] = Field(default_factory=list)
     """Networks that the broker connects to for a ToolServer although they are loopback, link-local, unspecified,
-    multicast, a cloud's metadata service or the Service of the API server. All other addresses need no entry."""
+    multicast, a cloud's metadata service, the Service of the API server, or a part of the release. All other addresses
+    need no entry."""
     max_calls: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Maximum concurrent calls in each pod. More are denied."""
     shutdown_seconds: Annotated[int, Field(ge=0, le=300)] = 10

@@ -45,7 +45,7 @@ class ServerReason(StrEnum):
     ADDRESS_REFUSED = (
         "AddressRefused",
         "its host is, or resolves to, an address that the broker never connects to: loopback, link-local, "
-        "multicast, a cloud's metadata service or the API server",
+        "multicast, a cloud's metadata service, the API server or a part of mcp-exec",
         "correct the host in `spec.url` or `spec.oauth.tokenUrl`; or add the address to the chart's "
         "`broker.allowedAddresses`",
     )

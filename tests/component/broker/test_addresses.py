@@ -1,4 +1,4 @@
-"""A ToolServer that leads to the broker itself, to a metadata service or to the API server gets no connection."""
+"""A ToolServer that leads to a part of the release, to a metadata service or to the API server gets no connection."""
 
 import asyncio
 import socket
@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.broker.conftest import SECRETS, World, running, secret
-from tests.component.broker.servers import serving, toolbox
-from tests.support.api_server import FakeApiServer
+from tests.component.broker.conftest import SECRETS, Object, World, running, secret
+from tests.component.broker.servers import serving, stdio_status, toolbox
+from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
+
+from mcp_exec_broker.upstream import own_addresses
+from mcp_exec_common.kube.client import resource_path
+
+RELEASE = "mcp-exec-system"
 
 
 class Internal:
@@ -92,6 +97,74 @@ async def test_a_token_endpoint_is_checked_too(strict: World, internal: Internal
     reason, message = await read_reason(strict, "box")
     assert (reason, "the token endpoint cannot be reached" in message) == ("AddressRefused", True)
     assert internal.connections == 0
+
+
+OF_A_PART = "the address is that of a part of mcp-exec"
+LABELS = {"app.kubernetes.io/name": "mcp-exec", "app.kubernetes.io/instance": "mcp-exec"}
+POD: Object = {"status": {"podIP": "10.9.0.2", "podIPs": [{"ip": "10.9.0.2"}, {"ip": "fd00:9::2"}]}}
+SERVICE: Object = {
+    "spec": {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9", "fd00:96::9"], "externalIPs": ["192.0.2.9"]},
+    "status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.9"}, {"hostname": "lb.example"}]}},
+}
+
+
+@pytest.fixture
+async def placed(api: FakeApiServer, tmp_path: Path) -> AsyncIterator[World]:
+    """Run a broker that knows its own addresses, next to a gateway and its Service."""
+    api.put(resource_path("pods", namespace=RELEASE), {"metadata": {"name": "gateway-1", "labels": LABELS}, **POD})
+    services = resource_path("services", namespace=RELEASE)
+    api.put(services, {"metadata": {"name": "gateway", "labels": LABELS}, **SERVICE})
+    api.put(services, {"metadata": {"name": "headless", "labels": LABELS}, "spec": {"clusterIP": "None"}})
+    async with running(api, tmp_path, allowed_addresses=(), pod_ips="10.9.0.1,fd00:9::1") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("10.9.0.1", "[fd00:9::1]", "[64:ff9b::a09:1]", "10.9.0.2", "[fd00:9::2]"),
+        *("10.96.0.9", "[fd00:96::9]", "192.0.2.9", "198.51.100.9"),
+    ],
+)
+@pytest.mark.parametrize("place", ["url", "token endpoint"])
+async def test_an_address_of_the_release_is_refused_on_every_port(placed: World, host: str, place: str) -> None:
+    placed.api.put(SECRETS, secret("client", id="x", secret="y"))
+    names = {"clientId": {"name": "client", "key": "id"}, "clientSecret": {"name": "client", "key": "secret"}}
+    for port in (80, 8084):
+        url = f"http://{host}:{port}/v1/audit"
+        spec = {"url": url} if place == "url" else {"url": "http://10.0.0.1/", "oauth": {"tokenUrl": url, **names}}
+        placed.add(f"own-{port}", **spec)
+        reason, message = await read_reason(placed, f"own-{port}")
+        assert (reason, OF_A_PART in message) == ("AddressRefused", True)
+
+
+async def test_a_part_that_starts_later_is_refused_too(placed: World) -> None:
+    pod = {"metadata": {"name": "gateway-2", "labels": LABELS}, "status": {"podIP": "10.9.0.3"}}
+    placed.api.put(resource_path("pods", namespace=RELEASE), pod)
+    check = placed.broker.address_check
+    await until(lambda: check.find_problem("10.9.0.3"), what="the watch has brought the pod")
+    placed.add("later", url="http://10.9.0.3:8080/mcp")
+    assert (await read_reason(placed, "later"))[0] == "AddressRefused"
+    placed.api.remove(resource_path("pods", namespace=RELEASE), "gateway-2")
+    await until(lambda: not check.find_problem("10.9.0.3"))
+
+
+async def test_the_pod_of_a_stdio_server_is_reached_as_that_server_alone(placed: World) -> None:
+    placed.add("time", stdio={"image": "i", "command": ["c"]}, status=stdio_status("10.9.1.1:8083"))
+    await until(lambda: placed.broker.address_check.find_problem("10.9.1.1"))
+    placed.add("thief", url="http://10.9.1.1:8083/mcp")
+    reason, message = await read_reason(placed, "thief")
+    assert (reason, "that of a stdio server" in message) == ("AddressRefused", True)
+
+
+async def test_a_broker_that_may_not_list_the_release_refuses_its_own_pod(
+    api: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_addresses, "_SYNC_SECONDS", 0.05)
+    api.faults.extend(Fault("GET", f"/{RELEASE}/", 403, "no right") for _ in range(100))
+    async with running(api, tmp_path, allowed_addresses=(), pod_ips="10.9.0.1") as world:
+        world.add("self", url="http://10.9.0.1:8084/v1/audit")
+        assert (await read_reason(world, "self"))[0] == "AddressRefused"
 
 
 async def test_a_listed_address_is_used(api: FakeApiServer, tmp_path: Path) -> None:

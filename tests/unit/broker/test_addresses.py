@@ -1,7 +1,7 @@
 """Addresses that the broker connects to, and those that it refuses."""
 
 import socket
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 
 import pytest
 
@@ -42,6 +42,49 @@ STREAM = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
 )
 def test_an_address_is_refused_for_what_it_is(address: str, problem: str) -> None:
     assert AddressCheck(api_server="https://10.96.0.1:443").find_problem(address) == problem
+
+
+EMBEDDING = {
+    "mapped": "::ffff:{0}",
+    "compatible": "::{0}",
+    "translated": "::ffff:0:{0}",
+    "NAT64": "64:ff9b::{0}",
+    "local NAT64 of 96 bits": "64:ff9b:1:ab:cd:ef:{0}",
+    "6to4": "2002:{0}::1",
+    "Teredo's server": "2001:0:{0}:0:0:f7f7:f7f7",
+    "ISATAP": "2001:db8::5efe:{0}",
+    "global ISATAP": "2001:db8::200:5efe:{0}",
+}
+"""Forms of IPv6 addresses that lead to an IPv4 address, which is written as two groups."""
+OTHERS = {
+    "local NAT64 of 48 bits": ("64:ff9b:1:a9fe:a9:fe00:0:1", "64:ff9b:1:808:8:800::"),
+    "local NAT64 of 56 bits": ("64:ff9b:1:00a9:fe:a9fe:0:1", "64:ff9b:1:8:8:808::"),
+    "local NAT64 of 64 bits": ("64:ff9b:1:0:a9:fea9:fe00:1", "64:ff9b:1:0:8:808:800:0"),
+    "Teredo's client": ("2001:0:808:808:0:0:5601:5601", "2001:0:808:808:0:0:f7f7:f7f7"),
+}
+"""Those of 169.254.169.254 and 8.8.8.8 in other forms."""
+
+
+@pytest.mark.parametrize("form", EMBEDDING.values(), ids=EMBEDDING)
+def test_an_ipv6_address_that_leads_to_an_ipv4_address_is_refused_for_it(form: str) -> None:
+    refused, check = form.format("a9fe:a9fe"), AddressCheck()
+    assert (check.find_problem(refused), check.find_problem(form.format("808:808"))) == ("link-local", "")
+    assert AddressCheck(allowed=[ip_network("169.254.169.254/32")]).find_problem(refused) == ""
+
+
+@pytest.mark.parametrize(("refused", "fine"), OTHERS.values(), ids=OTHERS)
+def test_an_ipv4_address_in_another_place_is_found(refused: str, fine: str) -> None:
+    own = AddressCheck(describe_own=lambda address: "own" if str(address) == "8.8.8.8" else "")
+    assert [bool(check.find_problem(refused)) for check in (AddressCheck(), own)] == [True, True]
+    assert (AddressCheck().find_problem(fine), own.find_problem(fine)) == ("", "own")
+
+
+def test_an_address_of_the_release_is_refused_in_every_form() -> None:
+    own = ip_address("10.1.2.3")
+    check = AddressCheck(describe_own=lambda address: "own" if address == own else "")
+    forms = [str(own), *(form.format("a01:203") for form in EMBEDDING.values())]
+    assert {check.find_problem(form) for form in forms} == {"own"}
+    assert check.find_problem("10.1.2.4") == ""
 
 
 def test_an_ipv6_address_of_the_api_server_is_refused_however_it_is_written() -> None:
