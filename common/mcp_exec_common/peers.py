@@ -123,7 +123,7 @@ class ProvenPeer:
     def cover_token(self, token: str) -> str:
         """Return this client's proof: the token under a mask, which only a peer with its digest can remove, and once.
 
-        The peer knows no more than the digest before, as in SCRAM (RFC 5802), so who reads it there can't be a client.
+        The peer has only the digest before, as in SCRAM (RFC 5802), so that who reads it there can't be a client.
         """
         text = f"{_RETURN_PURPOSE}\n{self.nonce}\n{self.own_nonce}\n{self.address}"
         mask = hmac.new(self.key.encode(), text.encode(), hashlib.sha256).hexdigest()
