@@ -18,7 +18,7 @@ from mcp_exec_broker.calls.response import parse_value
 from mcp_exec_broker.scanning.detectors import PersonalDataDetector, SecretDetector, TextIndex
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.upstream.errors import redact_json
+from mcp_exec_broker.upstream.errors import redact_json, redact_output
 from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
@@ -205,6 +205,11 @@ BROKER = {
         5000,
     ),
     "credentials": Case(lambda text: redact_json([text], ["aaaa", "secret"]), lambda n: "aaa\\u0061" * n, 20_000),
+    "parts of credentials": Case(
+        lambda text: redact_output(text, [text[::2], "a" * len(text)], min_length=6, max_chars=len(text)),
+        lambda n: "aaaaaaab" * n,
+        5000,
+    ),
     "tokens": Case(tokenize, lambda n: "[EMAIL_1" * n + "[", 10_000),
     "the audit's excerpt": Case(Scanner().redact_json, lambda n: ["a@b.example "] * n, 5000),
 }

@@ -134,7 +134,8 @@ class ToolLister:
             reason = parse_reason(error.error.data) or ServerReason.PROTOCOL_ERROR
             raise ServerUnavailable(reason, f"tools/list: {text}") from None
         except (ValueError, OverflowError) as error:
-            raise ServerUnavailable(ServerReason.PROTOCOL_ERROR, f"tools/list: {error}") from None
+            text = redact_excerpt(str(error), session.secrets if session else (), max_chars=500)
+            raise ServerUnavailable(ServerReason.PROTOCOL_ERROR, f"tools/list: {text}") from None
         except (ServerUnavailable, UserUnknown):
             raise
         except SessionError as error:

@@ -13,6 +13,8 @@ from mcp_exec_broker.upstream import http_transport as http
 from mcp_exec_broker.upstream.addresses import explain_connection_error
 
 MARK: Final = "[CREDENTIAL REDACTED]"
+_PART: Final = 8
+"""Fewest characters of a secret that count as a part of it: shorter ones are in many words."""
 
 
 def redact_text(text: str, secrets: Iterable[str]) -> str:
@@ -24,18 +26,40 @@ def redact_text(text: str, secrets: Iterable[str]) -> str:
 
 
 def redact_excerpt(text: str, secrets: Iterable[str], *, max_chars: int) -> str:
-    """Return the beginning of a text without the secrets, redacted before the cut so that no half secret remains."""
-    return redact_text(text, secrets)[:max_chars]
+    """Return the beginning of a text without the secrets and their parts, which programs print as `abcd...wxyz`.
+
+    The time is linear in text and secrets. Text beyond four times the excerpt is not searched for parts.
+    """
+    secrets = tuple(secrets)
+    return _redact_parts(redact_text(text, secrets)[: 4 * max_chars], secrets)[:max_chars]
 
 
 def redact_output(text: str, secrets: Iterable[str], *, min_length: int, max_chars: int) -> str:
-    """Return the beginning of a line of output without the secrets, nor a line of a secret that has several.
+    """Return the beginning of a line of output without the secrets and their parts, nor a line of a secret.
 
     Lines of secrets shorter than `min_length` remain: they are words rather than secrets.
     """
     lines = {line.strip() for secret in secrets for line in (secret, *secret.splitlines(), *secret.split("\\n"))}
     found = sorted((line for line in lines if len(line) >= min_length), key=len, reverse=True)
-    return redact_text(text, found)[:max_chars]
+    return redact_excerpt(text, found, max_chars=max_chars)
+
+
+def _redact_parts(text: str, secrets: Iterable[str]) -> str:
+    """Return the text without any _PART characters in a row that a secret has, too."""
+    places: dict[str, list[int]] = {}
+    for start in range(len(text) - _PART + 1):
+        places.setdefault(text[start : start + _PART], []).append(start)
+    found: set[int] = set()
+    for secret in secrets:
+        for start in range(len(secret) - _PART + 1):
+            found.update(places.pop(secret[start : start + _PART], ()))
+    parts: list[str] = []
+    end = 0
+    for start in sorted(found):
+        if start > end or not parts:
+            parts += [text[end:start], MARK]
+        end = start + _PART
+    return "".join((*parts, text[end:]))
 
 
 def redact_json(value: Any, secrets: Iterable[str], *, text: str | None = None) -> Any:

@@ -21,7 +21,7 @@ from mcp_exec_broker.upstream.credentials import (
     read_credentials,
     read_environment_secrets,
 )
-from mcp_exec_broker.upstream.errors import ServerUnavailable, redact_text
+from mcp_exec_broker.upstream.errors import ServerUnavailable, redact_excerpt
 from mcp_exec_broker.upstream.servers import ToolServer, TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.session import UpstreamSession
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -35,6 +35,7 @@ _STABLE_SECONDS: Final = 5.0
 """A session that lasts longer does not count as a failure when it is lost."""
 _SHARED: Final = ""
 _MAX_ENVIRONMENTS: Final = 4
+_MAX_MESSAGE: Final = 1000
 
 Principal = tuple[ObjectKey, str]
 """A server and a user, or an empty text if all users share one session."""
@@ -157,7 +158,7 @@ class SessionPool:
         try:
             await session.open(timeout_seconds=self.connect_timeout_seconds)
         except ServerUnavailable as error:
-            failure = ServerUnavailable(error.reason, redact_text(str(error), secrets))
+            failure = ServerUnavailable(error.reason, redact_excerpt(str(error), secrets, max_chars=_MAX_MESSAGE))
             slot.delay_retry(slot.open_backoff, failure)
             self.metrics.connects.labels("failed").inc()
             raise failure from None

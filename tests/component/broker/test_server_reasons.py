@@ -101,6 +101,11 @@ SAYS = "import sys; sys.stderr.write('starting\\nno access with {}\\n\\n'); sys.
             "CommandExited",
             "the command exited with code 3: (its last line on standard error is too long to be shown)",
         ),
+        (
+            [sys.executable, "-c", SAYS.format("tok-of-the-ser...")],
+            "CommandExited",
+            "the command exited with code 3: no access with [CREDENTIAL REDACTED]...",
+        ),
         ([sys.executable, "-c", "print('no json')"], "CommandExited", "the command exited with code 0"),
         (
             ["/nowhere/server"],
@@ -108,7 +113,7 @@ SAYS = "import sys; sys.stderr.write('starting\\nno access with {}\\n\\n'); sys.
             "the bridge refused: the server can't be started: [Errno 2] No such file or directory: '/nowhere/server'",
         ),
     ],
-    ids=["exits", "long-line", "no-server", "no-file"],
+    ids=["exits", "long-line", "cut-secret", "no-server", "no-file"],
 )
 async def test_a_command_that_does_not_serve_has_its_exit_code_and_last_line_without_secrets(
     world: World, command: list[str], reason: str, message: str

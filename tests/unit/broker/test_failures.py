@@ -12,7 +12,7 @@ from aiohttp.client_reqrep import ConnectionKey
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import addresses
 from mcp_exec_broker.upstream.addresses import AddressRefused, describe_exit, explain_connection_error, explain_status
-from mcp_exec_broker.upstream.errors import redact_output
+from mcp_exec_broker.upstream.errors import redact_excerpt, redact_output
 
 KEY = ConnectionKey(
     host="mcp.invalid",
@@ -85,6 +85,28 @@ def test_a_line_of_output_has_neither_a_secret_nor_a_line_of_one() -> None:
     found = redact_output(text, [key, "token-1234"], min_length=6, max_chars=500)
     assert found == "no such key: [CREDENTIAL REDACTED], Q2 with [CREDENTIAL REDACTED]"
     assert "token" not in redact_output("x" * 495 + "token-1234", ["token-1234"], min_length=6, max_chars=500)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("key sk-live-0123456789abc... was refused", "key [CREDENTIAL REDACTED]... was refused"),
+        ("...6789abcdefghij, sk-live", "...[CREDENTIAL REDACTED], sk-live"),
+        ("e-012345", "[CREDENTIAL REDACTED]"),
+        ("-012345: 7 characters are in many words", "-012345: 7 characters are in many words"),
+        ("sk-live-sk-live-0123", "[CREDENTIAL REDACTED]"),
+        ("sk-live-6789abcd", "[CREDENTIAL REDACTED]"),
+    ],
+)
+def test_a_line_of_output_has_no_part_of_a_secret_either(text: str, found: str) -> None:
+    secret = "sk-live-0123456789abcdefghij"
+    assert redact_output(text, [secret], min_length=6, max_chars=500) == found
+    assert redact_excerpt(text, [secret], max_chars=500) == found
+
+
+def test_a_part_of_a_secret_at_the_end_of_an_excerpt_is_redacted_before_the_cut() -> None:
+    found = redact_excerpt("x" * 490 + "0123456789abcdef", ["sk-live-0123456789abcdefghij"], max_chars=500)
+    assert found == "x" * 490 + "[CREDENTIA"
 
 
 async def test_a_name_without_an_answer_of_dns_does_not_resolve_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
