@@ -15,11 +15,10 @@ from time import time
 from traceback import format_tb
 from typing import Any, Final, Protocol
 
-from cachetools import LRUCache
-
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
 from mcp_exec_broker.api.call_body import CallBody, ClientClosed, Message, Receive, RequestRefused
+from mcp_exec_broker.api.verified import VerifiedGrants
 from mcp_exec_broker.calls.call import CallRequest, Offload
 from mcp_exec_broker.calls.pipeline import CallPipeline
 from mcp_exec_broker.memory import BytesInFlight
@@ -57,13 +56,6 @@ class CallAuthenticator(Protocol):
         """Return the grant in an Authorization header that came from an address. Raises RequestRefused."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _VerifiedGrant:
-    grant: Grant
-    size: int
-    """Estimated bytes of memory, its text included."""
-
-
 class GrantAuthenticator:
     """Authenticates requests by their grants, and caches verified grants."""
 
@@ -80,24 +72,18 @@ class GrantAuthenticator:
         self._replica = replica
         self._checks_address = checks_address
         self._get_waiting_seconds = get_waiting_seconds
-        self._verified: LRUCache[str, _VerifiedGrant] = LRUCache(
-            _GRANTS_BYTES, getsizeof=lambda verified: verified.size
+        self._verified = VerifiedGrants(
+            keys=signer.keys, verify=self._verify, max_size=_GRANTS_BYTES, measure=_estimate_bytes
         )
-        signer.keys.changed.connect(self._verified.clear)
 
     def authenticate(self, header: bytes, *, peer: str) -> Grant:
         """Return the grant in an Authorization header that came from an address. Raises RequestRefused."""
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
             raise RequestRefused(401, "the request has no grant: send Authorization: Bearer GRANT")
-        verified = self._verified.get(token)
-        if verified is None:
-            grant = self._verify(token)
-            size = _GRANT_BYTES + _PATTERN_BYTES * len(grant.tools) + 2 * len(token)
-            verified = self._verified[token] = _VerifiedGrant(grant=grant, size=size)
-        grant = verified.grant
+        grant = self._verified.read(token)
         if grant.expires <= time() and grant.expires + self._get_waiting_seconds(grant.execution) <= time():
-            self._verified.pop(token, None)
+            self._verified.discard(token)
             raise RequestRefused(401, "the grant has expired")
         if self._checks_address and peer != grant.pod_address and not is_same_address(peer, grant.pod_address):
             raise RequestRefused(401, "the grant belongs to the sandbox at another address")
@@ -113,6 +99,11 @@ class GrantAuthenticator:
         if grant.expires > time() + MAX_GRANT_SECONDS:  # its account would be forgotten earlier
             raise RequestRefused(401, f"the grant is valid for more than {MAX_GRANT_SECONDS} s")
         return grant
+
+
+def _estimate_bytes(token: str, grant: Grant) -> int:
+    """Return about what a grant takes of memory, its token included."""
+    return _GRANT_BYTES + _PATTERN_BYTES * len(grant.tools) + 2 * len(token)
 
 
 def is_same_address(one: str, other: str) -> bool:
@@ -300,23 +291,26 @@ class DirectAuthenticator:
     """Authenticates the gateway's requests by their grants, and caches verified grants."""
 
     signer: GrantSigner
-    _verified: LRUCache[str, tuple[DirectGrant, int]] = field(
-        default_factory=lambda: LRUCache(_CACHED_CHARACTERS, getsizeof=lambda verified: verified[1])
-    )
-    """Grants with the length of their tokens."""
+    _verified: VerifiedGrants[DirectGrant] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._verified = VerifiedGrants(
+            keys=self.signer.keys,
+            verify=self._verify,
+            max_size=_CACHED_CHARACTERS,
+            measure=lambda token, _: len(token),
+        )
 
     def authenticate(self, header: bytes, *, peer: str) -> DirectGrant:
         """Return the grant in an Authorization header. Raises RequestRefused."""
         scheme, _, token = header.decode("latin-1").partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
             raise RequestRefused(401, "the request has no grant of direct calls: send Authorization: Bearer GRANT")
-        verified = self._verified.get(token)
-        if verified is None:
-            verified = self._verified[token] = self._verify(token), len(token)
-        if verified[0].expires <= time():
-            self._verified.pop(token, None)
+        grant = self._verified.read(token)
+        if grant.expires <= time():
+            self._verified.discard(token)
             raise RequestRefused(401, "the grant has expired")
-        return verified[0]
+        return grant
 
     def _verify(self, token: str) -> DirectGrant:
         try:

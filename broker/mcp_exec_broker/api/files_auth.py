@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from time import time
 from typing import Final
 
-from cachetools import LRUCache
-
 from mcp_exec_broker.api.calls import is_same_address
+from mcp_exec_broker.api.verified import VerifiedGrants
 from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.workspace.commit import PendingUploads
 from mcp_exec_common.broker.files import FilesGrant, FilesReason
@@ -28,21 +27,19 @@ class FilesAuthenticator:
     pending: PendingUploads
     get_waiting_seconds: Callable[[str], float] = lambda uid: 0.0
     """Returns how long calls of an execution have waited for approvals."""
-    _verified: LRUCache[str, FilesGrant] = field(default_factory=lambda: LRUCache(_MAX_CACHED))
+    _verified: VerifiedGrants[FilesGrant] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.signer.keys.changed.connect(self._verified.clear)
+        self._verified = VerifiedGrants(keys=self.signer.keys, verify=self._verify, max_size=_MAX_CACHED)
 
     def authenticate(self, header: str, *, peer: str) -> FilesGrant:
         """Return the grant in an Authorization header that came from an address. Raises FilesRefused."""
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MAX_TOKEN:
             raise _refuse("the request has no grant of files: send Authorization: Bearer GRANT")
-        grant = self._verified.get(token)
-        if grant is None:
-            grant = self._verified[token] = self._verify(token)
+        grant = self._verified.read(token)
         if grant.expires <= time() and grant.expires + self.get_waiting_seconds(grant.execution) <= time():
-            self._verified.pop(token, None)
+            self._verified.discard(token)
             raise _refuse("the grant has expired")
         if self.checks_address and peer != grant.pod_address and not is_same_address(peer, grant.pod_address):
             raise _refuse("the grant belongs to the sandbox at another address")

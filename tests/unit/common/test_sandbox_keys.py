@@ -1,6 +1,7 @@
 """A rotation of the sandbox key: whoever verifies accepts each present key, and no other one."""
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from tests.support.until import until
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_broker.api.calls import GrantAuthenticator, RequestRefused
+from mcp_exec_broker.api import calls
+from mcp_exec_broker.api.calls import DirectAuthenticator, GrantAuthenticator, RequestRefused
 from mcp_exec_broker.api.files_auth import FilesAuthenticator
 from mcp_exec_broker.files.requests import FilesRefused
 from mcp_exec_broker.files.workspace.commit import PendingUploads
@@ -35,6 +37,7 @@ Object = dict[str, Any]
 OWNER = {LABEL_CALLER: "team-a"}
 EXPIRES = int(time()) + 24 * 3600
 AT = "2026-11-23T10:00:00.000000Z"
+READS_A_GRANT = re.compile(r"\.read_(?:\w+_)?grant\(")
 
 
 @dataclass(frozen=True)
@@ -190,6 +193,27 @@ def test_a_grant_that_was_verified_before_is_refused_too() -> None:
     keys.replace((NEW,))
     with pytest.raises(RequestRefused, match="the token is not valid"):
         authenticator.authenticate(header, peer="10.0.0.1")
+
+
+def test_a_grant_of_direct_calls_that_was_verified_before_is_refused_too() -> None:
+    keys = SandboxKeys(NEW, OLD)
+    authenticator = DirectAuthenticator(signer=GrantSigner(keys=keys))
+    grant = DIRECT.model_copy(update={"expires": int(time()) + 60})
+    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign_direct_grant(grant)}".encode()
+    assert authenticator.authenticate(header, peer="10.0.0.1") == grant
+    keys.replace((NEW,))
+    with pytest.raises(RequestRefused, match="the token is not valid"):
+        authenticator.authenticate(header, peer="10.0.0.1")
+
+
+def test_whoever_reads_grants_keeps_them_in_the_cache_that_forgets_them_with_the_keys() -> None:
+    """Another cache would accept what a former key has signed."""
+    modules = Path(calls.__file__).parents[1].rglob("*.py")
+    readers = {path.name: path.read_text() for path in modules if READS_A_GRANT.search(path.read_text())}
+    assert readers.keys() == {"calls.py", "files_auth.py"}
+    for text in readers.values():
+        assert text.count("VerifiedGrants(") == len(READS_A_GRANT.findall(text))
+        assert "cache" not in "".join(line for line in text.splitlines() if "import" in line).lower()
 
 
 def test_a_pod_is_reached_with_the_key_that_its_token_is_derived_from() -> None:
