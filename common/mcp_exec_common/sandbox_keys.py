@@ -31,6 +31,8 @@ class SandboxKeys:
         self._accepted = (signing, *others)
         self.changed: Signal[[]] = Signal()
         """Sent when the keys have changed."""
+        self.withdrawn: Signal[[]] = Signal()
+        """Sent after `changed` if a key is not accepted any more, and so nothing that it has signed."""
 
     @property
     def signing(self) -> bytes:
@@ -45,8 +47,10 @@ class SandboxKeys:
         """Use these keys from now on, the first for signing. Return whether they differ from those before."""
         if accepted == self._accepted:
             return False
-        self._accepted = accepted
+        former, self._accepted = self._accepted, accepted
         self.changed.emit()
+        if not set(former) <= set(accepted):
+            self.withdrawn.emit()
         return True
 
     def describe(self) -> str:

@@ -192,7 +192,8 @@ class SkillStatus(Model):
     last_used_at: MicroTime | None = None
     """End of the last execution that got it."""
     conditions: list[Condition] = Field(default_factory=list)
-    """Valid: the code defines `run`, and the content is the one that was created."""
+    """Valid: the code defines `run`, and the content is the one that was created. Proven, once it was false: author and
+    decision have a proof that is accepted."""
 
 
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {"state": str(SkillState.DRAFT)}

@@ -65,12 +65,14 @@ class SessionCache:
     def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """Build the reflector of one namespace's sessions, which keeps the objects here."""
         path = custom_resource_path(SESSIONS, namespace=namespace)
-        return Reflector(
+        reflector = Reflector(
             kube=kube,
             path=path,
             on_change=self.on_change,
             transform=lambda session: {"metadata": {name: session["metadata"].get(name) for name in _KEPT_METADATA}},
         )
+        self.attestor.keys.withdrawn.connect(reflector.relist)
+        return reflector
 
     def on_change(self, session: Object, deleted: bool) -> None:
         """Observe one change."""

@@ -70,6 +70,7 @@ class Manager:
         self.metrics, self.tasks = metrics, TaskRegistry()
         self.sandbox_keys = supervisors.keys
         self.sandbox_keys.changed.connect(self._apply_new_keys)
+        self.sandbox_keys.withdrawn.connect(self._end_withdrawn)
         self.shutdown_seconds = settings.shutdown_seconds
         self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics)
         self.removed: RemovedNamespaces | None = None
@@ -239,6 +240,12 @@ class Manager:
         for pool in self.pools:
             pool.wakeup.set()
 
+    def _end_withdrawn(self) -> None:
+        """End what lives by a key that is not accepted any more. After an ordinary rotation there is nothing."""
+        self.executions.cancel_withdrawn()
+        self.sessions.registry.check_proofs()
+        self.skills.read_again()
+
     def abort(self) -> None:
         """Cancel everything at once, writes too, because another operator may be about to lead."""
         self.shutdown_seconds = 0.0
@@ -268,7 +275,7 @@ class Manager:
             if self.recorder is not None:
                 loops.append(self.tasks.spawn(self.recorder.run(), name="records"))
             try:
-                await self.keys.check(self.sandbox_keys)
+                await self.keys.check(self.sandbox_keys, renews=False)
                 loops.append(self.tasks.spawn(self.keys.run(self.sandbox_keys), name="keys"))
                 await self.resync.resync()
                 await self.rollouts.prepare()

@@ -122,16 +122,17 @@ class World(FakeApiServer, Stage):
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
             metadata["annotations"][ANNOTATION_CALLER_PROOF] = (
-                "" if forged else Attestor(keys=SandboxKeys(KEY)).sign_caller(body)
+                "" if forged else Attestor(keys=SandboxKeys(*self.sandbox_keys())).sign_caller(body)
             )
         return str(self.put(CEX, body)["metadata"]["uid"])
 
-    def session(self, name: str, *, caller: str = "", **spec: Any) -> Object:
+    def session(self, name: str, /, *, caller: str = "", key: bytes = b"", **spec: Any) -> Object:
         metadata: Object = {"name": name, "namespace": NAMESPACE, "generation": 1}
         body = {"metadata": metadata, "spec": spec}
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
-            metadata["annotations"][ANNOTATION_CALLER_PROOF] = Attestor(keys=SandboxKeys(KEY)).sign_caller(body)
+            attestor = Attestor(keys=SandboxKeys(key or self.sandbox_keys()[0]))
+            metadata["annotations"][ANNOTATION_CALLER_PROOF] = attestor.sign_caller(body)
         return self.put(SBS, body)
 
     def session_status(self, name: str) -> Object:
@@ -315,7 +316,10 @@ class World(FakeApiServer, Stage):
             return
         variables = {each["name"]: each["value"] for each in pod["spec"]["containers"][0]["env"]}
         digest = variables["MCP_EXEC_TOKEN_SHA256"]
-        (key,) = [key for key in self.sandbox_keys() if digest == token_digest(_build_token(key, name))]
+        keys = [key for key in self.sandbox_keys() if digest == token_digest(_build_token(key, name))]
+        if not keys:  # it was requested with a key that was withdrawn since: nobody can reach it
+            return
+        (key,) = keys
         self.supervisors[address] = FakeSupervisor(key=key, namespace=NAMESPACE, pod=name, stage=self)
         status = {"phase": "Running", "podIP": address, "containerStatuses": [{"state": {"running": {}}}]}
         self.merge(PODS, name, {"spec": {"nodeName": self.node}, "status": status})

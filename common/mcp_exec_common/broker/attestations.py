@@ -116,6 +116,16 @@ class Attestor:
         return any(hmac.compare_digest(signature.encode(), _sign(key, content).encode()) for key in self.keys)
 
 
+def select_proof(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what `Attestor.read_listed_caller` reads of an object's metadata. Keep it only of a proven caller."""
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    return {
+        **{name: metadata.get(name) for name in ("namespace", "name", "creationTimestamp")},
+        "labels": {LABEL_CALLER: labels.get(LABEL_CALLER)},
+        "annotations": {name: annotations.get(name) for name in (ANNOTATION_CREATED, ANNOTATION_CALLER_PROOF)},
+    }
+
+
 def _sign(key: bytes, content: Sequence[object]) -> str:
     text = json.dumps(content, separators=(",", ":")).encode()
     return hmac.new(_KEY_PREFIX + key, text, hashlib.sha256).hexdigest()

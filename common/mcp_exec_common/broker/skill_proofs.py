@@ -66,6 +66,8 @@ class SkillReading:
     """Digest of its content."""
     reviewed_by: str | None = None
     reviewed_at: str | None = None
+    unproven: str = ""
+    """What its object says without a proof: it may be forged, or the key that proved it was withdrawn."""
 
     @property
     def is_shipped(self) -> bool:
@@ -87,17 +89,35 @@ def read_skill(skill: Object, *, attestor: Attestor) -> SkillReading:
     is_shipped = attestor.is_shipped(skill)
     digest, author = content_digest(spec), SHIPPED_AUTHOR if is_shipped else attestor.read_author(skill)
     review, recorded = spec.get("review"), str(status.get("reviewedAt") or "")
+    unproven = _list_unproven(skill, author, is_shipped=is_shipped)
     if isinstance(review, dict) and attestor.is_proven_review(review, uid=skill["metadata"]["uid"], digest=digest):
         at = str(review["at"])
         if _is_not_older(at, recorded):
             state = _STATES[ReviewDecision(review["decision"])]
             by = str(review.get("by") or "")
-            return SkillReading(state=state, author=author, digest=digest, reviewed_by=by, reviewed_at=at)
+            return SkillReading(
+                state=state, author=author, digest=digest, reviewed_by=by, reviewed_at=at, unproven=", ".join(unproven)
+            )
+    elif isinstance(review, dict):
+        unproven.append(f"the decision {str(review.get('decision'))[:20]!r} by {str(review.get('by'))[:100]!r}")
     is_withdrawn = recorded and status.get("state") == SkillState.DEPRECATED and status.get("digest") == digest
     state = SkillState.APPROVED if is_shipped else SkillState.DRAFT
     state = SkillState.DEPRECATED if is_withdrawn else state
     known = status.get("reviewedBy") if is_withdrawn else None
-    return SkillReading(state=state, author=author, digest=digest, reviewed_by=known, reviewed_at=recorded or None)
+    return SkillReading(
+        state=state,
+        author=author,
+        digest=digest,
+        reviewed_by=known,
+        reviewed_at=recorded or None,
+        unproven=", ".join(unproven),
+    )
+
+
+def _list_unproven(skill: Object, author: str, *, is_shipped: bool) -> list[str]:
+    labels = skill["metadata"].get("labels") or {}
+    found = [f"its author {author.removeprefix(CLAIMED)}"] if author.startswith(CLAIMED) else []
+    return [*found, "that the release brings it"] if labels.get(LABEL_SHIPPED) and not is_shipped else found
 
 
 @dataclass(kw_only=True, eq=False)

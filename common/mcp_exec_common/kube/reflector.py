@@ -61,6 +61,16 @@ class Reflector:
     items: dict[ObjectKey, Object] = field(default_factory=dict)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first list."""
+    _outdated: bool = False
+    """Whether to list again although the watch works."""
+    _watching: asyncio.Timeout | None = None
+    """The present watch."""
+
+    def relist(self) -> None:
+        """List again, so that `on_change` gets every object once more: what it decides by has changed."""
+        self._outdated = True
+        if self._watching is not None:
+            self._watching.reschedule(asyncio.get_running_loop().time())
 
     @asynccontextmanager
     async def run_in_background(self) -> AsyncIterator["Reflector"]:
@@ -78,12 +88,17 @@ class Reflector:
         pauses, version = _pauses(), ""
         while True:
             try:
-                if not version:
+                if self._outdated or not version:
+                    self._outdated = False
                     version = await self._relist()
+                    continue  # it may be outdated already
                 began = asyncio.get_running_loop().time()
-                async with aclosing(
-                    self.kube.watch(self.path, resource_version=version, selector=self.selector, fields=self.fields)
-                ) as events:
+                async with (
+                    self._until_outdated(),
+                    aclosing(
+                        self.kube.watch(self.path, resource_version=version, selector=self.selector, fields=self.fields)
+                    ) as events,
+                ):
                     async for event in events:
                         version = event["object"]["metadata"]["resourceVersion"]
                         pauses = _pauses()
@@ -104,6 +119,20 @@ class Reflector:
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 log.warning("the watch of %s failed: %s %s", self.path, type(error).__name__, error)
                 await asyncio.sleep(next(pauses))
+
+    @asynccontextmanager
+    async def _until_outdated(self) -> AsyncIterator[None]:
+        """End the watch in the context, without an error, when the list is outdated."""
+        limit = asyncio.timeout(None)
+        try:
+            async with limit:
+                self._watching = limit
+                yield
+        except TimeoutError:
+            if not limit.expired():  # of the connection
+                raise
+        finally:
+            self._watching = None
 
     async def _run_with_restarts(self) -> None:
         for pause in _pauses():

@@ -304,6 +304,11 @@ class SessionReason(OpenEnum):
         "its pool was deleted, and its pod with the pool",
         "create the pool again, or delete the session and use another pool",
     )
+    KEY_WITHDRAWN = (
+        "KeyWithdrawn",
+        "the sandbox key that proved its owner or its pod was withdrawn, because it may have leaked",
+        "run the executions that prepare the session again: they start it afresh (docs/platform/identities.md)",
+    )
     IDLE = (
         "Idle",
         "no execution used it for `idleTimeoutSeconds`",

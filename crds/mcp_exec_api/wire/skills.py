@@ -95,7 +95,7 @@ class Skill(Model):
     code_findings: list[Finding] = Field(default_factory=list)
     """Findings of the static code check."""
     problem: str | None = None
-    """Why nothing can use the version."""
+    """Why nothing can use the version, or what it says without a proof."""
     provenance: Provenance | None = None
     """Origin of the code."""
     code: str | None = None

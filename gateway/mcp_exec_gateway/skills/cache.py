@@ -17,6 +17,8 @@ from mcp_exec_tools.search.index import MAX_LIMIT, Index
 
 _DROPPED = ("code", "instructions")
 _MAX_INDEXES: Final = 8
+_PROBLEMS: Final = ("Valid", "Proven")
+"""Conditions that are problems if they are false."""
 
 
 @dataclass(kw_only=True)
@@ -34,7 +36,9 @@ class SkillCache:
     def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector:
         """Build the reflector of one namespace's skills."""
         path = custom_resource_path(SKILLS, namespace=namespace)
-        return Reflector(kube=kube, path=path, on_change=self.on_change, transform=_strip)
+        reflector = Reflector(kube=kube, path=path, on_change=self.on_change, transform=_strip)
+        self.attestor.keys.withdrawn.connect(reflector.relist)
+        return reflector
 
     def on_change(self, skill: Object, deleted: bool) -> None:
         """Observe one change."""
@@ -146,7 +150,7 @@ def build_view(skill: Object) -> Object:
     spec, status = skill["spec"], skill["status"]
     conditions = status.get("conditions") or ()
     problem = next(
-        (each.get("message") for each in conditions if each["type"] == "Valid" and each["status"] == "False"), None
+        (each.get("message") for each in conditions if each["type"] in _PROBLEMS and each["status"] == "False"), None
     )
     fields = {
         "name": spec["name"],

@@ -163,6 +163,17 @@ class ExecutionController:
             if record.namespace == namespace:
                 record.cancel(f"the namespace {namespace} is being deleted")
 
+    def cancel_withdrawn(self) -> None:
+        """Cancel the executions whose caller or whose pod is proven by a key that is not accepted any more."""
+        for record in self._records.values():
+            pod = self.pools.get(record.pool).pods.get(record.pod_name)
+            if self._has_withdrawn_proof(record) or (pod and self.pools.has_withdrawn_key(record.namespace, pod)):
+                record.cancel("the key that its caller or its sandbox was proven with was withdrawn; run it again")
+
+    def _has_withdrawn_proof(self, record: ExecutionRecord) -> bool:
+        proof = record.proof
+        return proof is not None and self.callers.attestor.read_listed_caller(proof).startswith(CLAIMED)
+
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""
         pods = {(record.namespace, record.pod_name) for record in self._records.values() if record.pod_name}

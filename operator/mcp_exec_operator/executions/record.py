@@ -14,7 +14,7 @@ from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.files import Owner, WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.broker.attestations import CLAIMED
+from mcp_exec_common.broker.attestations import CLAIMED, select_proof
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.outcome import (
@@ -77,6 +77,8 @@ class ExecutionRecord:
     """Whose pods it may use again. Its caller is empty unless it was created through the gateway."""
     claimed_caller: str = ""
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
+    proof: Object | None = None
+    """What proves its caller, as `select_proof` returns it; None if nothing does."""
     session: SessionRequest | None = None
     """The session in which it runs, if any."""
     session_turn: SessionTurn | None = None
@@ -132,6 +134,7 @@ class ExecutionRecord:
             pool=(meta["namespace"], str(pool)),
             owner=owner,
             claimed_caller=claimed,
+            proof=select_proof(meta) if owner.caller else None,
             session=SessionRequest(uid=meta["uid"], name=session, owner=owner, pool=str(pool)) if session else None,
             workspace=_read_written_workspace(spec, owner),
             pod_name=str((body.get("status") or {}).get("podName") or ""),

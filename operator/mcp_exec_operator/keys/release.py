@@ -24,7 +24,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.keys.renewal import ProofRenewer
-from mcp_exec_operator.keys.rotation import RotationRules
+from mcp_exec_operator.keys.rotation import Renewal, RotationRules, plan_renewal
 from mcp_exec_operator.keys.sandbox_key import SandboxKeySecret
 from mcp_exec_operator.keys.secrets import ReleaseSecrets, build_secret, read_entry
 from mcp_exec_operator.metrics import Metrics
@@ -36,9 +36,9 @@ ANNOTATION_EXPIRES_AT: Final = f"{GROUP}/expires-at"
 INITIAL_KEY: Final = "initial"
 """Name of the first API key: its entry in the Secret with the API keys, which belongs to the operator."""
 _TEXT_ENTRY: Final = "api-key"
-_RENEW_SECONDS: Final = 6 * 3600.0
-"""Interval of renewals. A gateway that has not read a new key yet signs with the former one."""
-_RETRY_SECONDS: Final = 600.0
+_REPEAT_SECONDS: Final = 600.0
+"""Interval of renewals while a Secret of somebody else has a next key."""
+_RETRY_SECONDS: Final = 60.0
 """Seconds until a renewal that was not complete is repeated."""
 
 
@@ -52,10 +52,16 @@ class ReleaseKeys:
     clock: Callable[[], datetime] = now
     check_seconds: float = 20.0
     """Seconds until what is deleted is restored, and what is changed is used."""
-    _renewed: tuple[bytes, ...] = field(default=(), init=False, repr=False)
-    """The sandbox keys at the last renewal of all proofs."""
-    _renew_at: float = field(default=-inf, init=False)
-    """When proofs are renewed next, by the monotonic clock."""
+    _seen: tuple[tuple[bytes, ...], datetime | None] = field(default=((), None), init=False, repr=False)
+    """The sandbox keys at the last look, and when they changed; None if they did not since the start."""
+    _renewed: Renewal | None = field(default=None, init=False)
+    """The last renewal that was complete."""
+    _repeat_at: float = field(default=-inf, init=False)
+    """When it is repeated until the next key signs, by the monotonic clock."""
+    _retry_at: float = field(default=-inf, init=False)
+    """When a renewal that was not complete is repeated, by the monotonic clock."""
+    _problem: str = field(default="", init=False)
+    """What is wrong with the annotation of the Secret, as it was last logged."""
 
     async def obtain_sandbox_keys(self) -> SandboxKeys:
         """Return the sandbox keys. Raises CannotStart if there is none after `api_wait_seconds`."""
@@ -78,13 +84,20 @@ class ReleaseKeys:
             await self.check(sandbox_keys)
             await self.renew_proofs(sandbox_keys)
 
-    async def check(self, sandbox_keys: SandboxKeys) -> None:
+    async def check(self, sandbox_keys: SandboxKeys, *, renews: bool = True) -> None:
         """Create the Secrets that are absent, and use the sandbox keys as they are now.
 
-        An error is logged: the operator has keys, and executions need no API key.
+        Without `renews`, a step that needs a renewal of all proofs is left to the next check. An error is logged: the
+        operator has keys, and executions need no API key.
         """
+
+        async def may_sign(secret: Object) -> bool:
+            plan = self._plan_renewal(secret)
+            return renews and (plan is None or await self._renew(plan) or plan.is_overdue)
+
         try:
-            await self._sandbox_key.follow(sandbox_keys, may_retire=self._renewed == tuple(sandbox_keys))
+            secret = await self._sandbox_key.follow(sandbox_keys, may_sign=may_sign)
+            self._report(self._sandbox_key.find_problem(secret))
         except (ApiError, ValueError) as error:
             log.error("the sandbox keys can't be read, so those in use stay: %s", error)
         try:
@@ -94,21 +107,48 @@ class ReleaseKeys:
             log.error("the Secrets with API keys can't be created or read: %s", error)
 
     async def renew_proofs(self, sandbox_keys: SandboxKeys) -> None:
-        """Sign with the present key what has no time limit, if another key is still accepted. It is repeated.
-
-        It covers a Secret of somebody else, too, whose former key may go at any time.
-        """
+        """Renew what has no time limit, if that is due: see `plan_renewal`. Errors are logged."""
         keys = tuple(sandbox_keys)
-        if len(keys) == 1 or (monotonic() < self._renew_at and self._renewed in ((), keys)):
+        if keys != self._seen[0]:
+            self._seen = keys, self.clock() if self._seen[0] else None
+        if len(keys) == 1:
             return
+        try:
+            secret = await self._secrets.find(self.settings.sandbox_key_secret)
+            plan = None if secret is None else self._plan_renewal(secret)
+        except (ApiError, ValueError) as error:
+            log.error("the sandbox keys can't be read, so no proof is renewed: %s", error)
+            return
+        if plan is not None:
+            await self._renew(plan)
+
+    def _plan_renewal(self, secret: Object) -> Renewal | None:
+        return plan_renewal(secret, seen_at=self._seen[1], moment=self.clock())
+
+    async def _renew(self, plan: Renewal) -> bool:
+        """Renew all proofs. Return whether none of a former key is left."""
+        if plan == self._renewed and (plan.before is not None or monotonic() < self._repeat_at):
+            return True
+        if monotonic() < self._retry_at:
+            return False
         renewer = ProofRenewer(
             kube=self.kube,
-            attestor=Attestor(keys=sandbox_keys),
+            attestor=Attestor(keys=SandboxKeys(*plan.keys)),
+            before=plan.before,
             namespaces=self.settings.namespaces,
             metrics=self.metrics,
         )
-        self._renewed = keys if await renewer.renew_all() else ()
-        self._renew_at = monotonic() + (_RENEW_SECONDS if self._renewed else _RETRY_SECONDS)
+        if await renewer.renew_all():
+            self._renewed, self._repeat_at = plan, monotonic() + _REPEAT_SECONDS
+            return True
+        self._retry_at = monotonic() + _RETRY_SECONDS
+        return False
+
+    def _report(self, problem: str) -> None:
+        """Log a problem once."""
+        if problem and problem != self._problem:
+            log.error("%s", problem)
+        self._problem = problem
 
     @property
     def _sandbox_key(self) -> SandboxKeySecret:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from time import monotonic
@@ -12,7 +12,14 @@ from mcp_exec_api.meta import micro_time
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import PREVIOUS_ENTRY, SIGNING_ENTRY, SandboxKeys, read_keys
-from mcp_exec_operator.keys.rotation import ANNOTATION_SINCE, RotationRules, Step, create_key, plan_change
+from mcp_exec_operator.keys.rotation import (
+    ANNOTATION_SINCE,
+    RotationRules,
+    Step,
+    create_key,
+    find_problem,
+    plan_change,
+)
 from mcp_exec_operator.keys.secrets import ReleaseSecrets, build_secret, decode_entries
 from mcp_exec_operator.preflight import CannotStart
 
@@ -52,24 +59,28 @@ class SandboxKeySecret:
         if (secret := await self.secrets.find(self.name)) is not None:
             self._use(keys, secret)
 
-    async def follow(self, keys: SandboxKeys, *, may_retire: bool) -> None:
-        """Use the keys that the Secret has now, and take the step of their rotation that is due.
+    async def follow(self, keys: SandboxKeys, *, may_sign: Callable[[Object], Awaitable[bool]]) -> Object:
+        """Use the keys that the Secret has now, take the step of their rotation that is due, and return the Secret.
 
-        An absent Secret gets the keys in use. The former key stays unless it `may_retire`. Raises ApiError and
-        ValueError.
+        An absent Secret gets the keys in use. The next key signs if it `may_sign`. Raises ApiError and ValueError.
         """
         signing, *others = keys
         in_use = {SIGNING_ENTRY: signing, **({PREVIOUS_ENTRY: others[0]} if others else {})}
         secret = await self._find_or_create(in_use)
         self._use(keys, secret)
         change = plan_change(secret, self.rules, moment=self.clock()) if self.is_own else None
-        if change is None or (change.step is Step.RETIRE and not may_retire):
-            return
+        if change is None or (change.step is Step.SIGN and not await may_sign(secret)):
+            return secret
         secret = await self.secrets.patch(self.name, change.build_patch(secret))
         if change.step is not None:
             self.secrets.metrics.key_steps.labels(change.step).inc()
             log.info("rotation of the sandbox key: %s", change.step)
         self._use(keys, secret)
+        return secret
+
+    def find_problem(self, secret: Object) -> str:
+        """Return why the Secret's annotation begins no rotation; empty if there is no problem."""
+        return find_problem(secret, is_own=self.is_own)
 
     def _use(self, keys: SandboxKeys, secret: Object) -> None:
         accepted, former = _read(secret), set(keys)

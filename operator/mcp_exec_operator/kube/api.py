@@ -116,6 +116,11 @@ class OperatorApi:
         self._count(what)
         return await self.kube.create(_path(body["kind"], body["metadata"]["namespace"]), body)
 
+    async def patch(self, kind: Kind, namespace: str, name: str, body: Object, *, what: str) -> Object:
+        """Merge fields into an object and return it as stored."""
+        self._count(what)
+        return await self.kube.patch(_path(kind, namespace, name), body)
+
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, what: str) -> None:
         """Delete an object if it still has this uid."""
         self._count(what)

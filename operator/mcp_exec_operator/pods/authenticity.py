@@ -42,9 +42,13 @@ class PodAuthenticator:
 
     def has_token_digest(self, pod: Object) -> bool:
         """Return whether the pod has the digest of its token. It is secret until the pod exists, and then public."""
-        meta, digest = pod["metadata"], read_token_digest(pod).encode()
-        tokens = [supervisor_token(key=key, namespace=meta["namespace"], pod=meta["name"]) for key in self.keys]
-        return any(hmac.compare_digest(digest, token_digest(token).encode()) for token in tokens)
+        meta = pod["metadata"]
+        return self.accepts(meta["namespace"], meta["name"], digest=read_token_digest(pod))
+
+    def accepts(self, namespace: str, pod: str, *, digest: str) -> bool:
+        """Return whether the digest is that of the pod's token, derived from a key that is accepted now."""
+        tokens = [supervisor_token(key=key, namespace=namespace, pod=pod) for key in self.keys]
+        return any(hmac.compare_digest(digest.encode(), token_digest(token).encode()) for token in tokens)
 
     def claims_pool(self, pod: Object, pool_uid: str) -> bool:
         """Return whether the pool controls the pod and the pod has its digest, as all pods of operators have."""

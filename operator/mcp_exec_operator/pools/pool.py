@@ -435,6 +435,7 @@ class Pool:
             reuse=self.reuse,
             max_idle_age=self.spec.max_idle_age_seconds if self.spec is not None else None,
             signing_key=self.keys.signing if self.keys is not None else None,
+            other_keys=tuple(self.keys)[1:] if self.keys is not None else (),
             times=self.times,
             usual_startup=self.demand.usual_startup_seconds,
         )

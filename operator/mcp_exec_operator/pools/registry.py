@@ -225,6 +225,11 @@ class PoolRegistry:
         controller = self._controllers.get(pool)
         return controller is not None and await controller.claim(pod, owner=owner)
 
+    def has_withdrawn_key(self, namespace: str, pod: Pod) -> bool:
+        """Return whether a pod has the token of a key that is not accepted any more."""
+        digest = pod.token_sha256
+        return bool(digest) and not self.services.authenticator.accepts(namespace, pod.name, digest=digest)
+
     def delete_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
         """Delete pods that are in use but not held by an execution, at once or if two resyncs found them."""
         for controller in list(self._controllers.values()):

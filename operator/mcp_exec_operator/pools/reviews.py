@@ -14,7 +14,7 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
 from mcp_exec_operator.pods.cache import NEVER, PodCache
 from mcp_exec_operator.pods.manifest import PoolIdentity, has_owners
-from mcp_exec_operator.pods.pod import Pod, PodState
+from mcp_exec_operator.pods.pod import IDLE, Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, is_over, starting_problem
 from mcp_exec_operator.pools.reuse import ReuseRules
 from mcp_exec_operator.scaling.plan import (
@@ -51,7 +51,7 @@ class PodAction(Enum):
     REPLACE = auto()
     """Delete it, because it is stuck. That is no failure of the pool."""
     END = auto()
-    """Delete it: it must not be kept for its owner any longer."""
+    """Delete it: it must not be kept for its owner any longer, or its key is withdrawn."""
     COUNT_FAILURE = auto()
     """Count its problem against the pool and keep it."""
     READ_EVENTS = auto()
@@ -89,6 +89,8 @@ class ReviewRules:
     """Median startup time in seconds."""
     signing_key: bytes | None = field(default=None, repr=False)
     """The release's key that tokens of new pods are derived from; None if it is not known."""
+    other_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """The other keys that are accepted now."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,8 @@ class PodReview:
 
 def review_pod(pod: Pod, rules: ReviewRules, *, usable: bool, now: float, moment: datetime) -> PodReview:
     """Review one pod. `now` and `moment` are the same moment; `usable` is whether it could be taken."""
+    if pod.state in IDLE and _has_withdrawn_key(pod, rules):
+        return PodReview(pod=pod, state=pod.state, actions=(PodAction.END,))
     if pod.state is PodState.STARTING:
         review = _review_starting(pod, rules, now=now, moment=moment)
     elif pod.state is PodState.OWNED:
@@ -216,10 +220,19 @@ def _review_unused(pod: Pod, rules: ReviewRules, *, now: float, moment: datetime
 
 
 def _has_former_key(pod: Pod, rules: ReviewRules) -> bool:
-    if rules.signing_key is None:
+    return rules.signing_key is not None and not _is_of(rules.signing_key, pod, rules)
+
+
+def _has_withdrawn_key(pod: Pod, rules: ReviewRules) -> bool:
+    """Return whether its token is of a key that is not accepted any more: whoever has read that could use the pod."""
+    if rules.signing_key is None or not pod.token_sha256:
         return False
-    token = supervisor_token(key=rules.signing_key, namespace=rules.identity.namespace, pod=pod.name)
-    return pod.token_sha256 != token_digest(token)
+    return not any(_is_of(key, pod, rules) for key in (rules.signing_key, *rules.other_keys))
+
+
+def _is_of(key: bytes, pod: Pod, rules: ReviewRules) -> bool:
+    token = supervisor_token(key=key, namespace=rules.identity.namespace, pod=pod.name)
+    return pod.token_sha256 == token_digest(token)
 
 
 def _review_owned(pod: Pod, rules: ReviewRules, *, usable: bool, now: float) -> PodReview:

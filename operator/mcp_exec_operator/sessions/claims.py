@@ -108,6 +108,10 @@ class SessionClaims:
         for attempt in range(1, _ATTEMPTS + 1):
             record = self.sessions.get(request.key)
             try:
+                if record is not None and record.unproven and record.pod is None and record.end is None:
+                    await self.api.delete_session(*record.key, uid=record.uid)
+                    self.sessions.discard(record)
+                    record = None
                 if record is None:
                     self._check_bounds(request)
                     record = await self._create(request)
@@ -205,6 +209,9 @@ class SessionClaims:
     def _end_if_due(self, record: SessionRecord) -> None:
         """End a session whose pod is lost or whose time is over, if the controller has not yet."""
         if record.pod is None:
+            return
+        if self.sessions.has_withdrawn_key(record):
+            self.sessions.withdraw(record)
             return
         if record.pod.lost:
             self.sessions.lose_pod(record)

@@ -115,6 +115,9 @@ class SessionController:
             record.resets = record.spec.resets
         if record.pod is None:
             return inf
+        if self.sessions.has_withdrawn_key(record):
+            self.sessions.withdraw(record)
+            return inf
         if record.pod.lost:
             self.sessions.lose_pod(record)
             return inf

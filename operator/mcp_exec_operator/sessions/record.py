@@ -14,7 +14,7 @@ from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase
-from mcp_exec_common.broker.attestations import CLAIMED
+from mcp_exec_common.broker.attestations import CLAIMED, select_proof
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.kube.observations import is_older
@@ -47,6 +47,10 @@ class SessionRecord:
     kind: Object
     """What the spec said first of name, pool and user, which cannot change."""
     spec: SandboxSessionSpec
+    proof: Object | None = None
+    """What proves its owner's caller, as `select_proof` returns it; None if nothing does."""
+    unproven: bool = False
+    """Whether the key that proved its owner was withdrawn. It serves nobody, and is replaced at its next use."""
     invalid: str = ""
     """What is wrong with the object; empty if executions can use it."""
     stored: Object = field(default_factory=dict)
@@ -105,8 +109,13 @@ class SessionRecord:
             spec=SandboxSessionSpec(),
         )
         record._apply_spec(body)
-        proven = "" if caller.startswith(CLAIMED) else caller
-        record.owner = Owner(namespace=key[0], caller=proven, user=record.spec.user or "")
+        named = Owner(namespace=key[0], caller=caller.removeprefix(CLAIMED), user=record.spec.user or "")
+        # an earlier operator has written an owner that was proven then
+        was_proven = (body.get("status") or {}).get("ownerDigest") == named.digest
+        record.unproven = caller.startswith(CLAIMED) and was_proven
+        is_proven = record.unproven or not caller.startswith(CLAIMED)
+        record.owner = named if is_proven else Owner(namespace=key[0], user=named.user)
+        record.proof = select_proof(meta) if caller and not caller.startswith(CLAIMED) else None
         record._check_name()
         record._apply_status(body.get("status") or {})
         return record

@@ -12,7 +12,7 @@ from typing import Final
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SessionPhase
-from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor, select_proof
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -117,6 +117,7 @@ class SessionRegistry:
             self._adopt_pod(known)
         else:
             known.observe(body)
+            self._renew_proof(known, body)
             if known.spec.resets > known.resets and self.turns.is_held(key):
                 self.interrupted.emit(key, _RESET)
         self.touch(key)
@@ -167,6 +168,29 @@ class SessionRegistry:
         """Let the next execution start afresh, and delete the pod if there is one."""
         self._release_pod(record)
         self.touch(record.key)
+
+    def has_withdrawn_key(self, record: SessionRecord) -> bool:
+        """Return whether a session lives by a key that is not accepted any more, which proved its owner or its pod."""
+        pod = record.pod
+        return pod is not None and (record.unproven or self.pools.has_withdrawn_key(record.key[0], pod))
+
+    def withdraw(self, record: SessionRecord) -> None:
+        """Record that the key of a session was withdrawn, and delete its pod."""
+        self.lose(record, SessionReason.KEY_WITHDRAWN, SessionReason.KEY_WITHDRAWN.meaning)
+
+    def check_proofs(self) -> None:
+        """Look at all sessions after a key was withdrawn."""
+        for record in self:
+            if record.proof is not None and self.attestor.read_listed_caller(record.proof).startswith(CLAIMED):
+                record.unproven, record.proof = True, None
+            record.dirty = True
+        self.wakeup.set()
+
+    def _renew_proof(self, record: SessionRecord, body: Object) -> None:
+        """Keep the proof that a rotation has renewed."""
+        proof = select_proof(body["metadata"])
+        if record.proof not in (None, proof) and self.attestor.read_caller(body) == record.owner.caller:
+            record.proof = proof
 
     def _lose_pool(self, pool: Pool) -> None:
         """End the sessions of a pool that was deleted."""
@@ -236,6 +260,9 @@ class SessionSettler:
         """End what may still run in the session's sandbox. If its interpreter is gone, the session is lost."""
         pod = record.pod
         if pod is None:
+            return
+        if self.sessions.has_withdrawn_key(record):
+            self.sessions.withdraw(record)
             return
         lost: tuple[SessionReason, str] | None = SessionReason.POD_LOST, "its sandbox did not answer"
         with suppress(TimeoutError):

@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import SkillUse
+from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, LABEL_CALLER, LABEL_SHIPPED
 from mcp_exec_api.meta import field_errors, now
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
@@ -216,11 +217,28 @@ class ShippedSkills:
     async def reconcile(self, namespace: str) -> None:
         """Create what is missing or has changed, and delete what the release has no longer. Raises ApiError."""
         for folder in self.folders:
+            await self._prove_again(namespace, folder)
             await self._ensure(namespace, folder)
         names = {folder.name for folder in self.folders}
         for entry in self.index.list_shipped(namespace):
             if entry.name not in names:
                 await self.api.delete("Skill", namespace, entry.object, uid=entry.uid, what="skill")
+
+    async def _prove_again(self, namespace: str, folder: SkillFolder) -> None:
+        """Sign a skill of the release whose key was withdrawn. Whoever wrote it, its content is the release's."""
+        for entry in self.index.list_versions(namespace, folder.name):
+            if entry.reading.is_shipped or not self._is_current(entry, folder):
+                continue
+            body = await self.api.get("Skill", namespace, entry.object)
+            labels = (body or {}).get("metadata", {}).get("labels") or {}
+            if body is None or not labels.get(LABEL_SHIPPED) or labels.get(LABEL_CALLER):
+                continue
+            if content_digest(body["spec"]) == entry.reading.digest:
+                version = body["metadata"]["resourceVersion"]
+                annotations = {ANNOTATION_CALLER_PROOF: self.attestor.sign_shipped(body)}
+                patch = {"metadata": {"resourceVersion": version, "annotations": annotations}}
+                stored = await self.api.patch("Skill", namespace, entry.object, patch, what="proof")
+                self.index.observe(stored, deleted=False)
 
     async def _ensure(self, namespace: str, folder: SkillFolder) -> None:
         versions = self.index.list_versions(namespace, folder.name)

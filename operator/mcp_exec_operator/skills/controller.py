@@ -11,6 +11,7 @@ from typing import Final
 from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
+from mcp_exec_api.skill import SkillState
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -75,8 +76,9 @@ def build_status(
         problem = problem or inspection.problem
         fields["parameters"] = inspection.parameters
         fields["codeFindings"] = [finding.to_api() for finding in inspection.findings] or None
-    if inspection is not None or entry.problem:
-        fields["conditions"] = _build_conditions(status, problem, moment)
+    is_inspected = inspection is not None or bool(entry.problem)
+    if conditions := _build_conditions(status, problem if is_inspected else None, reading.unproven, moment):
+        fields["conditions"] = conditions
     if usage is not None and usage.uses:
         fields["uses"] = int(status.get("uses") or 0) + usage.uses
         fields["successes"] = int(status.get("successes") or 0) + usage.successes
@@ -84,16 +86,25 @@ def build_status(
     return drop_empty_fields({**status, **fields})
 
 
-def _build_conditions(status: Object, problem: str, moment: datetime) -> list[Object]:
+def _build_conditions(status: Object, problem: str | None, unproven: str, moment: datetime) -> list[Object]:
+    """Return the conditions. Valid stays if `problem` is None, and Proven is left out if it has always been true."""
     known = [Condition.model_validate(condition) for condition in status.get("conditions") or ()]
-    valid = Condition(
-        type="Valid",
+    if problem is not None:
+        known = set_condition(known, _build_condition("Valid", "Invalid", problem, moment))
+    if unproven or any(condition.type == "Proven" for condition in known):
+        message = unproven and f"without a proof that is accepted: {unproven}"
+        known = set_condition(known, _build_condition("Proven", "NotProven", message, moment))
+    return [drop_empty_fields(condition.to_api()) for condition in known]
+
+
+def _build_condition(name: str, otherwise: str, problem: str, moment: datetime) -> Condition:
+    return Condition(
+        type=name,
         status=ConditionStatus.FALSE if problem else ConditionStatus.TRUE,
-        reason="Invalid" if problem else "Valid",
+        reason=otherwise if problem else name,
         message=shorten(problem, _MAX_MESSAGE),
         last_transition_time=moment,
     )
-    return [drop_empty_fields(condition.to_api()) for condition in set_condition(known, valid)]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -166,6 +177,13 @@ class SkillController:
         new = build_status(status, entry, inspection=inspection, usage=usage, moment=self.clock())
         if new == status:
             return
+        if status.get("state") == SkillState.APPROVED and entry.state is SkillState.DRAFT:
+            log.warning(
+                "skill %s is a draft again, without a proof: %s",
+                entry.object,
+                entry.reading.unproven or "nothing",
+                extra={"namespace": entry.namespace, "skill": entry.object},
+            )
         try:
             version = body["metadata"]["resourceVersion"]
             await self.api.replace_status("Skill", *key, version=version, status=new, what="skill-status")
@@ -227,6 +245,13 @@ class SkillComponent:
             )
             for namespace, synced in self.index.synced.items()
         }
+
+    def read_again(self) -> None:
+        """Forget all skills, read them with the keys that are accepted now, and prove again what the release brings."""
+        self.index.clear()
+        for namespace, reflector in self._reflectors.items():
+            reflector.relist()
+            self.shipped.request(namespace)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

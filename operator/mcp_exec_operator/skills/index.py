@@ -142,6 +142,13 @@ class SkillIndex:
             self._versions.setdefault((entry.namespace, entry.name), {})[entry.version] = entry
         return entry
 
+    def clear(self) -> None:
+        """Forget all skills, until they are read again: what proved them may not be accepted any more."""
+        for synced in self.synced.values():
+            synced.clear()
+        for known in (self._objects, self._versions, self._catalogs):
+            known.clear()
+
     def get(self, namespace: str, name: str) -> SkillEntry | None:
         """Return the entry of an object."""
         return self._objects.get((namespace, name))

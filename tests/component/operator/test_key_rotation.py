@@ -57,7 +57,7 @@ async def test_runs_and_sessions_go_on_and_warm_pods_are_replaced(world: World, 
         busy = {first["podName"], world.status("long")["podName"]}
         await world.until(lambda: not (old - busy) & set(world.pods()), what="new warm pods")
         await world.warm(3)
-        assert {name for name, pod in world.pods().items() if is_of(KEY, pod)} == busy
+        await world.until(lambda: {name for name, pod in world.pods().items() if is_of(KEY, pod)} == busy)
         assert all(is_of(new, pod) for name, pod in world.pods().items() if name not in busy)
         world.execution("during", session="s", caller="team-a")
         assert (await world.finished("during"))["podName"] == first["podName"]

@@ -13,6 +13,7 @@ from tests.component.operator.conftest import settings
 from tests.support.api_server import Fault
 from tests.support.world import KEY, KEY_SECRET, NAMESPACE, SECRETS, SYSTEM, World
 
+from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skill import SkillSpec
 from mcp_exec_common.api_keys import digest_key
@@ -292,15 +293,15 @@ async def test_a_rotation_on_demand_keeps_two_keys_until_nothing_needs_the_forme
     await ours.check(in_use)
     assert list(in_use) == [new, KEY]
     assert secret(world, KEY_SECRET) == {"key": new.decode(), "previous-key": KEY.decode()}
-    set_since(world, days=8)
+    set_since(world, days=7)
     await ours.check(in_use)
-    assert list(in_use) == [new, KEY], "no proof was renewed yet"
-    await ours.renew_proofs(in_use)
+    assert list(in_use) == [new, KEY]
+    set_since(world, days=8)
     await ours.check(in_use)
     assert list(in_use) == [new]
     assert secret(world, KEY_SECRET) == {"key": new.decode()}
     steps = ours.metrics.registry.get_sample_value
-    assert [steps("mcp_exec_sandbox_key_steps_total", {"step": step}) for step in Step] == [1, 1, 1]
+    assert [steps("mcp_exec_sandbox_key_steps_total", {"step": step}) for step in Step] == [1, 1, 1, None]
 
 
 async def test_a_key_is_replaced_at_its_age(world: World, kube: KubeClient) -> None:
@@ -340,7 +341,9 @@ async def test_a_secret_that_is_deleted_during_a_rotation_comes_back_with_both_k
     assert list(in_use) == [b"the new one", KEY]
 
 
-async def test_proofs_are_renewed_once_and_the_former_key_stays_until_all_are(world: World, kube: KubeClient) -> None:
+async def test_the_former_key_signs_until_all_proofs_are_renewed_but_for_an_hour_at_most(
+    world: World, kube: KubeClient
+) -> None:
     former = Attestor(keys=SandboxKeys(KEY))
     manifest = build_skill(
         SkillSpec(name="report", version=1, description="d", code="def run(): ..."),
@@ -350,18 +353,67 @@ async def test_proofs_are_renewed_once_and_the_former_key_stays_until_all_are(wo
         moment=now(),
     )
     world.put(SKILLS, manifest)
-    in_use = SandboxKeys(b"the new key", KEY)
+    in_use = SandboxKeys(KEY, b"the new key")
     later = Attestor(keys=SandboxKeys(b"the new key"))
-    ours = keys(kube)
-    world.merge(SECRETS, KEY_SECRET, {"data": {"key": encode(b"the new key"), "previous-key": encode(KEY)}})
-    set_since(world, days=9)
-    world.faults.append(Fault("PATCH", "/skills/report-v1", 503))
-    await ours.renew_proofs(in_use)
+    world.merge(SECRETS, KEY_SECRET, {"data": {"next-key": encode(b"the new key")}})
+    set_since(world, days=6 / 24 / 60)
+    for minutes, code in ((6, 503), (59, 403), (61, 403)):
+        set_since(world, days=minutes / 24 / 60)
+        world.faults.append(Fault("PATCH", "/skills/report-v1", code))
+        await keys(kube).check(in_use)
+        assert in_use.signing == (KEY if minutes < 60 else b"the new key")
+        assert later.read_author(world.collections[SKILLS]["report-v1"]) == "claimed:team-a"
+
+
+async def test_proofs_are_renewed_after_a_conflict_and_before_the_new_key_signs(world: World, kube: KubeClient) -> None:
+    manifest = build_skill(
+        SkillSpec(name="report", version=1, description="d", code="def run(): ..."),
+        namespace=NAMESPACE,
+        author="team-a",
+        attestor=Attestor(keys=SandboxKeys(KEY)),
+        moment=now(),
+    )
+    world.put(SKILLS, manifest)
+    in_use, ours = SandboxKeys(KEY, b"the new key"), keys(kube)
+    world.merge(SECRETS, KEY_SECRET, {"data": {"next-key": encode(b"the new key")}})
+    set_since(world, days=6 / 24 / 60)
+    world.faults.append(Fault("PATCH", "/skills/report-v1", 409))
+    await ours.check(in_use, renews=False)
+    assert in_use.signing == KEY
     await ours.check(in_use)
     assert list(in_use) == [b"the new key", KEY]
+    assert Attestor(keys=SandboxKeys(b"the new key")).read_author(world.collections[SKILLS]["report-v1"]) == "team-a"
+
+
+@pytest.mark.parametrize("states_time", [False, True])
+async def test_proofs_are_renewed_for_a_secret_of_somebody_else_in_the_minutes_after_its_change(
+    world: World, kube: KubeClient, states_time: bool
+) -> None:
+    spec = SkillSpec(name="report", version=1, description="d", code="def run(): ...")
+    attestor, later = Attestor(keys=SandboxKeys(KEY)), Attestor(keys=SandboxKeys(b"the new key"))
+    world.put(SKILLS, build_skill(spec, namespace=NAMESPACE, author="team-a", attestor=attestor, moment=now()))
+    world.merge(SKILLS, "report-v1", {"metadata": {"creationTimestamp": "2026-03-01T11:00:00Z"}})
+    world.merge(SKILLS, "report-v1", {"metadata": {"annotations": {ANNOTATION_CREATED: "2026-03-01T11:00:00.000000Z"}}})
+    stored = world.collections[SKILLS]["report-v1"]
+    proof = attestor.sign_author(stored)
+    world.merge(SKILLS, "report-v1", {"metadata": {"annotations": {ANNOTATION_CALLER_PROOF: proof}}})
+    in_use, ours = SandboxKeys(KEY), keys(kube, create_sandbox_key=False)
+    moment = NOW
+    ours.clock = lambda: moment
+    await ours.renew_proofs(in_use)
+    world.put_keys({"key": b"the new key", "previous-key": KEY})
+    if states_time:  # so that an operator that starts later knows it, too
+        set_since(world, days=0)
+        ours = keys(kube, create_sandbox_key=False)
+        ours.clock = lambda: moment
+    for minutes, author in ((0, "claimed:team-a"), (4, "claimed:team-a"), (6, "team-a")):
+        moment = NOW + timedelta(minutes=minutes)
+        await ours.check(in_use)
+        await ours.renew_proofs(in_use)
+        assert later.read_author(world.collections[SKILLS]["report-v1"]) == author
+    started_later = keys(kube, create_sandbox_key=False)
+    world.merge(SKILLS, "report-v1", {"metadata": {"annotations": {ANNOTATION_CALLER_PROOF: proof}}})
+    moment = NOW + timedelta(minutes=16)
+    await started_later.renew_proofs(in_use)
+    await ours.renew_proofs(in_use)
     assert later.read_author(world.collections[SKILLS]["report-v1"]) == "claimed:team-a"
-    again = keys(kube)
-    await again.renew_proofs(in_use)
-    await again.check(in_use)
-    assert list(in_use) == [b"the new key"]
-    assert later.read_author(world.collections[SKILLS]["report-v1"]) == "team-a"
