@@ -220,7 +220,7 @@ class Submitter:
         if not other or other == name:
             return
         existing = await self._find((namespace, other))
-        if existing is None or submission.is_origin_of(existing):
+        if existing is None or self._is_own(submission, existing):
             raise _key_reused(other)
 
     def _check_limits(self, submission: Submission, caller: Caller, *, stored_bytes: int) -> None:
@@ -259,11 +259,19 @@ class Submitter:
         except ApiError as error:
             raise unavailable("the API server does not respond", execution=key[1]) from error
 
+    def _is_own(self, submission: Submission, existing: Object) -> bool:
+        """Return whether an execution comes from this request or one with the same key, and from the same caller.
+
+        If no admission policy refuses it, anybody can write the annotation of somebody else's Idempotency-Key.
+        """
+        caller = submission.manifest["metadata"]["labels"][LABEL_CALLER]
+        return submission.is_origin_of(existing) and self.attestor.read_caller(existing) == caller
+
     def _resolve_conflict(self, submission: Submission, existing: Object) -> Object | None:
         """Return the execution that has the submission's name if it is its own, None if it is another's."""
         name = submission.key[1]
         self.index.remove_expectation(submission.key)  # the execution exists, so the watch counts it
-        if not submission.is_origin_of(existing):
+        if not self._is_own(submission, existing):
             if submission.is_named:
                 detail = f"an execution {name} exists and is not a result of this request; choose another name"
                 errors = [FieldError(field="name", message=f"{name} is taken")]

@@ -6,6 +6,8 @@ from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_ent
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
+from mcp_exec_gateway.executions.index import ANNOTATION_IDEMPOTENCY
+
 AGAIN = {"Idempotency-Key": "order 66"}
 
 
@@ -59,6 +61,24 @@ async def test_a_name_that_another_object_has_is_a_conflict(gateway: Gateway, ap
     api.put(CEX, {"metadata": {"name": name}, "spec": {"code": "1"}})
     answer = await gateway.post(query="?wait=0", headers=AGAIN)
     assert (answer.status, answer.json["type"]) == (409, "urn:mcp-exec:problem:conflict")
+
+
+async def test_an_execution_that_somebody_else_marked_with_the_key_is_not_the_callers(
+    gateway: Gateway, api: FakeApiServer
+) -> None:
+    """If no admission policy refuses it, anybody can copy the annotations, or guess the digest of a key."""
+    name = (await gateway.post(query="?wait=0", headers=AGAIN)).json["name"]
+    original = gateway.executions[name]
+    api.remove(CEX, name)
+    marks = {each: original["metadata"][each] for each in ("labels", "annotations")}
+    forged = {"metadata": {"name": name, **marks}, "spec": {**original["spec"], "code": "print('of a stranger')"}}
+    api.put(CEX, forged)
+    answer = await gateway.post(query="?wait=0", headers=AGAIN)
+    assert (answer.status, answer.json["type"]) == (409, "urn:mcp-exec:problem:conflict")
+    keys, digest = gateway.dependencies.index.request_keys, marks["annotations"][ANNOTATION_IDEMPOTENCY]
+    await until(lambda: keys.find("agents", digest) == name)
+    named = await gateway.post({"code": "1", "name": "mine"}, query="?wait=0", headers=AGAIN)
+    assert (named.status, named.json["name"]) == (202, "mine")
 
 
 async def test_an_answer_that_was_lost_is_found_again(gateway: Gateway, api: FakeApiServer) -> None:
