@@ -32,6 +32,10 @@ Verb = Literal["create", "get", "list", "patch", "approve", "approve-skills", "a
 
 _APPROVALS: Final = {"approve": EXECUTIONS, "approve-skills": SKILLS, "approve-rollouts": ROLLOUTS}
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_MAX_LABEL: Final = 63
+_MAX_WHOLE: Final = 54
+"""Characters of a ServiceAccount's username that is its label, with dots for colons."""
+_DIGEST_DIGITS: Final = 16
 
 _NO_APPROVER: Final = (
     "the API key {name} is not an approver's: in a pod of the gateway, `python3 -m mcp_exec_gateway.auth.create_key "
@@ -123,14 +127,15 @@ class Authenticator:
 def format_caller_label(name: str) -> str:
     """Return a caller's name as a label value.
 
-    A name that must be changed or cut ends with a digest, so that two callers never have the same label.
+    A name that must be changed or cut ends with 64 bits of a digest, so that nobody finds one with another's label.
     """
     if _LABEL_VALUE.fullmatch(name):
         return name
-    plain = re.sub(r"[^A-Za-z0-9_.-]", ".", name)[:54].strip("-_.") or "caller"
-    if plain == name.replace(":", ".") and name.startswith("system:serviceaccount:"):
+    plain = re.sub(r"[^A-Za-z0-9_.-]", ".", name)
+    if name.startswith("system:serviceaccount:") and plain == name.replace(":", ".") and len(plain) <= _MAX_WHOLE:
         return plain  # no API key's name starts with "system."
-    return f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    cut = plain[: _MAX_LABEL - _DIGEST_DIGITS - 1].strip("-_.") or "caller"
+    return f"{cut}-{hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]}"
 
 
 def _unauthenticated() -> HttpProblem:

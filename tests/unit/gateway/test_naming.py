@@ -45,6 +45,7 @@ def test_long_service_accounts_keep_labels_apart() -> None:
     labels = {format_caller_label(name) for name in names}
     assert len(labels) == 3
     assert all(LABEL.fullmatch(label) for label in labels)
+    assert all(re.search(r"-[0-9a-f]{16}\Z", label) for label in labels), "32 bits are two hours of hashing"
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a?b", "A", "a b", "-a", "a-", "a\n", "a" * 254, "é"])
