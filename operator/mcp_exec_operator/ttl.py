@@ -292,13 +292,15 @@ class TTLController:
         seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
         uid, key = metadata["uid"], object_key(body)
         self._observed.setdefault(uid, time())
+        if self._is_being_deleted(uid, key, metadata):
+            return
         if self.budget is not None and uid not in self._due:
             self.budget.put(uid, key=key, caller=caller, finished=finished, stored_bytes=status.get("storedBytes"))
         self._schedule(uid, key, self._compute_due_time(finished, seconds))
 
     def observe_row(self, row: ExecutionRow, *, read_caller: Callable[[Object], str]) -> None:
         """Take in a finished execution of a list. `read_caller` returns the proven caller by its metadata."""
-        if row.finished_at is None or row.ttl_seconds is None:
+        if row.finished_at is None or row.ttl_seconds is None or self._is_being_deleted(row.uid, row.key, row.metadata):
             return
         if self.budget is not None and row.uid not in self._due:
             self.budget.put(
@@ -309,6 +311,18 @@ class TTLController:
                 stored_bytes=row.stored_bytes,
             )
         self._schedule(row.uid, row.key, self._compute_due_time(row.finished_at, row.ttl_seconds))
+
+    def _is_being_deleted(self, uid: str, key: ObjectKey, metadata: Object) -> bool:
+        """Return whether an execution only waits for finalizers of others: it needs a record, and no other deletion."""
+        if not metadata.get("deletionTimestamp"):
+            return False
+        if self.recorder is not None:
+            self.recorder.request(uid, key)
+        self._due.pop(uid, None)
+        self._early.pop(uid, None)
+        if self.budget is not None:
+            self.budget.remove(uid, key[0])
+        return True
 
     def _schedule(self, uid: str, key: ObjectKey, due: float) -> None:
         if self.recorder is not None:

@@ -152,6 +152,8 @@ def measure_spec(spec: Any) -> int:
 class _Stored:
     caller: str
     bytes: int
+    counts: bool
+    """Whether it counts: not if it only waits for the finalizers of others."""
 
 
 @dataclass(kw_only=True)
@@ -173,12 +175,13 @@ class StoredExecutions:
         """Take in an execution as it is now. It stays with the caller who was first seen."""
         known = self._executions.get(key)
         measured = (execution.get("status") or {}).get("storedBytes")
+        counts = "deletionTimestamp" not in execution["metadata"]
         if measured is None and known is not None:
-            return
+            measured = known.bytes
         if measured is None:
             measured = measure_spec(execution.get("spec"))
         self.remove(key)
-        stored = _Stored(caller=caller if known is None else known.caller, bytes=int(measured))
+        stored = _Stored(caller=caller if known is None else known.caller, bytes=int(measured), counts=counts)
         self._executions[key] = stored
         self._add(key[0], stored, sign=1)
 
@@ -218,7 +221,7 @@ class StoredExecutions:
             raise _build_refusal(detail, limit="maxStoredBytes", owner=owner)
 
     def _add(self, namespace: str, stored: _Stored, *, sign: int) -> None:
-        for owner in ((namespace, None), (namespace, stored.caller)):
+        for owner in ((namespace, None), (namespace, stored.caller)) if stored.counts else ():
             self._counts[owner] += sign
             self._bytes[owner] += sign * stored.bytes
             if not self._counts[owner]:

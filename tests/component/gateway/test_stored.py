@@ -7,6 +7,7 @@ import pytest
 from tests.component.gateway.conftest import CEX, KEY, SECRETS, Answer, Gateway, key_entry, keys_secret, serving
 from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
+from tests.support.constants import DEADLINE
 from tests.support.until import until
 
 MIB = 2**20
@@ -48,6 +49,18 @@ async def test_parallel_requests_store_no_more_than_the_namespace_may(api: FakeA
         refused = next(each for each in answers if each.status == 429)
         assert "the namespace agents stores" in assert_problem(refused, 429).detail
         assert len(gateway.executions) == 3
+
+
+async def test_an_execution_that_is_being_deleted_does_not_count(api: FakeApiServer) -> None:
+    """A finalizer of somebody else may keep it for ever."""
+    async with serving(api, max_stored=1) as gateway:
+        name = (await gateway.post(query="?wait=0")).json["name"]
+        assert_problem(await gateway.post(query="?wait=0"), 429)
+        api.merge(CEX, name, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a.b/c"]}})
+        async with asyncio.timeout(DEADLINE):
+            while (await gateway.post(query="?wait=0")).status != 202:
+                pass  # until the watch has reported it
+        assert gateway.dependencies.index.stored.find_bytes(("agents", name)) > 0, "its reads are still limited"
 
 
 async def test_finished_executions_count_with_their_output_until_they_are_deleted(api: FakeApiServer) -> None:

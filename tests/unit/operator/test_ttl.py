@@ -7,7 +7,7 @@ from tests.support.constants import DEADLINE
 
 from mcp_exec_api.meta import now
 from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.ttl import TTLController
+from mcp_exec_operator.ttl import StoredBudget, TTLController
 
 FOREVER = 10**9
 
@@ -57,3 +57,22 @@ async def test_a_list_that_is_older_than_the_end_of_an_execution_does_not_forget
     assert "since" in controller
     controller.discard_missing("agents", set(), listed_at=now())
     assert "since" not in controller
+
+
+async def test_an_execution_that_only_waits_for_a_finalizer_is_not_deleted_again_and_again() -> None:
+    deletions, budget = Deletions(), StoredBudget(max_stored=1, max_stored_bytes=1)
+    controller = TTLController(api=cast(OperatorApi, deletions), budget=budget)
+    held = finished("held", at="2026-01-01T00:00:00.000000Z")
+    controller.observe(held)
+    assert budget.is_over
+    held["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    controller.observe(held)
+    assert "held" not in controller
+    assert budget.choose(0.0) == {}
+    assert not budget.is_over
+    controller.observe(finished("old", at="2026-01-02T00:00:00.000000Z"))
+    running = asyncio.create_task(controller.run())
+    async with asyncio.timeout(DEADLINE):
+        assert await deletions.first == "old"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
