@@ -83,6 +83,6 @@ class PendingApproval(Approval):
     namespace: str
     """Namespace of the execution."""
     caller: str | None = None
-    """Caller who created the execution. `claimed:` precedes a name that the gateway did not write."""
+    """Caller who created the execution. `claimed:` precedes a name that nothing proves."""
     user: str | None = None
     """User on whose behalf the code runs."""

@@ -439,6 +439,12 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Tools", "type": "integer", "jsonPath": ".status.toolCalls.total"},
     {"name": "Spec", "type": "string", "jsonPath": '.status.conditions[?(@.type=="SpecUnchanged")].reason'},
     {"name": "Caller", "type": "string", "jsonPath": r".metadata.labels.mcp-exec\.dev/caller", "priority": 1},
+    {
+        "name": "Account",
+        "type": "string",
+        "jsonPath": r".metadata.annotations.mcp-exec\.dev/created-by",
+        "priority": 1,
+    },
     {"name": "User", "type": "string", "jsonPath": ".spec.user", "priority": 1},
     {"name": "Description", "type": "string", "jsonPath": ".spec.description", "priority": 1},
     {"name": "Session", "type": "string", "jsonPath": ".spec.session", "priority": 1},

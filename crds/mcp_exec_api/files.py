@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from mcp_exec_api.constants import ACCOUNT_PREFIX
 from mcp_exec_api.meta import Model, OpenEnum
 from mcp_exec_api.reasons.execution import Reason
 
@@ -95,14 +96,20 @@ _SUFFIX_CHARACTERS: Final = 12
 _QUALIFIED: Final = re.compile(rf"-[0-9a-f]{{{_SUFFIX_CHARACTERS}}}\Z")
 
 
+NOBODYS: Final = (
+    "nothing proves who created this execution, so it owns nothing that lasts; create it through the gateway, or where "
+    "admission policies record its account (docs/platform/identities.md#accounts-of-kubernetes)"
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Owner:
     """Whoever may use a thing again: nobody else ever does, whatever they name it."""
 
     namespace: str
     caller: str = ""
-    """Caller, as authenticated by the gateway. Empty for all who create executions through the Kubernetes API: in one
-    namespace they have the same rights. A name without a proof is no caller."""
+    """Caller, as authenticated by the gateway, or `k8s/USERNAME` for an account that created the object through the
+    Kubernetes API. A name without a proof is no caller. Empty: nobody, who owns nothing and equals nobody."""
     user: str = ""
     """User on whose behalf the code runs, as in `spec.user`."""
 
@@ -117,10 +124,19 @@ class Owner:
         """Digest of the caller, whatever user it names: what all of its owners have in common."""
         return Owner(namespace=self.namespace, caller=self.caller).digest
 
+    @property
+    def is_nobody(self) -> bool:
+        """Whether no caller is proven: then nothing is kept for a later execution, and nothing kept is used."""
+        return not self.caller
+
+    def same_as(self, other: "Owner") -> bool:
+        """Return whether both are the same owner. Nobody is not the same as nobody."""
+        return not self.is_nobody and self == other
+
     def qualify(self, name: str) -> str:
         """Return the object's name for what this owner calls `name`: owners in one namespace never collide.
 
-        Who uses the Kubernetes API without a user names objects directly.
+        Accounts that use the Kubernetes API without a user name objects directly, as they do all objects there.
         """
         return f"{name}-{self.digest[:_SUFFIX_CHARACTERS]}" if self._is_qualified else name
 
@@ -130,4 +146,4 @@ class Owner:
 
     @property
     def _is_qualified(self) -> bool:
-        return bool(self.caller or self.user)
+        return bool(self.user) or not (self.is_nobody or self.caller.startswith(ACCOUNT_PREFIX))

@@ -154,8 +154,7 @@ class Reuse(Model):
 
     scope: ReuseScope = ReuseScope.NEVER
     """Never: each pod serves one execution. Owner: after a run the sandbox is cleaned and serves further executions of
-    the same caller and user. Executions without a caller that the gateway proved share one owner per namespace and
-    user."""
+    the same caller and user. A pod serves an execution without a proven caller once."""
     max_uses: Annotated[int, Field(ge=1, le=1000)] = 100
     """Maximum number of executions that a pod serves before it is replaced."""
     max_age_seconds: Annotated[int, Field(ge=10, le=7 * 24 * 3600)] = 3600

@@ -80,12 +80,11 @@ class SandboxSessionStatus(Model):
     conditions: list[Condition] = Field(default_factory=list)
     """Ready: executions can use the session, or why not."""
     owner: str | None = None
-    """Who may use the session: its caller, its user or both, or `namespace` for all who may create executions through
-    the Kubernetes API without a user."""
+    """Who may use the session: its caller, and the user if it has one. `nobody` if nothing proves who created it."""
     owner_digest: str | None = None
     """Digest of namespace, caller and user: the label `mcp-exec.dev/owner` of the pod."""
     caller: str | None = None
-    """Caller who created the session through the gateway."""
+    """Caller whose session it is; `k8s/USERNAME` is an account that created it through the Kubernetes API."""
     pod_name: str | None = None
     """Name of the session's pod."""
     pod_uid: str | None = None

@@ -171,8 +171,9 @@ class SkillStatus(Model):
     """Draft: only executions of its author can use it. Approved: all executions of the namespace can. Deprecated: only
     executions that name its version can."""
     author: str | None = None
-    """Caller who saved it. `claimed:` precedes a name that neither gateway nor operator wrote; nobody can use such a
-    draft. `release:mcp-exec` if the release brought it. Not set if it was created through the Kubernetes API."""
+    """Caller who saved it, or `k8s/USERNAME` for an account that created it through the Kubernetes API. `claimed:`
+    precedes a name that nothing proves; nobody can use such a draft, or one without an author. `release:mcp-exec` if
+    the release brought it."""
     digest: str | None = None
     """Digest of the content that a review is about."""
     parameters: Annotated[

@@ -63,7 +63,8 @@ class Dependencies:
         """Build everything with these clients. The caller runs the reflectors and the exposures."""
         self.settings, self.kube, self.supervisors = settings, kube, supervisors
         self.shutdown, self.served = ShutdownSignals(), ServedNamespaces(settings.namespaces)
-        self.attestor, self.memory = Attestor(keys=supervisors.keys), MemoryBudget()
+        self.attestor = Attestor(keys=supervisors.keys, accounts_proven=settings.accounts_proven)
+        self.memory = MemoryBudget()
         self.index = ExecutionIndex(
             # requests that wait have slots of their own, and must not hold up those that do not
             max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,

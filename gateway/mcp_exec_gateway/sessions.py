@@ -20,7 +20,7 @@ from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import FieldError, micro_time, now
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
 from mcp_exec_api.wire.sessions import NewSession
-from mcp_exec_common.broker.attestations import CLAIMED, Attestor
+from mcp_exec_common.broker.attestations import Attestor, drop_claim
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -41,9 +41,7 @@ def read_owner(session: Object, attestor: Attestor) -> Owner:
     is_observed = bool(status.get("ownerDigest"))
     caller = str(status.get("caller") or "") if is_observed else attestor.read_caller(session)
     user = (session.get("spec") or {}).get("user") or ""
-    return Owner(
-        namespace=metadata.get("namespace", ""), caller="" if caller.startswith(CLAIMED) else caller, user=user
-    )
+    return Owner(namespace=metadata.get("namespace", ""), caller=drop_claim(caller), user=user)
 
 
 def is_live(session: Object) -> bool:

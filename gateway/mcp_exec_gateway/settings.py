@@ -25,6 +25,9 @@ class Settings(MountedKeySettings):
     """Name of the Secret with the API keys; without it, API keys are not accepted."""
     audience: Annotated[str, Field(min_length=1)] = GATEWAY_AUDIENCE
     """Audience that ServiceAccount tokens must have."""
+    accounts_proven: bool = False
+    """Whether admission policies force `mcp-exec.dev/created-by` to be the account that created an object. Without
+    them, what is created past the gateway belongs to nobody."""
     port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
     """Port of the API and of health checks."""
     port_connections: Annotated[int, Field(ge=1, le=100_000)] = 8192

@@ -99,6 +99,7 @@ class Manager:
         )
         services.idle.connect(distributor.deliver)
         session_index = SessionIndex()
+        attestor = Attestor(keys=supervisors.keys, accounts_proven=settings.accounts_proven)
         self.pools = PoolRegistry(
             services=services,
             sessions=session_index,
@@ -121,11 +122,11 @@ class Manager:
             kube=kube,
             api=api,
             namespaces=settings.namespaces,
-            keys=supervisors.keys,
+            attestor=attestor,
             folders=read_folders(Path(settings.skills_folder)) if settings.skills_folder else (),
         )
         records = RecordsClient(broker.client) if settings.records and broker is not None else None
-        callers = CallerProofs(attestor=Attestor(keys=supervisors.keys))
+        callers = CallerProofs(attestor=attestor)
         self.recorder: ExecutionRecorder | None = None
         if records is not None:
             self.recorder = ExecutionRecorder(
@@ -151,6 +152,7 @@ class Manager:
             api=api,
             index=session_index,
             pools=self.pools,
+            attestor=attestor,
             supervisors=supervisors,
             tasks=self.tasks,
             write_priority=write_priority,

@@ -53,6 +53,9 @@ class Settings(ProcessSettings):
     the release's namespace is recorded or created for it."""
     upgrade_crds: bool = False
     """Whether the operator upgrades the cluster's CRDs to those of its version."""
+    accounts_proven: bool = False
+    """Whether admission policies force `mcp-exec.dev/created-by` to be the account that created an object. Without
+    them, what is created past the gateway belongs to nobody."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
     bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from mcp_exec_api.constants import ANNOTATION_CREATED_BY
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.skill import SkillSpec, content_digest
 from mcp_exec_common.broker.attestations import Attestor
@@ -17,11 +18,17 @@ CODE = "def run(a: int = 1):\n    return a\n"
 def make_skill(
     name: str, version: int = 1, *, namespace: str = "agents", author: str = "", uid: str = "", **spec: Any
 ) -> Object:
-    """Return the object of a draft, as the API server has it if a uid is given."""
+    """Return the object of a draft, as the API server has it if a uid is given. Without an author nobody proves it."""
     given = {"name": name, "version": version, "description": f"Does {name}.", "code": CODE} | spec
     skill = build_skill(
-        SkillSpec.model_validate(given), namespace=namespace, author=author, attestor=ATTESTOR, moment=now()
+        SkillSpec.model_validate(given),
+        namespace=namespace,
+        author=author or "k8s/nobody",
+        attestor=ATTESTOR,
+        moment=now(),
     )
+    if not author:
+        del skill["metadata"]["annotations"][ANNOTATION_CREATED_BY]
     if uid:
         skill["metadata"] |= {"uid": uid, "creationTimestamp": micro_time(now()), "resourceVersion": "1"}
     return skill

@@ -15,6 +15,7 @@ from aiohttp import web
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
+    ANNOTATION_CREATED_BY,
     ANNOTATION_SEAL,
     EXECUTIONS,
     LABEL_CALLER,
@@ -33,6 +34,8 @@ from tests.support.supervisor import FakeSupervisor, Stage, add_routes
 from tests.support.until import describe
 
 NAMESPACE = "agents"
+ACCOUNT = "ann@example.com"
+"""Account of Kubernetes that creates what no caller of the gateway does, unless a test names another or none."""
 KEY = SANDBOX_KEY
 CEX = custom_resource_path(EXECUTIONS, namespace=NAMESPACE)
 SBP = custom_resource_path(POOLS, namespace=NAMESPACE)
@@ -107,7 +110,14 @@ class World(FakeApiServer, Stage):
         return self.put(SBP, {"metadata": {"name": "default", "generation": 1}, "spec": given})
 
     def execution(
-        self, name: str, code: str = "print 1", *, caller: str = "", forged: bool = False, **spec: Any
+        self,
+        name: str,
+        code: str = "print 1",
+        *,
+        caller: str = "",
+        forged: bool = False,
+        account: str = ACCOUNT,
+        **spec: Any,
     ) -> str:
         given = {
             "code": code,
@@ -119,6 +129,8 @@ class World(FakeApiServer, Stage):
         }
         metadata: Object = {"name": name, "namespace": NAMESPACE, "generation": 1}
         body = {"metadata": metadata, "spec": given | spec}
+        if not caller and account:  # as admission policies have it
+            metadata["annotations"] = {ANNOTATION_CREATED_BY: account}
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
             metadata["annotations"][ANNOTATION_CALLER_PROOF] = (
@@ -126,8 +138,12 @@ class World(FakeApiServer, Stage):
             )
         return str(self.put(CEX, body)["metadata"]["uid"])
 
-    def session(self, name: str, /, *, caller: str = "", key: bytes = b"", **spec: Any) -> Object:
+    def session(
+        self, name: str, /, *, caller: str = "", account: str = ACCOUNT, key: bytes = b"", **spec: Any
+    ) -> Object:
         metadata: Object = {"name": name, "namespace": NAMESPACE, "generation": 1}
+        if not caller and account:
+            metadata["annotations"] = {ANNOTATION_CREATED_BY: account}
         body = {"metadata": metadata, "spec": spec}
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}

@@ -12,13 +12,23 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
+from mcp_exec_api.constants import (
+    ACCOUNT_PREFIX,
+    ANNOTATION_CALLER_PROOF,
+    ANNOTATION_CREATED,
+    ANNOTATION_CREATED_BY,
+    LABEL_CALLER,
+)
 from mcp_exec_api.skill import content_digest
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_tools.stored_json import to_stored_json
 
 CLAIMED: Final = "claimed:"
 """Prefix of a name without a proof. No API key and no ServiceAccount has a name that starts so."""
+_MAX_ACCOUNT: Final = 240
+"""Characters of the username of an account that owns something. With its prefixes it fits a column of the records."""
+_ANONYMOUS: Final = "system:anonymous"
+"""Username of every request without credentials, where the API server accepts such."""
 UNKNOWN: Final = "unknown, through the Kubernetes API"
 """Who decided on an approval, if the decision names nobody."""
 _KEY_PREFIX: Final = b"mcp-exec attestations:"
@@ -35,6 +45,9 @@ class Attestor:
     """Signs and verifies attestations, with keys derived from the release's `keys`."""
 
     keys: SandboxKeys
+    accounts_proven: bool = False
+    """Whether admission policies force ANNOTATION_CREATED_BY to be the account that created the object. Without them
+    anybody can write it."""
 
     def sign_caller(self, execution: Mapping[str, Any]) -> str:
         """Return the proof of a new execution's caller, bound to name, creation, and all that says what it does.
@@ -44,7 +57,10 @@ class Attestor:
         return self._prove(execution["metadata"], _digest_execution(execution))
 
     def read_caller(self, execution: Mapping[str, Any]) -> str:
-        """Return the execution's caller, `claimed:` and the name if there is no proof, or "" if it names none."""
+        """Return the execution's caller, `claimed:` and the name if there is no proof, or "" if it names none.
+
+        An account that created it past the gateway is `k8s/USERNAME`.
+        """
         return self._name_caller(execution["metadata"], _digest_execution(execution))
 
     def read_listed_caller(self, metadata: Mapping[str, Any]) -> str:
@@ -105,9 +121,20 @@ class Attestor:
     def _name_caller(self, metadata: Mapping[str, Any], digest: str, *, kind: str = "caller") -> str:
         caller = str((metadata.get("labels") or {}).get(LABEL_CALLER) or "")
         if not caller:
-            return ""
+            return self._name_account(metadata)
         is_proven = self._is_proven(metadata, digest, kind=kind)
         return caller if is_proven and _is_recent(metadata, metadata.get("annotations") or {}) else CLAIMED + caller
+
+    def _name_account(self, metadata: Mapping[str, Any]) -> str:
+        """Return the account that created the object past the gateway, `claimed:` and the name if nothing proves it."""
+        username = str((metadata.get("annotations") or {}).get(ANNOTATION_CREATED_BY) or "")
+        if not username:
+            return ""
+        is_whole = len(username) <= _MAX_ACCOUNT and username.isprintable()
+        if self.accounts_proven and is_whole and username != _ANONYMOUS:
+            return ACCOUNT_PREFIX + username
+        shown = "".join(each if each.isprintable() else "." for each in username[:_MAX_ACCOUNT])
+        return CLAIMED + ACCOUNT_PREFIX + shown
 
     def _sign(self, content: Sequence[object]) -> str:
         return _sign(self.keys.signing, content)
@@ -116,14 +143,30 @@ class Attestor:
         return any(hmac.compare_digest(signature.encode(), _sign(key, content).encode()) for key in self.keys)
 
 
+_PROVING: Final = (ANNOTATION_CREATED, ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED_BY)
+
+
 def select_proof(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `Attestor.read_listed_caller` reads of an object's metadata. Keep it only of a proven caller."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     return {
         **{name: metadata.get(name) for name in ("namespace", "name", "creationTimestamp")},
         "labels": {LABEL_CALLER: labels.get(LABEL_CALLER)},
-        "annotations": {name: annotations.get(name) for name in (ANNOTATION_CREATED, ANNOTATION_CALLER_PROOF)},
+        "annotations": {name: annotations.get(name) for name in _PROVING},
     }
+
+
+def drop_claim(caller: str) -> str:
+    """Return a caller as `Attestor` reads it if it is proven, else an empty text: nobody."""
+    return "" if caller.startswith(CLAIMED) else caller
+
+
+def build_creator(caller: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return labels and annotations of an object that the release creates for a proven caller. A label needs a proof,
+    an account none: only the release may write the account of others."""
+    if caller.startswith(ACCOUNT_PREFIX):
+        return {}, {ANNOTATION_CREATED_BY: caller.removeprefix(ACCOUNT_PREFIX)}
+    return {LABEL_CALLER: caller}, {}
 
 
 def _sign(key: bytes, content: Sequence[object]) -> str:

@@ -5,10 +5,10 @@ from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.constants import (
+    ACCOUNT_PREFIX,
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
     API_VERSION,
-    LABEL_CALLER,
     LABEL_MANAGED_BY,
     LABEL_SHIPPED,
     LABEL_SKILL,
@@ -16,14 +16,17 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_api.meta import micro_time
 from mcp_exec_api.skill import ReviewDecision, SkillSpec, SkillState, content_digest, object_name
-from mcp_exec_common.broker.attestations import CLAIMED, Attestor
+from mcp_exec_common.broker.attestations import CLAIMED, Attestor, build_creator
 from mcp_exec_common.kube.objects import Object
 
 
 def build_skill(spec: SkillSpec, *, namespace: str, author: str, attestor: Attestor, moment: datetime) -> Object:
-    """Return the manifest of a new draft. `author` is the caller's label, empty if it has none."""
-    manifest = _build(spec, namespace, {LABEL_CALLER: author} if author else {}, moment)
-    manifest["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = attestor.sign_author(manifest)
+    """Return the manifest of a new draft of a proven caller."""
+    labels, annotations = build_creator(author)
+    manifest = _build(spec, namespace, labels, moment)
+    if labels:
+        annotations = {ANNOTATION_CALLER_PROOF: attestor.sign_author(manifest)}
+    manifest["metadata"]["annotations"] |= annotations
     return manifest
 
 
@@ -60,8 +63,8 @@ class SkillReading:
 
     state: SkillState
     author: str
-    """Caller who saved it; `claimed:` precedes an unproven name; empty if it came through the Kubernetes API;
-    SHIPPED_AUTHOR if the release brought it."""
+    """Caller who saved it; `claimed:` precedes an unproven name; empty if nothing says who created it; SHIPPED_AUTHOR
+    if the release brought it."""
     digest: str
     """Digest of its content."""
     reviewed_by: str | None = None
@@ -75,9 +78,16 @@ class SkillReading:
         return self.author == SHIPPED_AUTHOR
 
 
-def is_proven(state: str, author: str) -> bool:
-    """Return whether an approver has decided on a version, or its author is proven."""
-    return state != SkillState.DRAFT or (author != "" and not author.startswith(CLAIMED))
+def is_from_release(author: str) -> bool:
+    """Return whether gateway or operator wrote a skill for its proven author. An account that creates it past the
+    gateway chooses its number, and may be another name of an approver."""
+    return bool(author) and not author.startswith((CLAIMED, ACCOUNT_PREFIX))
+
+
+def is_numbered_here(state: str, author: str) -> bool:
+    """Return whether a version's number counts for the next one: an approver has decided on it, or it is numbered by
+    gateway or operator."""
+    return state != SkillState.DRAFT or is_from_release(author)
 
 
 def read_skill(skill: Object, *, attestor: Attestor) -> SkillReading:
@@ -88,6 +98,8 @@ def read_skill(skill: Object, *, attestor: Attestor) -> SkillReading:
     spec, status = skill.get("spec") or {}, skill.get("status") or {}
     is_shipped = attestor.is_shipped(skill)
     digest, author = content_digest(spec), SHIPPED_AUTHOR if is_shipped else attestor.read_author(skill)
+    if author.startswith(ACCOUNT_PREFIX) and status.get("state") and status.get("author") != author:
+        author = CLAIMED + author  # the account was written before admission policies protected it
     review, recorded = spec.get("review"), str(status.get("reviewedAt") or "")
     unproven = _list_unproven(skill, author, is_shipped=is_shipped)
     if isinstance(review, dict) and attestor.is_proven_review(review, uid=skill["metadata"]["uid"], digest=digest):
@@ -135,8 +147,9 @@ class LatestReviews:
         uid, status = str(skill["metadata"]["uid"]), skill.get("status") or {}
         known = self._by_uid.pop(uid, None)
         if known is not None and not _is_not_older(str(status.get("reviewedAt") or ""), known.reviewed_at or ""):
-            seen = {"state": known.state, "digest": known.digest, "reviewedBy": known.reviewed_by}
-            skill = {**skill, "status": {**status, **seen, "reviewedAt": known.reviewed_at}}
+            seen = {"state": known.state, "author": known.author, "digest": known.digest}
+            reviewed = {"reviewedBy": known.reviewed_by, "reviewedAt": known.reviewed_at}
+            skill = {**skill, "status": {**status, **seen, **reviewed}}
         reading = read_skill(skill, attestor=self.attestor)
         newest = reading if known is None or reading.reviewed_at != known.reviewed_at else known
         if newest.reviewed_at:

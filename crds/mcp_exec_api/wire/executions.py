@@ -164,8 +164,8 @@ class Execution(CodeExecutionStatus):
     pool: str
     """Pool of the execution."""
     caller: str | None = None
-    """Creator, as a label value; not set for executions created with kubectl. `claimed:` precedes a name that the
-    gateway did not write."""
+    """Creator: a caller of the gateway as a label value, or `k8s/USERNAME` for an account that created it with kubectl.
+    `claimed:` precedes a name that nothing proves. Not set if nothing names a creator."""
     description: str | None = None
     """What the code is for."""
     labels: dict[str, str] = Field(default_factory=dict)
@@ -217,7 +217,7 @@ class ExecutionSummary(Model):
     pool: str
     """Pool of the execution."""
     caller: str | None = None
-    """Creator, as a label value. `claimed:` precedes a name that the gateway did not write."""
+    """Creator, as in the whole execution."""
     description: str | None = None
     """What the code is for."""
     labels: dict[str, str] = Field(default_factory=dict)

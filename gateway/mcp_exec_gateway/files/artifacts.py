@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import micro_time
-from mcp_exec_common.broker.attestations import CLAIMED, Attestor
+from mcp_exec_common.broker.attestations import Attestor, drop_claim
 from mcp_exec_common.broker.client import BrokerResponse
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
@@ -132,6 +132,6 @@ def _find_owner(execution: Object, attestor: Attestor) -> Owner:
     caller = attestor.read_caller(execution)
     return Owner(
         namespace=execution["metadata"]["namespace"],
-        caller="" if caller.startswith(CLAIMED) else caller,
+        caller=drop_claim(caller),
         user=(execution.get("spec") or {}).get("user") or "",
     )

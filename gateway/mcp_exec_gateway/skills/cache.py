@@ -7,7 +7,7 @@ from typing import Final
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.skill import SkillState, first_free, module_name
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.skill_proofs import is_proven, read_skill
+from mcp_exec_common.broker.skill_proofs import is_numbered_here, read_skill
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
@@ -92,8 +92,10 @@ class SkillCache:
         """Return the first free version after the newest that a caller, the release or an approver stands for."""
         skills = [skill for skill in self.list_all(namespace) if skill["spec"].get("name") == name]
         versions = {int(skill["spec"].get("version", 0)): skill["status"] for skill in skills}
-        proven = [each for each, status in versions.items() if is_proven(status["state"], status.get("author", ""))]
-        return first_free(versions, proven)
+        numbered = [
+            each for each, status in versions.items() if is_numbered_here(status["state"], status.get("author", ""))
+        ]
+        return first_free(versions, numbered)
 
     def search(self, skills: list[Object], query: str) -> list[Object]:
         """Return those of the skills that match a query, best first."""

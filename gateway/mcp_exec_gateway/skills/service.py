@@ -26,8 +26,8 @@ from mcp_exec_api.skill import (
     object_name,
 )
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
-from mcp_exec_common.broker.attestations import CLAIMED, Attestor
-from mcp_exec_common.broker.skill_proofs import build_skill
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.broker.skill_proofs import build_skill, is_from_release
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -252,7 +252,7 @@ class SkillService:
         if author == caller.label:
             detail = f"{caller.label} saved {name}, so another approver must approve it {rule}"
             raise HttpProblem("forbidden", 403, detail)
-        if not author or author.startswith(CLAIMED):
+        if not is_from_release(author):
             detail = f"nobody knows who wrote {name}, so nobody may approve it: save it through the gateway {rule}"
             raise HttpProblem("forbidden", 403, detail)
 

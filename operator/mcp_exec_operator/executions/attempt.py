@@ -85,7 +85,9 @@ class Attempt:
     @property
     def reusing_owner(self) -> Owner | None:
         """The owner whose used pods it may get; None if it needs a pod that nobody has used."""
-        return self.record.owner if self.record.session is None and reuses_pods(self.pool.spec) else None
+        owner = self.record.owner
+        is_reused = self.record.session is None and not owner.is_nobody and reuses_pods(self.pool.spec)
+        return owner if is_reused else None
 
     def build_job(self, spec: CodeExecutionSpec) -> Job:
         """Return the job. An option of spec or limits reaches it if Job has a field of that name."""

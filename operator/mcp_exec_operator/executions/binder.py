@@ -62,7 +62,8 @@ class Binder:
         attempt.pod = pod = attempt.pool.pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
         owner = record.owner.digest
         # without the label another operator may not have recorded the owner: the pod serves this execution only
-        attempt.sandbox_owner = owner if record.session is not None or pod.owner == owner else None
+        is_owned = pod.owner == owner and not record.owner.is_nobody
+        attempt.sandbox_owner = owner if record.session is not None or is_owned else None
         attempt.needs_job = False
         record.bound_pod = BoundPod(pod, attempt.sandbox_owner)
         for feature in self.features:

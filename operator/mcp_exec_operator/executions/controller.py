@@ -9,7 +9,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import Phase, read_phase, spec_digest
 from mcp_exec_api.reasons.event import EventReason
-from mcp_exec_common.broker.attestations import CLAIMED
+from mcp_exec_common.broker.attestations import drop_claim
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -224,8 +224,7 @@ class ExecutionController:
 
     def _read_listed_caller(self, metadata: Object) -> str:
         """Return the proven caller of an execution by its metadata, or an empty text."""
-        caller = self.callers.read_listed_caller(metadata)
-        return "" if caller.startswith(CLAIMED) else caller
+        return drop_claim(self.callers.read_listed_caller(metadata))
 
     def _observe_finished(self, body: Object) -> None:
         self.ttl.observe(body, caller=self._read_listed_caller(body["metadata"]))

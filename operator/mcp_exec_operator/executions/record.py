@@ -14,7 +14,7 @@ from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.files import Owner, WorkspaceMode, WorkspaceRef
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.broker.attestations import CLAIMED, select_proof
+from mcp_exec_common.broker.attestations import CLAIMED, drop_claim, select_proof
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_operator.executions.outcome import (
@@ -32,7 +32,15 @@ from mcp_exec_operator.sessions.claims import SessionRequest, SessionTurn
 _MAX_WATCH_DELAY: Final = timedelta(seconds=2)
 _MAX_CREATED: Final = 256
 """Characters that are kept of the annotation with the time of creation."""
-_METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
 _MUTABLE_SPEC: Final = ("cancelRequested", "ttlSecondsAfterFinished")
 
 
@@ -74,7 +82,7 @@ class ExecutionRecord:
     pool: ObjectKey
     """Namespace and name of the requested pool."""
     owner: Owner
-    """Whose pods it may use again. Its caller is empty unless it was created through the gateway."""
+    """Who may use again what it leaves; nobody unless its caller is proven."""
     claimed_caller: str = ""
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
     proof: Object | None = None
@@ -117,7 +125,7 @@ class ExecutionRecord:
         meta, spec = body["metadata"], body.get("spec") or {}
         pool = (spec.get("poolRef") or {}).get("name") or "default"
         claimed = caller if caller.startswith(CLAIMED) else ""
-        owner = Owner(namespace=meta["namespace"], caller="" if claimed else caller, user=str(spec.get("user") or ""))
+        owner = Owner(namespace=meta["namespace"], caller=drop_claim(caller), user=str(spec.get("user") or ""))
         session = str(spec.get("session") or "")
         return cls(
             body=reduce_body(body),
@@ -152,7 +160,7 @@ class ExecutionRecord:
 
     @property
     def caller(self) -> str:
-        """The caller who created it through the gateway; empty for all other executions of the namespace."""
+        """The proven caller: of the gateway, or the account that created it; empty if there is none."""
         return self.owner.caller
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF
+from mcp_exec_api.constants import ACCOUNT_PREFIX, ANNOTATION_CALLER_PROOF
 from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED, MAX_PROOF_AGE, Attestor
 from mcp_exec_common.kube.objects import Object
@@ -79,8 +79,8 @@ class CallerProofs:
         return self._check(metadata, self.attestor.read_listed_caller(metadata))
 
     def _check(self, metadata: Mapping[str, Any], caller: str) -> str:
-        if not caller or caller.startswith(CLAIMED):
-            return caller
+        if not caller or caller.startswith((CLAIMED, ACCOUNT_PREFIX)):
+            return caller  # an account is that of each object, and needs no proof
         self._forget_old()
         uid, proof = str(metadata["uid"]), str(metadata["annotations"][ANNOTATION_CALLER_PROOF])[-_SIGNATURE:]
         first, _ = self._first.setdefault(proof, (uid, self.clock()))

@@ -10,11 +10,11 @@ from mcp_exec_api.constants import (
     ANNOTATION_CREATED,
     API_VERSION,
     DEFAULT_SESSION_QUEUED,
-    LABEL_CALLER,
 )
-from mcp_exec_api.files import Owner
+from mcp_exec_api.files import NOBODYS, Owner
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_common.broker.attestations import build_creator
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -78,6 +78,8 @@ class SessionClaims:
 
         Raises SessionUnusable if its queue is full, or if it is or could be another owner's.
         """
+        if request.owner.is_nobody:
+            raise SessionUnusable(Reason.REJECTED, f"spec.session: {NOBODYS}")
         if not request.owner.may_name(request.name):
             message = f"{request.name} ends like the names of sessions of callers and users; choose another"
             raise SessionUnusable(Reason.REJECTED, f"spec.session: {message}")
@@ -253,7 +255,7 @@ class SessionClaims:
     async def _create(self, request: SessionRequest) -> SessionRecord:
         """Create a session, or return the one that was created meanwhile."""
         namespace, name = request.key
-        labels: Object = {**MANAGED, **({LABEL_CALLER: request.owner.caller} if request.owner.caller else {})}
+        labels, annotations = build_creator(request.owner.caller)
         spec = {"name": request.name, "poolRef": {"name": request.pool}}
         body: Object = {
             "apiVersion": API_VERSION,
@@ -261,12 +263,12 @@ class SessionClaims:
             "metadata": {
                 "name": name,
                 "namespace": namespace,
-                "labels": labels,
-                "annotations": {ANNOTATION_CREATED: micro_time(now())},
+                "labels": {**MANAGED, **labels},
+                "annotations": {ANNOTATION_CREATED: micro_time(now()), **annotations},
             },
             "spec": spec | ({"user": request.owner.user} if request.owner.user else {}),
         }
-        if request.owner.caller:
+        if labels:
             body["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = self.sessions.attestor.sign_caller(body)
         try:
             stored: Object | None = await self.api.create_session(body)
@@ -282,7 +284,7 @@ class SessionClaims:
 
 def _check(record: SessionRecord, request: SessionRequest) -> None:
     """Raise SessionUnusable if an execution must not use a session."""
-    if record.owner != request.owner:
+    if not record.owner.same_as(request.owner):
         raise SessionUnusable(Reason.REJECTED, f"spec.session: the session {record.name} is another owner's")
     if record.invalid:
         raise SessionUnusable(Reason.REJECTED, f"spec.session: the session {record.name} is invalid: {record.invalid}")

@@ -223,12 +223,13 @@ class SessionComponent:
         api: OperatorApi,
         index: SessionIndex,
         pools: PoolRegistry,
+        attestor: Attestor,
         supervisors: SupervisorClient,
         tasks: TaskRegistry,
         write_priority: WritePriority,
     ) -> Self:
         """Build all parts. Nothing runs yet."""
-        registry = SessionRegistry(index=index, pools=pools, attestor=Attestor(keys=supervisors.keys))
+        registry = SessionRegistry(index=index, pools=pools, attestor=attestor)
         settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
         writer = SessionStatusWriter(api=api)
         return cls(

@@ -181,6 +181,8 @@ class SessionRecord:
     def _check_name(self) -> None:
         """Compare the object's name with the one under which executions of the owner look for it."""
         name = self.spec.name
+        if not self.invalid and self.owner.is_nobody:
+            self.invalid = "nothing proves who created it, so nobody may use it (docs/platform/identities.md)"
         suffix = self.owner.qualify("")
         found = self.name.endswith(suffix) if name is None else self.owner.qualify(name) == self.name
         if not self.invalid and not found:

@@ -78,7 +78,7 @@ def is_urgent(stored: Object, wanted: Object) -> bool:
 def describe_owner(owner: Owner) -> str:
     """Return an owner for people."""
     parts = [part for part in (owner.caller, f"user {owner.user}" if owner.user else "") if part]
-    return shorten(", ".join(parts) or "namespace", _MAX_OWNER)
+    return shorten("nobody" if owner.is_nobody else ", ".join(parts), _MAX_OWNER)
 
 
 def _build_condition(record: SessionRecord, phase: SessionPhase, reason: SessionReason, moment: datetime) -> Condition:

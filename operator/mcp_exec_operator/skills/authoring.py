@@ -58,9 +58,7 @@ class SavedBy:
     name: str
     uid: str
     caller: str
-    """The proven caller; empty if it came through the Kubernetes API."""
-    is_claimed: bool
-    """Whether it names a caller without a proof."""
+    """The proven caller; empty if there is none."""
     user: str | None
 
 
@@ -86,8 +84,8 @@ class DraftWriter:
             return DraftRefused(f"the API server refuses it: {error}")
 
     async def _create(self, event: SkillEvent, by: SavedBy) -> str:
-        if by.is_claimed:
-            raise DraftRefused("the caller of the execution is not proven")
+        if not by.caller:
+            raise DraftRefused("the caller of the execution is not proven, so the draft would be nobody's")
         digest = "sha256:" + hashlib.sha256(event.code.encode("utf-8", "replace")).hexdigest()
         if (known := self.index.find_saved(by.namespace, event.name, (by.uid, digest))) is not None:
             return known.object

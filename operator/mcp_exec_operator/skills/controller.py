@@ -18,7 +18,6 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector
-from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.skills.folder import SkillFolder
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
 from mcp_exec_operator.kube.api import OperatorApi
@@ -225,11 +224,10 @@ class SkillComponent:
         kube: KubeClient,
         api: OperatorApi,
         namespaces: tuple[str, ...],
-        keys: SandboxKeys,
+        attestor: Attestor,
         folders: tuple[SkillFolder, ...],
     ) -> None:
         """Build all parts; nothing runs yet. `folders` are the release's own skills."""
-        attestor = Attestor(keys=keys)
         self.index = SkillIndex(attestor=attestor, synced={namespace: asyncio.Event() for namespace in namespaces})
         self.resolver = SkillResolver(index=self.index, codes=CodeCache(api=api))
         self.controller = SkillController(api=api, index=self.index)

@@ -8,10 +8,11 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
-from mcp_exec_common.broker.attestations import CLAIMED, Attestor
-from mcp_exec_common.broker.skill_proofs import LatestReviews, SkillReading, is_proven
+from mcp_exec_common.broker.attestations import Attestor, drop_claim
+from mcp_exec_common.broker.skill_proofs import LatestReviews, SkillReading, is_numbered_here
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.kube.observations import DeletedUids, is_older
 
@@ -34,7 +35,8 @@ class SkillEntry:
     version: int
     description: str
     tools: tuple[str, ...]
-    user: str
+    owner: Owner
+    """Whose draft it is, as long as it is one."""
     reading: SkillReading
     status: Object
     """The newest status."""
@@ -62,7 +64,9 @@ class SkillEntry:
             version=int(spec.get("version") or 0),
             description=str(spec.get("description")),
             tools=tuple(map(str, spec.get("tools") or ())),
-            user=str(spec.get("user") or ""),
+            owner=Owner(
+                namespace=meta["namespace"], caller=drop_claim(reading.author), user=str(spec.get("user") or "")
+            ),
             reading=reading,
             status=status,
             saved_by=(execution, str(provenance.get("codeDigest") or "")),
@@ -83,11 +87,9 @@ class SkillEntry:
             condition.get("type") == "Valid" and condition.get("status") == "False" for condition in conditions
         )
 
-    def is_draft_of(self, caller: str, user: str) -> bool:
-        """Return whether it is a draft of this caller for this user."""
-        author = self.reading.author
-        is_own = not author.startswith(CLAIMED) and (author, self.user) == (caller, user)
-        return self.state is SkillState.DRAFT and is_own
+    def is_draft_of(self, owner: Owner) -> bool:
+        """Return whether it is a draft of this owner. Nobody has drafts."""
+        return self.state is SkillState.DRAFT and self.owner.same_as(owner)
 
     def to_catalog(self) -> Object:
         """Return it as an entry of a search."""
@@ -153,19 +155,19 @@ class SkillIndex:
         """Return the entry of an object."""
         return self._objects.get((namespace, name))
 
-    def find(self, namespace: str, name: str, version: int | None, *, caller: str, user: str) -> SkillEntry | None:
-        """Return the version that an execution of this caller and user may use, or None.
+    def find(self, name: str, version: int | None, *, owner: Owner) -> SkillEntry | None:
+        """Return the version that an execution of this owner may use in its namespace, or None.
 
-        Without a version it is the newest approved one, else the newest draft of the caller's own that a client saved,
+        Without a version it is the newest approved one, else the newest draft of the owner's own that a client saved,
         else the newest that code saved: code does not replace what its owner wrote.
         """
-        entries = [entry for entry in self._list(namespace, name) if entry.is_valid]
+        entries = [entry for entry in self._list(owner.namespace, name) if entry.is_valid]
         if version is not None:
             allowed = (SkillState.APPROVED, SkillState.DEPRECATED)
             entries = [entry for entry in entries if entry.version == version]
-            return next((entry for entry in entries if entry.state in allowed or entry.is_draft_of(caller, user)), None)
+            return next((entry for entry in entries if entry.state in allowed or entry.is_draft_of(owner)), None)
         approved = [entry for entry in entries if entry.state is SkillState.APPROVED]
-        own = [entry for entry in entries if entry.is_draft_of(caller, user)]
+        own = [entry for entry in entries if entry.is_draft_of(owner)]
         by_client = [entry for entry in own if not entry.is_saved_by_code]
         return next((found[-1] for found in (approved, by_client, own) if found), None)
 
@@ -177,7 +179,7 @@ class SkillIndex:
 
     def _build_catalog(self, namespace: str) -> list[Object]:
         names = sorted(name for space, name in self._versions if space == namespace)
-        entries = (self.find(namespace, name, None, caller=CLAIMED, user="") for name in names)
+        entries = (self.find(name, None, owner=Owner(namespace=namespace)) for name in names)
         catalog: list[Object] = []
         left = _MAX_CATALOG_BYTES
         for entry in (entry for entry in entries if entry is not None):
@@ -202,7 +204,8 @@ class SkillIndex:
         Others could block the name by an object with the highest number.
         """
         entries = {entry.version: entry.reading for entry in self._list(namespace, name)}
-        return first_free(entries, [number for number, each in entries.items() if is_proven(each.state, each.author)])
+        numbered = [number for number, each in entries.items() if is_numbered_here(each.state, each.author)]
+        return first_free(entries, numbered)
 
     def count_drafts(self, namespace: str, author: str) -> int:
         """Return the number of an author's drafts."""

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.files import Owner
 from mcp_exec_api.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_name, object_name, split_module
 from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
 from mcp_exec_operator.kube.api import OperatorApi
@@ -133,20 +134,20 @@ class SkillResolver:
     index: SkillIndex
     codes: CodeCache
 
-    async def resolve(self, spec: CodeExecutionSpec, *, namespace: str, caller: str) -> JobSkills | None:
+    async def resolve(self, spec: CodeExecutionSpec, *, owner: Owner) -> JobSkills | None:
         """Return the skills of an execution, or None if it names none.
 
         Names in code that stand for no skill of the execution are left out: their import explains the problem. Raises
         SkillsRefused and ApiError.
         """
-        named, user = find_skills(spec.source), spec.user or ""
+        named = find_skills(spec.source)
         waiting = deque(named.modules)
         if not waiting and not spec.skills and not named.searches:
             return None
-        await self._wait_until_known([*waiting, *map(module_name, spec.skills)], namespace, caller, user)
-        self._check_reference(spec, namespace, caller)
+        await self._wait_until_known([*waiting, *map(module_name, spec.skills)], owner)
+        self._check_reference(spec, owner)
         for number, name in enumerate(spec.skills):
-            if self.index.find(namespace, name, None, caller=caller, user=user) is None:
+            if self.index.find(name, None, owner=owner) is None:
                 raise SkillsRefused(f"spec.skills.{number}: {_explain_missing(name)}")
             waiting.append(module_name(name))
         sources: dict[str, JobSkill] = {}
@@ -155,7 +156,7 @@ class SkillResolver:
         searched = named.searches
         while waiting:
             module = waiting.popleft()
-            entry = self.index.find(namespace, *split_module(module), caller=caller, user=user)
+            entry = self.index.find(*split_module(module), owner=owner)
             text = None if entry is None else await self.codes.read(entry)
             if entry is None or text is None:
                 continue
@@ -172,27 +173,27 @@ class SkillResolver:
             more = [name for name in inner.modules if name not in seen]
             seen.update(more)
             waiting += more
-        catalog = self.index.list_catalog(namespace) if searched else []
+        catalog = self.index.list_catalog(owner.namespace) if searched else []
         return JobSkills(sources=sources, modules=modules, catalog=catalog) if sources or catalog else None
 
-    async def _wait_until_known(self, modules: list[str], namespace: str, caller: str, user: str) -> None:
+    async def _wait_until_known(self, modules: list[str], owner: Owner) -> None:
         """Wait until the skills of the namespace are known, and shortly for those that were saved a moment ago."""
-        if (synced := self.index.synced.get(namespace)) is not None:
+        if (synced := self.index.synced.get(owner.namespace)) is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SYNC_SECONDS):
                     await synced.wait()
         for _ in range(_CHECKS):
-            found = (self.index.find(namespace, *split_module(name), caller=caller, user=user) for name in modules)
+            found = (self.index.find(*split_module(name), owner=owner) for name in modules)
             if all(entry is not None for entry in found):
                 return
             await asyncio.sleep(_CHECK_SECONDS)
 
-    def _check_reference(self, spec: CodeExecutionSpec, namespace: str, caller: str) -> None:
+    def _check_reference(self, spec: CodeExecutionSpec, owner: Owner) -> None:
         """Raise SkillsRefused if the execution may not use the skill that it runs, or a tool that the skill needs."""
         reference = spec.skill_ref
         if reference is None:
             return
-        entry = self.index.find(namespace, reference.name, reference.version, caller=caller, user=spec.user or "")
+        entry = self.index.find(reference.name, reference.version, owner=owner)
         if entry is None:
             name = object_name(reference.name, reference.version) if reference.version else reference.name
             raise SkillsRefused(f"spec.skillRef: {_explain_missing(name)}")

@@ -305,7 +305,8 @@ async def test_the_plugin_of_kubectl_has_sessions_and_says_what_needs_a_gateway(
     api: FakeApiServer, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "kubeconfig", api.url)))
-    owner = Owner(namespace="agents", user="ann")
+    api.users["a-token"] = "ann@example.com"
+    owner = Owner(namespace="agents", caller="k8s/ann@example.com", user="ann")
     for item, spec in (("plain", {}), (owner.qualify("analysis"), {"name": "analysis", "user": "ann"})):
         status = {"phase": "Ready", "executions": 3, "memoryBytes": 2**20}
         api.put(SBS, {"metadata": {"name": item}, "spec": spec, "status": status})

@@ -34,6 +34,7 @@ def settings(**changes: Any) -> Settings:
         "release_namespace": "mcp-exec-system",
         "release_secrets": ("release-key",),
         "sandbox_key_secret": KEY_SECRET,
+        "accounts_proven": True,
         "resync_seconds": 0.1,
         "shutdown_seconds": 5,
         "seal_after_seconds": 0,

@@ -59,6 +59,17 @@ async def test_an_owner_gets_its_pod_again_and_another_owner_does_not(world: Wor
     assert (recorded, cleaned) == (ALICE, 1)
 
 
+async def test_a_pod_serves_nobody_once_and_an_account_again(world: World, operating: Operating) -> None:
+    """What no caller is proven for may be anybody's: two such executions have nothing in common."""
+    world.pool(reuse=OWNER, **ONE)
+    async with operating():
+        nobody = [await run(world, f"nobody-{number}", caller="", account="") for number in range(2)]
+        ann, again = [await run(world, name, caller="", account="ann@example.com") for name in ("ann", "again")]
+        eve = await run(world, "eve", caller="", account="eve@example.com")
+    assert len({each["podUid"] for each in (*nobody, ann, eve)}) == 4
+    assert (again["podUid"], again["start"]) == (ann["podUid"], "Reused")
+
+
 async def test_the_pool_counts_pods_that_are_kept_and_executions_that_got_them(
     world: World, operating: Operating
 ) -> None:

@@ -8,9 +8,9 @@ import pytest
 from prometheus_client import generate_latest
 from tests.component.operator.conftest import late_list, run_until_killed
 from tests.support.supervisor import FakeSupervisor
-from tests.support.world import CEX, PODS, SBP, SBS, World
+from tests.support.world import ACCOUNT, CEX, PODS, SBP, SBS, World
 
-from mcp_exec_api.constants import LABEL_OWNER, LABEL_SESSION, LABEL_STATE
+from mcp_exec_api.constants import ANNOTATION_CREATED_BY, LABEL_OWNER, LABEL_SESSION, LABEL_STATE
 from mcp_exec_api.files import Owner
 
 Operating = Callable[..., Any]
@@ -20,7 +20,7 @@ STEPS = [step if step % 8 == 4 else pytest.param(step, marks=pytest.mark.kills) 
 
 async def run(world: World, name: str, code: str = "print 1", *, session: str = "s", **spec: Any) -> Any:
     """Run an execution in a session and return its final status."""
-    world.execution(name, code, session=session, **spec)
+    world.execution(name, code, **({"session": session} if session else {}), **spec)
     return await world.finished(name)
 
 
@@ -60,12 +60,16 @@ async def test_executions_of_a_session_run_in_its_pod_which_serves_nobody_else(
     assert (first["start"], second["start"]) == ("Warm", "Session")
     assert first["podName"] == second["podName"] == status["podName"] != alone["podName"]
     pod, job = world.pods()[status["podName"]], supervisor_at(world, status["podName"]).job
-    digest = Owner(namespace="agents").digest
+    digest = Owner(namespace="agents", caller=f"k8s/{ACCOUNT}").digest
     labels = {LABEL_STATE: "busy", LABEL_SESSION: "s", LABEL_OWNER: digest}
     assert labels.items() <= pod["metadata"]["labels"].items()
     assert job is not None
     assert (job["owner"], job["session"]) == (digest, True)
-    assert (status["owner"], status["ownerDigest"], status["podUid"]) == ("namespace", digest, pod["metadata"]["uid"])
+    assert (status["owner"], status["ownerDigest"], status["podUid"]) == (
+        f"k8s/{ACCOUNT}",
+        digest,
+        pod["metadata"]["uid"],
+    )
     assert status["conditions"][0]["status"] == "True"
 
 
@@ -113,7 +117,8 @@ async def test_the_session_of_another_owner_is_refused(world: World, operating: 
         status = world.session_status(name)
     assert own["phase"] == "Succeeded"
     assert (other["phase"], other["reason"]) == ("Failed", "Rejected")
-    assert "of callers and users" in other["error"]["message"]
+    said = "nothing proves who created this execution" if forged else "of callers and users"
+    assert said in other["error"]["message"]
     assert status["caller"] == "a"
     assert len(world.ran) == 1
 
@@ -138,8 +143,8 @@ async def test_a_changed_context_reaches_no_session_of_the_caller(world: World, 
     world.collections[CEX]["later"]["spec"]["context"] = {"path": "payroll.csv"}  # before an operator sees it
     async with operating():
         changed = await world.finished("later")
-    assert changed["podName"] != own["podName"]
-    assert world.session_status("s")["owner"] == "namespace"
+    assert (own["phase"], changed["reason"]) == ("Succeeded", "Rejected")
+    assert len(world.ran) == 1
 
 
 async def test_a_session_under_a_name_that_nobody_looks_for_says_so(world: World, operating: Operating) -> None:
@@ -148,7 +153,41 @@ async def test_a_session_under_a_name_that_nobody_looks_for_says_so(world: World
     async with operating():
         await world.until(lambda: world.session_status("wrong").get("reason") == "Invalid")
     message = world.session_status("wrong")["conditions"][0]["message"]
-    assert Owner(namespace="agents", user="u").qualify("NAME") in message
+    assert Owner(namespace="agents", caller=f"k8s/{ACCOUNT}", user="u").qualify("NAME") in message
+
+
+async def test_an_account_of_kubernetes_finds_no_variable_of_another_one(world: World, operating: Operating) -> None:
+    """Whether the object existed before, or the first execution created it."""
+    world.pool(warm={"min": 3})
+    world.session("made", account="eve@example.com")
+    async with operating():
+        own = await run(world, "own")
+        for number, name in enumerate(("s", "made")):
+            other = await run(world, f"other-{number}", session=name, account="mallory@example.com")
+            assert (other["phase"], other["reason"]) == ("Failed", "Rejected")
+            assert f"the session {name} is another owner's" in other["error"]["message"]
+        again, made = await run(world, "again"), await run(world, "made", session="made", account="eve@example.com")
+    assert (again["podName"], made["phase"]) == (own["podName"], "Succeeded")
+    assert world.collections[SBS]["s"]["metadata"]["annotations"][ANNOTATION_CREATED_BY] == ACCOUNT
+    assert len(world.ran) == 3
+
+
+@pytest.mark.parametrize("proven", [False, True])
+async def test_nobody_has_no_session(world: World, operating: Operating, proven: bool) -> None:
+    """Without policies anybody could write the account; with them an object from before has none."""
+    world.pool(warm={"min": 2})
+    account = "" if proven else ACCOUNT
+    world.session("kept", account=account)
+    async with operating(accounts_proven=proven):
+        refused = [await run(world, name, session=name, account=account) for name in ("kept", "fresh")]
+        plain = await run(world, "plain", session="", account=account)
+        await world.until(lambda: world.session_status("kept").get("reason") == "Invalid")
+    for each in refused:
+        assert (each["phase"], each["reason"]) == ("Failed", "Rejected")
+        assert "nothing proves who created this execution" in each["error"]["message"]
+    assert plain["phase"] == "Succeeded"
+    assert list(world.collections[SBS]) == ["kept"]
+    assert "nobody may use it" in world.session_status("kept")["conditions"][0]["message"]
 
 
 async def test_one_execution_runs_at_a_time_and_the_queue_is_bounded(world: World, operating: Operating) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.skills import CODE, make_skill, review
 from tests.support.world import NAMESPACE, World
 
-from mcp_exec_api.constants import SKILLS
+from mcp_exec_api.constants import ANNOTATION_CREATED_BY, SKILLS
 from mcp_exec_common.kube.client import custom_resource_path
 
 Operating = Callable[..., Any]
@@ -83,7 +83,8 @@ async def test_a_draft_runs_for_its_author_and_user_alone(world: World, operatin
     put(world, make_skill("mine", author="bob", user="u1"))
     put(world, make_skill("public", author="eve"), approved=True)
     put(world, make_skill("public", 2, author="bob"))
-    put(world, make_skill("by-kubectl"))
+    put(world, make_skill("of-nobody"))
+    put(world, make_skill("by-kubectl", author="k8s/ann@example.com"))
     forged = make_skill("forged", author="bob")
     forged["metadata"]["annotations"].clear()
     put(world, forged)
@@ -97,7 +98,12 @@ async def test_a_draft_runs_for_its_author_and_user_alone(world: World, operatin
             ("mine", {"user": "u1"}, False),
             ("forged", {"caller": "bob"}, False),
             ("forged", {}, False),
+            ("of-nobody", {"account": ""}, False),
+            ("of-nobody", {}, False),
             ("by-kubectl", {}, True),
+            ("by-kubectl", {"user": "u1"}, False),
+            ("by-kubectl", {"account": "eve@example.com"}, False),
+            ("by-kubectl", {"account": ""}, False),
             ("by-kubectl", {"caller": "bob"}, False),
         ]
         for number, (name, fields, allowed) in enumerate(cases):
@@ -106,6 +112,29 @@ async def test_a_draft_runs_for_its_author_and_user_alone(world: World, operatin
         _, skills = await run(world, "newest", "", skillRef={"name": "public"}, caller="bob")
         assert skills is not None
         assert list(skills["sources"]) == ["public-v1"], "a draft never hides an approved version"
+
+
+async def test_an_account_that_was_written_before_policies_protected_it_has_no_draft(
+    world: World, operating: Operating
+) -> None:
+    """Whoever could write the annotation named the account of somebody else."""
+    world.pool()
+    put(world, make_skill("forged", author="k8s/ann@example.com"))
+    async with operating(accounts_proven=False):
+        await world.until(lambda: status_of(world, "forged-v1").get("author") == "claimed:k8s/ann@example.com")
+        _, without = await run(world, "without", "print skills.forged")
+    async with operating():
+        _, skills = await run(world, "with", "print skills.forged")
+    assert (without, skills) == (None, None)
+    assert status_of(world, "forged-v1")["author"] == "claimed:k8s/ann@example.com"
+
+
+async def test_a_number_that_an_account_chose_blocks_no_name(world: World, operating: Operating) -> None:
+    world.pool()
+    put(world, make_skill("learned", 99999, author="k8s/eve@example.com"))
+    async with operating():
+        status, _ = await run(world, "saves", saving({"name": "learned"}), caller="bob")
+    assert status["skills"]["saved"] == ["learned-v1"]
 
 
 async def test_a_skill_adds_no_tool_to_an_execution(world: World, operating: Operating) -> None:
@@ -219,7 +248,19 @@ async def test_code_saves_drafts_of_its_caller(world: World, operating: Operatin
         _, skills = await run(world, "uses", "print skills.learned", caller="bob", user="u1")
         assert skills is not None
         status, _ = await run(world, "claims", saving({"name": "stolen"}), caller="bob", forged=True)
-        assert status["skills"]["refused"] == ["stolen: the caller of the execution is not proven"]
+        refused = "the caller of the execution is not proven, so the draft would be nobody's"
+        assert status["skills"]["refused"] == [f"stolen: {refused}"]
+        status, _ = await run(world, "nobody", saving({"name": "of-nobody"}), account="")
+        assert status["skills"] == {"refused": [f"of-nobody: {refused}"]}
+        status, _ = await run(world, "account", saving({"name": "by-account"}), account="eve@example.com")
+        assert status["skills"]["saved"] == ["by-account-v1"]
+        kept = world.collections[SKL]["by-account-v1"]["metadata"]
+        assert kept["annotations"][ANNOTATION_CREATED_BY] == "eve@example.com"
+        _, skills = await run(world, "its-own", "print skills.by_account", account="eve@example.com")
+        assert skills is not None
+        for number, others in enumerate(({"account": "ann@example.com"}, {"account": ""}, {"caller": "eve"})):
+            _, skills = await run(world, f"others-{number}", "print skills.by_account", **others)
+            assert skills is None, others
         status, _ = await run(world, "again", saving({"name": "learned"}), caller="eve")
         assert status["skills"]["saved"] == ["learned-v2"]
         status, _ = await run(world, "many", saving(*({"name": f"n{number}"} for number in range(9))), caller="eve")

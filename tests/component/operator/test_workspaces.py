@@ -74,6 +74,17 @@ async def test_a_job_has_a_grant_of_its_owners_workspace_and_every_job_one_of_ar
     assert (other.workspace, other.artifacts is not None) == (None, True)
 
 
+async def test_nobody_has_no_workspace(world: World, equipped: Operating) -> None:
+    world.pool()
+    async with equipped():
+        for number, mode in enumerate(("Write", "Read")):
+            world.execution(f"e{number}", workspace={"name": "notes", "mode": mode}, account="")
+            ended = await world.finished(f"e{number}")
+            assert (ended["phase"], ended["reason"]) == ("Failed", "Rejected")
+            assert ended["error"]["message"].startswith("spec.workspace: nothing proves who created this execution")
+    assert world.ran == []
+
+
 async def test_writers_take_turns_and_readers_do_not_wait(world: World, equipped: Operating) -> None:
     world.pool(warm={"min": 3})
     async with equipped():

@@ -10,7 +10,7 @@ from tests.support.constants import SANDBOX_KEY
 from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
-from mcp_exec_common.broker.attestations import CLAIMED, UNKNOWN, Attestor
+from mcp_exec_common.broker.attestations import CLAIMED, UNKNOWN, Attestor, drop_claim
 from mcp_exec_common.sandbox_keys import SandboxKeys
 
 ATTESTOR = Attestor(keys=SandboxKeys(SANDBOX_KEY))
@@ -148,3 +148,28 @@ TEXT = st.text(max_size=12)
 def test_no_guess_is_a_proof(execution: Object) -> None:
     label = (execution["metadata"].get("labels") or {}).get(LABEL_CALLER) or ""
     assert ATTESTOR.read_caller(execution) == (CLAIMED + label if label else "")
+
+
+def created_by(account: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": "e", "annotations": {"mcp-exec.dev/created-by": account}, "labels": labels}}
+
+
+@pytest.mark.parametrize(
+    ("account", "read"),
+    [
+        ("alice@example.com", "k8s/alice@example.com"),
+        ("system:serviceaccount:ns:name", "k8s/system:serviceaccount:ns:name"),
+        ("a" * 240, "k8s/" + "a" * 240),
+        ("a" * 241, "claimed:k8s/" + "a" * 240),
+        ("alice\n\x1b[2J", "claimed:k8s/alice..[2J"),
+        ("system:anonymous", "claimed:k8s/system:anonymous"),
+        ("", ""),
+    ],
+)
+def test_an_account_is_a_caller_where_admission_policies_prove_it(account: str, read: str) -> None:
+    proving = Attestor(keys=SandboxKeys(SANDBOX_KEY), accounts_proven=True)
+    assert proving.read_caller(created_by(account)) == read
+    assert proving.read_author(created_by(account)) == read
+    assert proving.read_listed_caller(created_by(account)["metadata"]) == read
+    assert drop_claim(ATTESTOR.read_caller(created_by(account))) == "", "anybody can write it without policies"
+    assert proving.read_caller(created_by(account, **{LABEL_CALLER: "team-a"})) == "claimed:team-a"

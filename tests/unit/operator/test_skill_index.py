@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 from tests.support.skills import ATTESTOR, make_skill
 
+from mcp_exec_api.files import Owner
 from mcp_exec_api.skill import content_digest
 from mcp_exec_operator.skills.index import SkillIndex
+
+ANN = Owner(namespace="agents", caller="ann")
 
 
 def build(uid: str, *, version: str, **spec: Any) -> dict[str, Any]:
@@ -20,7 +23,7 @@ def test_an_answer_that_is_older_than_a_skills_deletion_does_not_bring_it_back()
     index.observe(skill, deleted=False)
     index.observe(skill, deleted=True)
     assert index.observe(skill, deleted=False) is None
-    assert index.find("agents", "report", 1, caller="", user="") is index.get("agents", "report-v1") is None
+    assert index.find("report", 1, owner=Owner(namespace="agents")) is index.get("agents", "report-v1") is None
     assert index.next_version("agents", "report") == 1
 
 
@@ -81,10 +84,10 @@ def test_a_draft_that_code_saved_does_not_replace_what_its_owner_saved(
     for version, given in enumerate(saved, start=1):
         skill = make_skill("report", version, author="ann", uid=f"u{version}", **given)
         index.observe(skill, deleted=False)
-    found = index.find("agents", "report", None, caller="ann", user="")
+    found = index.find("report", None, owner=ANN)
     assert found is not None
     assert found.version == imported
-    newest = index.find("agents", "report", len(saved), caller="ann", user="")
+    newest = index.find("report", len(saved), owner=ANN)
     assert newest is not None
     assert newest.version == len(saved)
 

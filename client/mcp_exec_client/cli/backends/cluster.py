@@ -11,11 +11,19 @@ from typing import Final
 import aiohttp
 
 from mcp_exec_api.code_execution import is_finished, read_created_at
-from mcp_exec_api.constants import API_VERSION, EXECUTIONS, LABEL_CALLER, LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_api.constants import (
+    ACCOUNT_PREFIX,
+    ANNOTATION_CREATED_BY,
+    API_VERSION,
+    EXECUTIONS,
+    LABEL_CALLER,
+    LABEL_CONVERSATION,
+    LABEL_USE_CASE,
+)
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection, is_unobserved
 from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.pages import TableRow
@@ -26,7 +34,6 @@ _NAMESPACE: Final = "default"
 _MAX_LISTED: Final = 20_000
 _MAX_DECISIONS: Final = 256
 _WATCH_DELAYS: Final = tuple(delays(first=0.1, last=5.0, factor=2.0, attempts=8))
-_AUTHENTICATION: Final = "authentication.k8s.io/v1"
 _NO_CATALOG: Final = (
     "the API server has no catalogs of tools: use --gateway, or list the servers with kubectl get toolservers"
 )
@@ -177,7 +184,7 @@ class ClusterBackend(ClusterResources):
 
     async def _append(self, name: str, approval: str, decision: Decision) -> Object:
         entry = {"id": approval, "decision": decision.choice}
-        if username := await self._find_username():
+        if username := await self.find_username():
             entry["by"] = username
         if decision.comment:
             entry["comment"] = decision.comment
@@ -191,17 +198,6 @@ class ClusterBackend(ClusterResources):
 
         changed = await self.change(self._path(name), build_change)
         return {**_find_pending(changed, approval), "state": "Approved" if decision.choice == "Approve" else "Denied"}
-
-    async def _find_username(self) -> str | None:
-        """Return the own username, which admission policies require; None before Kubernetes 1.28, which has none."""
-        path = resource_path("selfsubjectreviews", group=_AUTHENTICATION)
-        try:
-            answer = await self.kube.create(path, {"apiVersion": _AUTHENTICATION, "kind": "SelfSubjectReview"})
-        except ApiError as error:
-            if error.code in (403, 404):
-                return None
-            raise
-        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "") or None
 
     async def search_tools(self, query: str, *, limit: int, schemas: bool = False) -> list[Object]:
         """Raise CommandError: only a gateway can search."""
@@ -287,6 +283,8 @@ def build_view(execution: Object) -> Object:
     """Return an execution in the form of the gateway's responses. The caller's proof can't be checked here."""
     metadata, spec = execution["metadata"], execution.get("spec") or {}
     caller = (metadata.get("labels") or {}).get(LABEL_CALLER)
+    account = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED_BY)
+    caller = caller or (account and f"{ACCOUNT_PREFIX}{account}")
     return {
         "name": metadata["name"],
         "namespace": metadata.get("namespace", ""),

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 
 from mcp_exec_api.code_execution import read_created_at
-from mcp_exec_api.constants import POOLS, ROLLOUTS, SESSIONS
+from mcp_exec_api.constants import ACCOUNT_PREFIX, POOLS, ROLLOUTS, SESSIONS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.files import Owner
 from mcp_exec_api.rollout_status import RolloutPhase
@@ -15,7 +15,7 @@ from mcp_exec_api.wire.rollouts import Rollout, StageSummary
 from mcp_exec_api.wire.sessions import Session
 from mcp_exec_client.cli.backends.backend import NOT_OBSERVED, RolloutAction
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.rollouts.progress import NoLaterStage, choose_promotion
 
@@ -24,6 +24,7 @@ _POOL_SPEC: Final = ("maxTimeoutSeconds", "maxPods", "maxQueued")
 _POOL_STATUS: Final = ("warm", "starting", "busy", "queued", "python", "libraries")
 _MAX_NAMED: Final = 10
 _ATTEMPTS: Final = 8
+_AUTHENTICATION: Final = "authentication.k8s.io/v1"
 _ENDED: Final = [str(phase) for phase in RolloutPhase if phase.is_final]
 
 
@@ -56,7 +57,7 @@ class ClusterResources:
 
     async def get_session(self, name: str, *, user: str | None) -> Object:
         """Return a session."""
-        return build_session_view(await self.kube.get(self._session_path(name, user)))
+        return build_session_view(await self.kube.get(await self._find_session_path(name, user)))
 
     async def reset_session(self, name: str, *, user: str | None) -> Object:
         """Request that a session starts afresh, and return it."""
@@ -64,11 +65,11 @@ class ClusterResources:
         def build_change(session: Object) -> Object:
             return {"resets": int((session.get("spec") or {}).get("resets") or 0) + 1}
 
-        return build_session_view(await self.change(self._session_path(name, user), build_change))
+        return build_session_view(await self.change(await self._find_session_path(name, user), build_change))
 
     async def delete_session(self, name: str, *, user: str | None) -> None:
         """End a session and delete it."""
-        path = self._session_path(name, user)
+        path = await self._find_session_path(name, user)
         session = await self.kube.get(path)
         await self.kube.delete(path, uid=session["metadata"]["uid"])
 
@@ -107,8 +108,24 @@ class ClusterResources:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    def _session_path(self, name: str, user: str | None) -> str:
-        return self.path(SESSIONS, Owner(namespace=self.namespace, user=user or "").qualify(name))
+    async def find_username(self) -> str | None:
+        """Return the own username, which admission policies require; None before Kubernetes 1.28, which has none."""
+        path = resource_path("selfsubjectreviews", group=_AUTHENTICATION)
+        try:
+            answer = await self.kube.create(path, {"apiVersion": _AUTHENTICATION, "kind": "SelfSubjectReview"})
+        except ApiError as error:
+            if error.code in (403, 404):
+                return None
+            raise
+        return str(((answer.get("status") or {}).get("userInfo") or {}).get("username") or "") or None
+
+    async def _find_session_path(self, name: str, user: str | None) -> str:
+        """Return the path of the account's own session; only a user's has another name than its object."""
+        if not user:
+            return self.path(SESSIONS, name)
+        username = await self.find_username()
+        owner = Owner(namespace=self.namespace, caller=f"{ACCOUNT_PREFIX}{username}" if username else "", user=user)
+        return self.path(SESSIONS, owner.qualify(name))
 
     async def _list(
         self, plural: str, build_view: Callable[[Object], Object], accept: Callable[[Object], bool] = lambda _: True

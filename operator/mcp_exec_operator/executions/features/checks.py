@@ -114,7 +114,7 @@ class Skills(Feature):
     async def _resolve(self, attempt: Attempt) -> JobSkills | None:
         spec, record = await attempt.held.load(), attempt.record
         try:
-            return await self.component.resolver.resolve(spec, namespace=record.namespace, caller=record.named_caller)
+            return await self.component.resolver.resolve(spec, owner=record.owner)
         except SkillsRefused as error:
             raise EndedBeforeRun(build_failure(Reason.REJECTED, str(error))) from error
 
@@ -126,7 +126,6 @@ class Skills(Feature):
                 name=record.name,
                 uid=record.uid,
                 caller=record.caller,
-                is_claimed=bool(record.claimed_caller),
                 user=attempt.spec.user,
             )
             saved = self._saved[attempt] = SavedSkills(writer=self.component.drafts, tasks=self.tasks, by=by)

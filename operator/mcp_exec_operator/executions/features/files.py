@@ -6,7 +6,7 @@ from math import ceil
 from time import time
 from typing import Final
 
-from mcp_exec_api.files import MAX_ARTIFACTS
+from mcp_exec_api.files import MAX_ARTIFACTS, NOBODYS
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
@@ -51,6 +51,8 @@ class Files(Feature):
         if self.broker is None:
             message = "spec.workspace: there are no workspaces, since this installation has no broker"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        if attempt.record.owner.is_nobody:
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, f"spec.workspace: {NOBODYS}"))
         await self._take_turn(attempt)
         await self.broker.wait_for_replica()
 
