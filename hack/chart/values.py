@@ -204,7 +204,7 @@ class NetworkPoliciesValues(Model):
 
 
 class AdmissionPolicyValues(Model):
-    """ValidatingAdmissionPolicies for the served namespaces."""
+    """Admission policies for the served namespaces. Without them, what is created past the gateway is nobody's."""
 
     enabled: Literal["auto", True, False] = "auto"
     """Create them: `auto` if the cluster is Kubernetes 1.30 or later, `true` always, for tools that render the chart
@@ -212,7 +212,7 @@ class AdmissionPolicyValues(Model):
     trusted_users: Annotated[list[Annotated[str, Field(min_length=1, max_length=512)]], Field(max_length=64)] = Field(
         default_factory=list
     )
-    """Usernames that may state callers and approvers of executions, as the gateway does."""
+    """Usernames that may state callers, accounts and approvers of executions, as the gateway does."""
     own_user_only: bool = False
     """Require that `spec.user` of an execution that was not created by the gateway is its creator's username."""
     isolation: bool = True

@@ -151,6 +151,12 @@ class Cluster:
         """Return the API server's message about a manifest that it must refuse."""
         return self.objects.refusal(manifest)
 
+    @property
+    def records_accounts(self) -> bool:
+        """Whether admission policies write the account into what it creates."""
+        command = ("kubectl", "get", "mutatingadmissionpolicies", f"{RELEASE}-creators")
+        return self.run(*command, check=False).returncode == 0
+
     def execute(self, *, name: str, seconds: float = 90, **spec: Any) -> dict[str, Any]:
         """Apply a CodeExecution, wait for its end and return its status."""
         self.apply(execution_manifest(name=name, **spec))

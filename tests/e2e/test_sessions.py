@@ -1,5 +1,6 @@
 """Sessions in real sandboxes: what stays between executions, and what a session outlives."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,13 +57,11 @@ def tidy(installed: Cluster) -> Iterator[None]:
 
 
 def test_a_workflow_of_three_executions_shares_variables_imports_and_files(
-    installed: Cluster, pool: str, tidy: None
+    installed: Cluster, gateway: Gateway, pool: str, tidy: None
 ) -> None:
     def run(step: str, code: str, **spec: Any) -> dict[str, Any]:
-        name = f"{step}-{pool}"
-        installed.delete("CodeExecution", name)
         given = {"session": f"flow-{pool}", "poolRef": {"name": pool}, "context": {"factor": len(step)}}
-        return installed.execute(name=name, code=code, **given | spec)
+        return gateway.run(code, **given | spec)
 
     steps = [run("collect", COLLECT), run("analyse", ANALYSE), run("report", REPORT)]
     results = [step["output"]["result"] for step in steps]
@@ -78,19 +77,41 @@ def test_a_workflow_of_three_executions_shares_variables_imports_and_files(
     after = run("after", "len(rows)")
     assert (failed["reason"], after["output"]["result"]) == ("UserError", 3)
 
+    sessions = {each["spec"].get("user", ""): each["metadata"]["name"] for each in installed.select("SandboxSession")}
+
     def show() -> list[str]:
-        lines = installed.kubectl("get", "sbs", f"flow-{pool}", "-n", NAMESPACE).splitlines()
+        lines = installed.kubectl("get", "sbs", sessions[""], "-n", NAMESPACE).splitlines()
         return [] if "Busy" in lines[1] else lines
 
     # the session is released after the execution's end is written
     header, row = eventually(show, what="the session is ready again")
     columns = ["NAME", "PHASE", "POOL", "OWNER", "POD", "EXECUTIONS", "MEMORY", "LAST", "USED", "AGE"]
     assert header.split() == columns
-    assert row.split()[:4] == [f"flow-{pool}", "Ready", pool, "namespace"]
+    assert row.split()[:4] == [sessions[""], "Ready", pool, after["caller"]]
     died = run("died", "import os\nos._exit(1)")
     lost = run("lost", "len(rows)")
     fresh = run("fresh", "'rows' in globals()")
     assert (died["reason"], lost["reason"], fresh["output"]["result"]) == ("RunnerDied", "SessionLost", False)
+
+
+def test_a_session_of_kubectl_is_that_of_the_account_or_refused_where_nothing_proves_it(
+    installed: Cluster, pool: str, tidy: None
+) -> None:
+    names = {account: f"kept-{account}-{pool}" for account in ("ann", "eve")}
+    installed.delete("CodeExecution", *names.values())
+    for account, name in names.items():
+        manifest = execution_manifest(name=name, code="1", session=f"own-{pool}", poolRef={"name": pool})
+        installed.kubectl(
+            "apply", "--as", account, "--as-group", "system:masters", "-f", "-", stdin=json.dumps(manifest)
+        )
+    own, other = (installed.finished(name) for name in names.values())
+    assert other["reason"] == "Rejected"
+    if installed.records_accounts:
+        assert (own["phase"], own["output"]["result"]) == ("Succeeded", 1)
+        assert installed.get("SandboxSession", f"own-{pool}")["status"]["owner"] == "k8s/ann"
+    else:
+        assert own["reason"] == "Rejected"
+        assert "nothing proves who created this execution" in own["error"]["message"]
 
 
 @pytest.mark.timeout(300)
@@ -100,10 +121,9 @@ def test_sessions_outlive_the_gateway_and_the_operator_and_the_loss_of_their_pod
     names = {pool: f"long-{pool}" for pool in runtimes}
     installed.delete("CodeExecution", *names.values())
     for pool, name in names.items():
-        installed.apply(
-            execution_manifest(name=name, code=LONG, session=name, poolRef={"name": pool}, timeoutSeconds=60)
-        )
-        gateway.run("held = 'by gateway'", session=name, poolRef={"name": pool})
+        spec = {"code": LONG, "session": name, "poolRef": {"name": pool}, "timeoutSeconds": 60}
+        gateway.client.post("/v1/executions", params={"wait": "0"}, json={"name": name, **spec}).raise_for_status()
+        gateway.run("held = 'by gateway'", session=f"{name}-too", poolRef={"name": pool})
     pods = {
         pool: eventually(
             lambda name=name: (installed.get("CodeExecution", name).get("status") or {}).get("podName"),
@@ -120,7 +140,7 @@ def test_sessions_outlive_the_gateway_and_the_operator_and_the_loss_of_their_pod
     installed.rolled_out(f"{RELEASE}-gateway", namespace=SYSTEM, seconds=120)
     assert leader(installed) != killed
     for pool, name in names.items():
-        again = gateway.run("held", session=name, poolRef={"name": pool})
+        again = gateway.run("held", session=f"{name}-too", poolRef={"name": pool})
         assert (again["output"]["result"], again["start"]) == ("by gateway", "Session")
         installed.delete("Pod", again["podName"], wait=False)  # kubelets take up to a minute
         eventually(
@@ -129,6 +149,6 @@ def test_sessions_outlive_the_gateway_and_the_operator_and_the_loss_of_their_pod
             ),
             seconds=30, every=0.2, what="the loss of the pod is noticed",
         )  # fmt: skip
-        said = gateway.run("held", session=name, poolRef={"name": pool})
-        fresh = gateway.run("'held' in globals()", session=name, poolRef={"name": pool})
+        said = gateway.run("held", session=f"{name}-too", poolRef={"name": pool})
+        fresh = gateway.run("'held' in globals()", session=f"{name}-too", poolRef={"name": pool})
         assert (said["reason"], fresh["output"]["result"]) == ("SessionLost", False)

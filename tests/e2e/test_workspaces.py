@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, execution_manifest
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
 from tests.support import leftovers
 from tests.support.until import eventually
 
@@ -49,7 +49,7 @@ BROKER = "app.kubernetes.io/component=broker"
 
 
 @pytest.fixture
-def run(installed: Cluster, pool: str) -> Iterator[Any]:
+def run(installed: Cluster, gateway: Gateway, pool: str) -> Iterator[Any]:
     """Runs code with a workspace that no earlier test has used, and returns the status."""
     made: list[str] = []
     workspace = f"flow-{uuid4().hex[:8]}"
@@ -59,7 +59,10 @@ def run(installed: Cluster, pool: str) -> Iterator[Any]:
         made.append(name)
         installed.delete("CodeExecution", name)
         given = {"workspace": {"name": workspace, "mode": mode}, "poolRef": {"name": pool}, **spec}
-        installed.apply(execution_manifest(name=name, code=code, **given))
+        created = gateway.client.post(
+            "/v1/executions", params={"wait": "0"}, json={"name": name, "code": code, **given}
+        )
+        created.raise_for_status()
         return installed.finished(name, seconds=150) if wait else {"name": name}
 
     yield run

@@ -253,6 +253,10 @@ The served namespaces as a file that is read again when it changes: the volume a
 {{ include "mcp-exec.commonEnv" . }}
 - name: MCP_EXEC_BROKER_SERVICE
   value: {{ include "mcp-exec.brokerService" . | quote }}
+{{- if include "mcp-exec.policies" . }}
+- name: MCP_EXEC_ACCOUNTS_PROVEN
+  value: "true"
+{{- end }}
 {{- end -}}
 
 {{/* Egress rules of operator and gateway: to sandboxes of served namespaces, the broker and the API server. */}}
@@ -297,13 +301,25 @@ API server change without notice, and network plugins compare a connection befor
   {{- end }}
 {{- end -}}
 
-{{/* "true" if ValidatingAdmissionPolicies are wanted. `auto`: if the cluster has them, which is since Kubernetes 1.30. */}}
-{{- define "mcp-exec.admission" -}}
+{{/*
+"true" if the release has ValidatingAdmissionPolicies, from this chart or from mcp-exec-cluster. `auto`: if the cluster has
+them, which is since Kubernetes 1.30.
+*/}}
+{{- define "mcp-exec.policies" -}}
 {{- $enabled := .Values.admissionPolicy.enabled -}}
-{{- if not (include "mcp-exec.clusterObjects" .) -}}
-{{- else if eq (toString $enabled) "auto" -}}
+{{- if eq (toString $enabled) "auto" -}}
 {{- if semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- else if $enabled -}}true{{- end -}}
+{{- end -}}
+
+{{/* "true" if this chart has the policies. */}}
+{{- define "mcp-exec.admission" -}}
+{{- if include "mcp-exec.clusterObjects" . -}}{{ include "mcp-exec.policies" . }}{{- end -}}
+{{- end -}}
+
+{{/* "true" if the cluster has MutatingAdmissionPolicies: as it says, or without a cluster by its version. */}}
+{{- define "mcp-exec.mutatingPolicies" -}}
+{{- if or (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
 {{- end -}}
 
 {{/* Username of a component's ServiceAccount. Arguments: root, component. */}}
@@ -319,9 +335,9 @@ API server change without notice, and network plugins compare a connection befor
 {{- end -}}
 
 {{/*
-Bindings of a ValidatingAdmissionPolicy to the served namespaces, or to those that are given. A served namespace with the
-label `mcp-exec.dev/release` is only for the policies of that release; one without it is for those of each release that
-names it. Arguments: root, name, namespaces.
+Bindings of an admission policy to the served namespaces, or to those that are given. A served namespace with the label
+`mcp-exec.dev/release` is only for the policies of that release; one without it is for those of each release that names
+it. Arguments: root, name, namespaces (or none), kind (by default ValidatingAdmissionPolicy).
 */}}
 {{- define "mcp-exec.admissionBinding" }}
 {{- $root := index . 0 }}
@@ -330,20 +346,26 @@ names it. Arguments: root, name, namespaces.
 {{- $label := "mcp-exec.dev/release" }}
 {{- $owned := dict "key" $label "operator" "In" "values" (list (include "mcp-exec.owner" $root)) }}
 {{- $selectors := dict $name (list $named $owned) (printf "%s.without.label" $name) (list $named (dict "key" $label "operator" "DoesNotExist")) }}
-{{- if gt (len .) 2 }}
+{{- $kind := "ValidatingAdmissionPolicy" }}
+{{- if gt (len .) 3 }}
+{{- $kind = index . 3 }}
+{{- end }}
+{{- if and (gt (len .) 2) (index . 2) }}
 {{- $selectors = dict $name (list (dict "key" "kubernetes.io/metadata.name" "operator" "In" "values" (index . 2))) }}
 {{- end }}
 {{- range $binding, $expressions := $selectors }}
 ---
 apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingAdmissionPolicyBinding
+kind: {{ $kind }}Binding
 metadata:
   name: {{ $binding }}
   labels:
     {{- include "mcp-exec.labels" $root | nindent 4 }}
 spec:
   policyName: {{ $name }}
+  {{- if eq $kind "ValidatingAdmissionPolicy" }}
   validationActions: [Deny]
+  {{- end }}
   matchResources:
     namespaceSelector:
       matchExpressions:

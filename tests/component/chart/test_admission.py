@@ -8,7 +8,7 @@ import pytest
 from celpy.celtypes import BoolType, MapType
 from tests.component.chart.conftest import Object, Render, Rendered
 
-from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
+from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_CREATED_BY, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
 from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_gateway.executions.index import ANNOTATION_IDEMPOTENCY
 from mcp_exec_gateway.executions.submission import ANNOTATION_REQUEST
@@ -107,6 +107,34 @@ def test_only_the_gateway_states_who_called(verdict: Verdict, mark: Object) -> N
 def test_an_execution_without_such_marks_is_anyones(verdict: Verdict) -> None:
     assert verdict("executions", user=ALICE, new=execution()) == []
     assert verdict("executions", user=ALICE, new=execution(labels={"team": "a"}, annotations={"note": "b"})) == []
+
+
+def test_an_execution_names_its_own_account_or_none_and_keeps_it(verdict: Verdict) -> None:
+    said = ["the annotation mcp-exec.dev/created-by must be your own username or missing, and cannot be changed"]
+    unnamed, own, others = execution(), *(execution(annotations={ANNOTATION_CREATED_BY: each}) for each in (ALICE, BOB))
+    assert verdict("creators", user=ALICE, new=unnamed) == verdict("creators", user=ALICE, new=own) == []
+    assert verdict("creators", user=ALICE, new=others) == said
+    for old, new in ((unnamed, own), (own, unnamed), (own, others), (others, own)):
+        assert verdict("creators", user=ALICE, new=new, old=old) == said
+    assert verdict("creators", user=BOB, new=own, old=own) == []
+    for user in (GATEWAY, OPERATOR):
+        assert verdict("creators", user=user, new=others) == []
+    assert verdict("executions", user=ALICE, new=own) == []
+
+
+def test_accounts_are_proven_only_with_the_policies(helm3: Render) -> None:
+    """The operator and the gateway trust the annotation by a variable that is rendered as the policies are."""
+    for version, values, proven, mutating in (
+        ("1.29.0", {}, None, []),
+        ("1.30.0", {}, "true", []),
+        ("1.36.0", {}, "true", ["mcp-exec-creators"]),
+        ("1.36.0", {"admissionPolicy": {"enabled": False}}, None, []),
+    ):
+        rendered = helm3(values, "--kube-version", version)
+        assert rendered.names("MutatingAdmissionPolicy") == mutating
+        assert ("mcp-exec-creators" in rendered.names("ValidatingAdmissionPolicy")) == bool(proven)
+        for process in ("mcp-exec-operator", "mcp-exec-gateway"):
+            assert rendered.environment(process).get("MCP_EXEC_ACCOUNTS_PROVEN") == proven
 
 
 BY = "spec.approvals[].by must be your own username"

@@ -31,6 +31,9 @@ ANNOTATED = "only the gateway may set, change or remove annotations with the pre
 DECIDED = "spec.approvals must be empty when an execution is created"
 SIGNED = "spec.approvals[].by must be your own username"
 STATED = "only mcp-exec may write the status"
+CREATED_BY = "the annotation mcp-exec.dev/created-by must be your own username or missing, and cannot be changed"
+HELD = "only mcp-exec and Kubernetes may add metadata.finalizers"
+OWNED = "only mcp-exec and Kubernetes may set, change or remove metadata.ownerReferences"
 
 SANDBOX = {"app.kubernetes.io/name": "mcp-exec-sandbox"}
 UNLABELLED = {"metadata": {"labels": {"app.kubernetes.io/name": None}}}
@@ -173,6 +176,22 @@ WRITES = {
     "a status, in the other version": Write(
         path=f"{ONE.replace(API_VERSION, BETA)}/status", body={"status": {"message": "m"}},
         allowed=frozenset({OPERATOR, CLEANUP}), said=STATED,
+    ),
+    "another account": Write(
+        path=EXECUTIONS, create=True, body=execution(annotations={"mcp-exec.dev/created-by": "somebody@example.com"}),
+        allowed=frozenset({GATEWAY, OPERATOR}), said=CREATED_BY,
+    ),
+    "another account of what exists": Write(
+        path=ONE, body={"metadata": {"annotations": {"mcp-exec.dev/created-by": "somebody@example.com"}}},
+        allowed=frozenset({GATEWAY, OPERATOR}), said=CREATED_BY,
+    ),
+    "a finalizer": Write(
+        path=ONE, body={"metadata": {"finalizers": ["example.com/held"]}},
+        allowed=frozenset({GATEWAY, OPERATOR}), said=HELD,
+    ),
+    "an owner that does not exist": Write(
+        path=ONE, body={"metadata": {"ownerReferences": [TARGET | {"kind": "Pod", "uid": "b"}]}},
+        allowed=frozenset({GATEWAY, OPERATOR}), said=OWNED,
     ),
     "a cancellation": Write(path=ONE, body={"spec": {"cancelRequested": True}}),
     **{
