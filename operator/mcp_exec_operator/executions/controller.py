@@ -9,7 +9,7 @@ from typing import Final
 
 from mcp_exec_api.code_execution import Phase, read_phase, spec_digest
 from mcp_exec_api.reasons.event import EventReason
-from mcp_exec_common.broker.attestations import drop_claim
+from mcp_exec_common.broker.attestations import CLAIMED, drop_claim
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
