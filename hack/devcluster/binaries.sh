@@ -1,16 +1,17 @@
 # shellcheck shell=bash
 # Functions for a cluster of another Kubernetes than Debian 12's, whose executables are in the folder KUBERNETES_BINARIES.
 # `up` links them into a folder of the cluster that comes first on PATH, so that later commands need no variable.
-# Reads: cache, state, work, KUBERNETES_BINARIES. Sets: binaries (empty without the variable).
+# Reads: cache, state, work, KUBERNETES_BINARIES. Sets: binaries and minor (empty without the variable).
 
 given=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet etcd)
 # Debian 12's containerd is too old for this kubelet; its runc is not.
 runtime=(containerd containerd-shim-runc-v2 ctr)
 oldest_minor=31
 binaries=''
+minor=''
 
-find_binaries() {  # set `binaries`; fail with the name of what is missing
-  local name minor
+find_binaries() {  # set `binaries` and the `minor` version of their kubelet; fail with the name of what is missing
+  local name
   [ -n "${KUBERNETES_BINARIES:-}" ] || return 0
   binaries=$(cd "$KUBERNETES_BINARIES" 2>/dev/null && pwd) \
     || fail "KUBERNETES_BINARIES must be a folder, and there is none at $KUBERNETES_BINARIES."

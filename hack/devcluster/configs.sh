@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Functions that write the configuration files of one cluster.
-# Reads: run, state, pki, pod_net, cgroup, binaries.
+# Reads: run, state, pki, pod_net, cgroup, binaries, minor.
 
 write_configs() {
   write_audit_policy > "$run/audit-policy.yaml"
@@ -104,6 +104,11 @@ Y
 containerRuntimeEndpoint: unix://$run/containerd.sock
 # This machine may have cgroup v1, which newer versions refuse by default.
 failCgroupV1: false
+Y
+  [ "$minor" -ge 35 ] || return 0  # before, a feature gate is off, and the kubelet refuses the field
+  cat <<'Y'
+# By default the kubelet pulls a loaded image again if it has pulled one of the same digest by another name.
+imagePullCredentialsVerificationPolicy: NeverVerify
 Y
 }
 

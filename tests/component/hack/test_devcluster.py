@@ -1,10 +1,15 @@
 """devcluster's error messages on an unsupported machine and for an unknown command."""
 
+import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.component.hack.shims import Machine, refusal
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_a_debian_12_on_x86_64_with_root_will_do(machine: Machine) -> None:
@@ -79,6 +84,32 @@ def test_a_kubernetes_that_is_too_old_is_refused(machine: Machine, version: str,
     folder = executables(machine, version=version)
     said = refusal(machine.run("devcluster/devcluster", "up", KUBERNETES_BINARIES=str(folder)))
     assert said == f"devcluster: KUBERNETES_BINARIES needs Kubernetes 1.31 or later; {folder}/kubelet is {called}."
+
+
+@pytest.mark.parametrize(
+    ("version", "policy"), [("v1.31.0", None), ("v1.34.9", None), ("v1.35.0", "NeverVerify"), ("v1.36.2", "NeverVerify")]
+)
+def test_a_kubelet_that_would_pull_loaded_images_again_is_told_not_to(
+    machine: Machine, version: str, policy: str | None
+) -> None:
+    folder = executables(machine, version=f"Kubernetes {version}")
+    script = """
+        set -euo pipefail
+        fail() { echo "$@" >&2; exit 1; }
+        for part in binaries configs; do . "hack/devcluster/$part.sh"; done
+        run=/run/cluster pki=/pki cgroup=cluster
+        find_binaries
+        write_kubelet_config
+    """
+    done = subprocess.run(
+        ("bash", "-c", script),
+        cwd=ROOT, env={**os.environ, "KUBERNETES_BINARIES": str(folder)}, capture_output=True, text=True, timeout=30,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    config = yaml.safe_load(done.stdout)
+    assert config["kind"] == "KubeletConfiguration"
+    assert config.get("imagePullCredentialsVerificationPolicy") == policy
 
 
 def test_settings_that_a_killed_cluster_changed_count_as_they_will_be_after_it(machine: Machine) -> None:
