@@ -1,9 +1,10 @@
 """The control interface of one replica of the broker, on loopback."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -46,6 +47,9 @@ CATALOG: Object = {
 }
 
 
+GITHUB_CATALOG: Final = json.dumps({"servers": [{"server": "github", "module": "github", "tools": []}]})
+
+
 class FakeBroker:
     """Answers with `catalogs` by namespace, `records`, newest first, `wrappers`, and `calls` by execution.
 
@@ -62,7 +66,7 @@ class FakeBroker:
         self.usage: Object = {}
         """What was used, in all namespaces."""
         self.usage_queries: list[dict[str, str]] = []
-        self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": ""}}
+        self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": "", "catalog.json": GITHUB_CATALOG}}
         self.calls: dict[str, Object] = {}
         self.pending: list[Object] = []
         """Pending approvals, newest first."""
@@ -173,7 +177,8 @@ class FakeBroker:
 
     async def _wrappers(self, request: web.Request) -> web.Response:
         self._check(request)
-        return web.json_response(self.wrappers)
+        is_known = request.query.get("hash") == self.wrappers.get("hash")
+        return web.json_response({"hash": self.wrappers["hash"]} if is_known else self.wrappers)
 
     async def _approvals(self, request: web.Request) -> web.Response:
         self._check(request)

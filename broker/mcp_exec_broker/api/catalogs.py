@@ -38,10 +38,15 @@ class NamespaceCatalogs:
             "servers": [_describe_server(server, entry) for server, entry in entries],
         }
 
-    async def build_wrappers(self, namespace: str) -> bytes:
-        """Return the wrappers of a namespace as JSON: `{"hash": ..., "files": {name: text}}`."""
+    async def build_wrappers(self, namespace: str, *, known: str | None) -> bytes:
+        """Return the wrappers of a namespace as JSON: `{"hash": ..., "files": {name: text}}`.
+
+        There are no files if the hash is the known one.
+        """
         catalogs = _list_catalogs(self._list_entries(namespace))
         hash = _compute_hash(catalogs)
+        if hash == known:
+            return json.dumps({"hash": hash}).encode()
         built_hash, body = self._wrappers.get(namespace, ("", b""))
         if built_hash != hash:
             body = await asyncio.to_thread(_encode_wrappers, hash, catalogs)

@@ -163,7 +163,8 @@ class ControlApi:
         namespace = request.path_params["namespace"]
         if namespace not in self.namespaces:
             return _refuse_namespace(namespace)
-        return Response(await self.catalogs.build_wrappers(namespace), media_type="application/json")
+        known = request.query_params.get("hash")
+        return Response(await self.catalogs.build_wrappers(namespace, known=known), media_type="application/json")
 
     async def _get_approvals(self, request: Request) -> Response:
         """Return the calls of a namespace, or of one caller there, that wait for an approval."""

@@ -139,7 +139,9 @@ class ToolServerComponent:
         self._reflectors: list[Reflector] = []
         for namespace in settings.namespaces:
             path = custom_resource_path(TOOL_SERVERS, namespace=namespace)
-            self._reflectors.append(Reflector(kube=kube, path=path, on_change=self._observe))
+            servers = Reflector(kube=kube, path=path, on_change=self._observe)
+            distributor.bundles[namespace].listed = servers.synced
+            self._reflectors.append(servers)
             pods = Reflector(
                 kube=kube,
                 path=resource_path("pods", namespace=namespace),

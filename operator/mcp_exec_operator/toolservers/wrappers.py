@@ -2,15 +2,18 @@
 
 A pod becomes warm before it has the wrappers, and a pod that rejects them stays warm. The hash of a bundle identifies
 the wrappers of a pod; the job of an execution names that hash.
+
+Watches of executions and of ToolServers have no common order, so an execution can arrive before the change that made
+its server available. Therefore the broker is asked once more before an execution runs whose tools the bundle lacks.
 """
 
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 from mcp_exec_api.constants import MAX_WRAPPERS_BYTES
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
@@ -21,6 +24,7 @@ from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delay_after, delays
 from mcp_exec_operator.kube.api import WritePriority
 from mcp_exec_operator.pods.pod import Pod, PodState
+from mcp_exec_tools.names import may_use_server
 
 log = logging.getLogger(__name__)
 
@@ -28,8 +32,12 @@ _MAX_CONCURRENT: Final = 4
 """Pods of one namespace that receive wrappers at the same time."""
 _PUT_SECONDS: Final = 15.0
 """Longest time for a pod to write its wrappers."""
-_BIND_SECONDS: Final = 2.0
-"""Longest wait of an execution with tools for wrappers that its pod lacks."""
+_ASK_SECONDS: Final = 5.0
+"""Longest wait of an execution with tools for the broker's wrappers."""
+_AGAIN_SECONDS: Final = 0.25
+"""Pause of such an execution before the broker is asked again."""
+_BIND_SECONDS: Final = 10.0
+"""Longest wait of an execution with tools for its pod to take them. A busy node needs seconds to compile them."""
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 5.0
 """Short, since code that runs before the next attempt has no wrappers."""
@@ -43,6 +51,21 @@ class WrapperBundle:
 
     hash: str
     body: bytes
+    servers: frozenset[str]
+    """Names of the servers whose tools it has."""
+
+
+class _WrapperInputs(NamedTuple):
+    """The fields of a ToolServer that its wrappers depend on."""
+
+    generation: object
+    catalog_hash: object
+    is_available: bool
+
+    @classmethod
+    def from_object(cls, body: Object) -> Self:
+        status = body.get("status") or {}
+        return cls(body["metadata"].get("generation"), status.get("catalogHash"), status.get("available") is True)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -50,36 +73,67 @@ class NamespaceBundle:
     """The newest wrappers of one namespace and the ToolServers that they are generated from."""
 
     bundle: WrapperBundle | None = None
+    listed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the first list of the namespace's ToolServers."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set if the bundle may be outdated: the broker should be asked."""
-    refreshed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while the broker has been asked since the last change of a ToolServer, with or without success."""
+    refreshed: asyncio.Event = field(init=False)
+    """Set when the broker has been asked since the last request, with or without success. Each request replaces it."""
     has_failed: bool = False
-    """Whether the broker's last response had no wrappers."""
+    """Whether the broker's last response had no wrappers, or not those of all available servers."""
+    is_urgent: bool = False
+    """Whether an execution waits, so that changes are not gathered."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
     """Deliveries in flight. Namespaces share none, so that hanging pods of one delay no other."""
-    _servers: dict[str, tuple[object, ...]] = field(default_factory=dict)
-    """By ToolServer, the fields that its wrappers depend on."""
+    _servers: dict[str, _WrapperInputs] = field(default_factory=dict)
+    """By ToolServer."""
+    _next: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the next refresh to begin."""
+
+    def __post_init__(self) -> None:
+        self.refreshed = self._next
 
     @property
     def is_needed(self) -> bool:
-        """Whether the namespace has ToolServers, or wrappers of former ones."""
-        return self.bundle is not None or bool(self._servers)
+        """Whether the namespace has ToolServers or wrappers of former ones, or an execution waits."""
+        return self.bundle is not None or bool(self._servers) or self.is_urgent
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Available servers that the bundle lacks."""
+        available = {name for name, inputs in self._servers.items() if inputs.is_available}
+        return frozenset(available) - (self.bundle.servers if self.bundle is not None else frozenset())
+
+    def lacks(self, tools: Iterable[str]) -> bool:
+        """Return whether one of the patterns names only servers that the bundle lacks."""
+        servers = self.bundle.servers if self.bundle is not None else frozenset[str]()
+        return not all(any(may_use_server((pattern,), server) for server in servers) for pattern in tools)
+
+    def misses(self, tools: Collection[str]) -> bool:
+        """Return whether the bundle lacks an available server that one of the patterns names."""
+        return any(may_use_server(tools, server) for server in self.missing)
 
     def observe(self, body: Object, *, deleted: bool) -> None:
         """Record a ToolServer; request a refresh if the wrappers may have changed."""
         name = body["metadata"]["name"]
         known = self._servers.pop(name, None)
-        inputs = None if deleted else _wrapper_inputs(body)
+        inputs = None if deleted else _WrapperInputs.from_object(body)
         if inputs is not None:
             self._servers[name] = inputs
         if inputs != known:
             self.request_refresh()
 
-    def request_refresh(self) -> None:
-        """Have the broker asked at once. Executions with tools wait for its response."""
+    def request_refresh(self, *, is_urgent: bool = False) -> None:
+        """Have the broker asked. Executions with tools wait for its response."""
+        self.is_urgent |= is_urgent
         self.wakeup.set()
-        self.refreshed.clear()
+        self.refreshed = self._next
+
+    def begin_refresh(self) -> asyncio.Event:
+        """Return the event to set when the refresh that begins now has ended. Later requests wait for the next one."""
+        self.is_urgent = False
+        turn, self._next = self._next, asyncio.Event()
+        return turn
 
 
 @dataclass(kw_only=True, eq=False)
@@ -109,28 +163,45 @@ class WrapperDistributor:
         for task in [*self._deliveries, *self.in_flight.values()]:
             task.cancel()
 
-    async def ensure(self, namespace: str, pod: Pod) -> str | None:
+    async def ensure(self, namespace: str, pod: Pod, tools: Collection[str]) -> str | None:
         """Return the hash of the wrappers of a claimed pod, after giving it the newest if it lacks them.
 
-        Takes little more than two seconds at most. A pod that did not get the newest in time keeps what it has.
+        `tools` are the patterns of its execution. Takes little more than 15 seconds at most. A pod that did not get the
+        newest in time keeps what it has.
         """
         state = self.bundles.get(namespace)
         if state is None:
             return pod.wrappers
-        with suppress(TimeoutError):
+        extra = {"namespace": namespace, "pod": pod.name}
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                await self._refresh(state, tools)
+        except TimeoutError:
+            log.warning("an execution does not wait longer for the wrappers of its tools", extra=extra)
+        try:
             async with asyncio.timeout(_BIND_SECONDS):
-                if state.is_needed:
-                    if state.has_failed:
-                        state.request_refresh()
-                    await state.refreshed.wait()
                 if (request := self.in_flight.get(pod)) is not None:
                     await asyncio.wait({request})
                 if state.bundle is not None and pod.wrappers != state.bundle.hash:
                     await asyncio.wait({self._start_put(namespace, pod, state.bundle)})
+        except TimeoutError:
+            log.warning("a pod did not take its wrappers within %g s", _BIND_SECONDS, extra=extra)
         if (request := self.in_flight.get(pod)) is not None:
             request.cancel()  # it is unknown now which wrappers the pod has
             pod.wrappers = None
         return pod.wrappers
+
+    async def _refresh(self, state: NamespaceBundle, tools: Collection[str]) -> None:
+        """Wait until the bundle has what the broker has for these patterns, and all available servers of them."""
+        await state.listed.wait()
+        if state.has_failed or state.lacks(tools):
+            state.request_refresh(is_urgent=True)
+        if state.is_needed:
+            await state.refreshed.wait()
+        while state.misses(tools):
+            await asyncio.sleep(_AGAIN_SECONDS)
+            state.request_refresh(is_urgent=True)
+            await state.refreshed.wait()
 
     async def _deliver(self, namespace: str, state: NamespaceBundle, pod: Pod) -> None:
         """Retry until the pod has the bundle, is no longer idle, or the bundle is outdated."""
@@ -167,12 +238,6 @@ class WrapperDistributor:
             log.info("a pod did not take its wrappers: %s", error, extra={"pod": pod.name})
 
 
-def _wrapper_inputs(body: Object) -> tuple[object, ...]:
-    """Return the fields of a ToolServer that its wrappers depend on."""
-    status = body.get("status") or {}
-    return body["metadata"].get("generation"), status.get("catalogHash"), status.get("available")
-
-
 @dataclass(kw_only=True, eq=False)
 class BundleRefresher:
     """Keeps the bundles of all namespaces current and has new ones delivered to warm pods."""
@@ -186,38 +251,63 @@ class BundleRefresher:
 
     async def run(self, namespace: str) -> None:
         """Keep the bundle of one namespace current, until cancelled."""
-        state, failures = self.distributor.bundles[namespace], 0
+        state, failures, problem = self.distributor.bundles[namespace], 0, ""
         while True:
             wait = self.refresh_seconds
             if state.is_needed:
+                turn = state.begin_refresh()
                 try:
                     await self._refresh(namespace, state)
-                    failures = 0
                 except BrokerError as error:
                     failures += 1
                     wait = delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS)
-                    log.warning("no wrappers for namespace %s: %s", namespace, error, extra={"namespace": namespace})
+                    if str(error) != problem:
+                        problem = str(error)
+                        log.warning(
+                            "no wrappers for namespace %s: %s", namespace, problem, extra={"namespace": namespace}
+                        )
+                else:
+                    failures, problem = 0, ""
                 state.has_failed = failures > 0
-                if not state.wakeup.is_set():
-                    state.refreshed.set()
+                turn.set()
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await state.wakeup.wait()
-                    await asyncio.sleep(_GATHER_SECONDS)
+                    if not state.is_urgent:
+                        await asyncio.sleep(_GATHER_SECONDS)
             state.wakeup.clear()
 
     async def _refresh(self, namespace: str, state: NamespaceBundle) -> None:
-        """Fetch the bundle and deliver it if it is new. Raises BrokerError."""
-        response = await self.broker.get(f"/v1/namespaces/{namespace}/wrappers")
+        """Fetch the bundle and deliver it if it is new. Raises BrokerError, also if it lacks an available server."""
+        known = {"hash": state.bundle.hash} if state.bundle is not None else {}
+        response = await self.broker.get(f"/v1/namespaces/{namespace}/wrappers", params=known)
         digest, files = response.get("hash"), response.get("files")
-        if not isinstance(digest, str) or not isinstance(files, dict):
-            raise BrokerError("the broker's response has no wrappers")
-        if state.bundle is not None and state.bundle.hash == digest:
-            return
-        body = json.dumps({"hash": digest, "files": files}).encode()
-        if len(body) > MAX_WRAPPERS_BYTES:
-            raise BrokerError(f"the wrappers have {len(body)} bytes, at most {MAX_WRAPPERS_BYTES} are allowed")
-        state.bundle = WrapperBundle(hash=digest, body=body)
-        log.info("new wrappers", extra={"namespace": namespace, "hash": digest, "files": len(files)})
+        if state.bundle is None or state.bundle.hash != digest:
+            if not isinstance(digest, str) or not isinstance(files, dict):
+                raise BrokerError("the broker's response has no wrappers")
+            body = json.dumps({"hash": digest, "files": files}).encode()
+            if len(body) > MAX_WRAPPERS_BYTES:
+                raise BrokerError(f"the wrappers have {len(body)} bytes, at most {MAX_WRAPPERS_BYTES} are allowed")
+            self._replace(namespace, state, WrapperBundle(hash=digest, body=body, servers=_list_servers(files)))
+        if state.missing:
+            raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(state.missing))}")
+
+    def _replace(self, namespace: str, state: NamespaceBundle, bundle: WrapperBundle) -> None:
+        """Use a new bundle, unless it has lost an available server: a replica that starts has not listed all yet."""
+        before, missing = state.bundle, state.missing
+        state.bundle = bundle
+        if before is not None and (lost := state.missing - missing):
+            state.bundle = before
+            raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(lost))}")
+        log.info("new wrappers", extra={"namespace": namespace, "hash": bundle.hash, "servers": len(bundle.servers)})
         for pod in self.warm_pods(namespace):
             self.distributor.deliver(namespace, pod)
+
+
+def _list_servers(files: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of the servers in the catalog of a bundle. Raises BrokerError."""
+    try:
+        catalog = json.loads(str(files.get("catalog.json", '{"servers": []}')))
+        return frozenset(str(each["server"]) for each in catalog["servers"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BrokerError("the wrappers have no valid catalog") from error

@@ -154,6 +154,10 @@ async def test_wrappers_are_made_of_the_catalog(world: World, box: Toolbox) -> N
     assert (status, found["hash"]) == (200, catalog["hash"])
     assert {"box/__init__.py", "box/add.py", "catalog.json"} <= found["files"].keys()
     assert (await world.ask("GET", "/v1/namespaces/elsewhere/wrappers"))[0] == 404
+    # who has them already gets no files
+    path = f"/v1/namespaces/agents/wrappers?hash={found['hash']}"
+    assert await world.ask("GET", path) == (200, {"hash": found["hash"]})
+    assert await world.ask("GET", "/v1/namespaces/agents/wrappers?hash=another") == (200, found)
 
 
 async def test_another_generator_changes_the_wrappers_and_their_hash(

@@ -1,5 +1,6 @@
 """Executions with tools: grant, wrappers, counted calls, approvals."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from copy import deepcopy
@@ -239,6 +240,96 @@ async def test_an_execution_gets_its_wrappers_however_often_the_broker_failed_be
         broker.broken = False
         world.execution("one", "wait", tools=["github.*"])
         job = await job_of(world, "one")
+    assert job["tools"]["wrappers"] == "one"
+
+
+async def test_an_execution_that_precedes_the_change_of_its_server_gets_the_wrappers_that_the_broker_has_by_then(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    complete, broker.wrappers = broker.wrappers, {"hash": "none", "files": {}}
+    world.pool(warm={"min": 1})
+    add_server(world)
+    async with equipped():
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["none"])
+        broker.wrappers = complete  # the server is available, and the operator's watch brings it later
+        world.execution("one", "wait", tools=["github.*"])
+        job = await job_of(world, "one")
+    assert job["tools"]["wrappers"] == "one"
+
+
+async def test_an_execution_waits_until_the_operator_has_listed_the_servers(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(warm={"min": 2})
+    add_server(world, available=True)
+    world.held[TOOL_SERVERS] = asyncio.Event()
+    async with equipped():
+        await world.warm(2)
+        world.execution("one", "wait", tools=["*.*"])
+        world.execution("later")
+        assert (await world.finished("later"))["phase"] == "Succeeded"
+        assert not any("wrappers" in path for path in broker.paths)
+        assert world.status("one").get("phase") in (None, "Pending")
+        world.held.pop(TOOL_SERVERS).set()
+        await world.until(lambda: len(world.ran) == 2)
+        job = await job_of(world, "one")
+    assert job["tools"]["wrappers"] == "one"
+
+
+async def test_an_execution_waits_until_a_broker_that_starts_has_listed_its_available_server(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    complete, broker.wrappers = broker.wrappers, {"hash": "none", "files": {}}
+    world.pool(warm={"min": 1})
+    add_server(world, available=True)
+
+    asked_since: list[str] = []
+
+    def list_later(request: web.Request) -> None:
+        asked_since.extend([request.path] if "one" in world.collections.get(CEX, {}) else [])
+        if len(asked_since) == 4:
+            broker.wrappers = complete
+
+    async with equipped():
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["none"])
+        broker.attack = list_later
+        world.execution("one", "wait", tools=["github.list_issues"])
+        job = await job_of(world, "one")
+    assert job["tools"]["wrappers"] == "one"
+
+
+async def test_pods_keep_the_wrappers_of_an_available_server_while_a_new_broker_has_not_listed_it(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    complete = broker.wrappers
+    world.pool(warm={"min": 1})
+    add_server(world, available=True)
+    async with equipped():
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["one"])
+        broker.wrappers = {"hash": "none", "files": {}}
+        asked = len(broker.paths)
+        add_server(world, available=True, catalogHash="another")
+        await world.until(lambda: len(broker.paths) > asked)
+        world.execution("one", "wait", tools=["github.*"])
+        assert (await job_of(world, "one"))["tools"]["wrappers"] == "one"
+        broker.wrappers = {**complete, "hash": "two"}
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["two"])
+        broker.wrappers = {"hash": "three", "files": {}}
+        add_server(world, available=False)
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["three"])
+
+
+async def test_an_execution_of_a_server_that_nobody_has_waits_for_one_answer_only(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool(warm={"min": 1})
+    add_server(world, available=True)
+    async with equipped():
+        await world.until(lambda: [each.wrappers for each in world.supervisors.values()] == ["one"])
+        asked = len(broker.paths)
+        world.execution("one", "wait", tools=["jira.*"])
+        job = await job_of(world, "one")
+        assert [path for path in broker.paths[asked:] if "wrappers" in path] == [f"/v1/namespaces/{NAMESPACE}/wrappers"]
     assert job["tools"]["wrappers"] == "one"
 
 

@@ -283,14 +283,14 @@ class Tools(Feature):
             attempt.outcome = await tracker.finish(attempt.outcome)
 
     async def _grant(self, attempt: Attempt) -> JobTools:
-        """Return the tools of the job. Waits at most two seconds for wrappers. Raises EndedBeforeRun."""
+        """Return the tools of the job. Waits at most 15 seconds for wrappers. Raises EndedBeforeRun."""
         record, spec, pool = attempt.record, attempt.spec, attempt.pool.spec
         replica = self.broker.choose_replica(record.uid) if self.broker is not None else None
         if self.broker is None or replica is None:
             service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
             message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
             raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
-        wrappers = await self.distributor.ensure(record.namespace, attempt.pod)
+        wrappers = await self.distributor.ensure(record.namespace, attempt.pod, spec.tools)
         grant = build_grant(
             spec,
             uid=record.uid,
