@@ -87,7 +87,8 @@ def test_a_kubernetes_that_is_too_old_is_refused(machine: Machine, version: str,
 
 
 @pytest.mark.parametrize(
-    ("version", "policy"), [("v1.31.0", None), ("v1.34.9", None), ("v1.35.0", "NeverVerify"), ("v1.36.2", "NeverVerify")]
+    ("version", "policy"),
+    [("v1.31.0", None), ("v1.34.9", None), ("v1.35.0", "NeverVerify"), ("v1.36.2", "NeverVerify")],
 )
 def test_a_kubelet_that_would_pull_loaded_images_again_is_told_not_to(
     machine: Machine, version: str, policy: str | None
