@@ -13,7 +13,7 @@ FIELDS = ("name", "phase", "reason", "start", "durations", "output", "error")
 
 
 def main() -> None:
-    """Post standard input and print the result. Exit with 1 and the whole response if it is not an execution."""
+    """Post standard input and print the result. Exit with 1 if the code did not succeed or printed nothing."""
     response = httpx.post(
         f"{sys.argv[1]}/v1/executions",
         params={"wait": "60"},
@@ -25,7 +25,8 @@ def main() -> None:
     if response.status_code == 200:
         content = {name: content[name] for name in FIELDS if content.get(name)}
     print(json.dumps(content, indent=2))
-    sys.exit(0 if response.status_code == 200 else 1)
+    has_printed = bool((content.get("output") or {}).get("stdout"))
+    sys.exit(0 if content.get("phase") == "Succeeded" and has_printed else 1)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,15 @@
 """hack/demo and hack/release.sh: the way to the gateway, proxies, and a release that does not become ready."""
 
 import json
+import os
+import subprocess
 import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
 
 import pytest
-from tests.component.hack.shims import Machine
+from tests.component.hack.shims import ROOT, Machine
 
 PROXIES = {
     "HTTP_PROXY": "http://proxy:1", "http_proxy": "http://proxy:1", "HTTPS_PROXY": "http://proxy:1",
@@ -28,6 +33,8 @@ def release(machine: Machine) -> Machine:
         f'case "$*" in port-forward*) cat {machine.folder}/forwarded; exec sleep 30;; '
         f'"wait sbp"*) [ ! -e {machine.folder}/unready ];; *clusterIP*) echo 10.96.0.7;; '
         f"*status.phase*) [ -e {machine.folder}/failed ] && echo Failed || echo Succeeded;; "
+        f"*output.stdout*) [ -e {machine.folder}/silent ] || echo printed;; "
+        f"*bytesKept*) [ -e {machine.folder}/uncalled ] || echo 6000;; "
         '*conditions*) echo "no node has the runtime";; esac',
     )
     machine.stand_in("python", 'echo "arguments $2"; env | grep -i _proxy= || echo "no proxies"')
@@ -69,12 +76,50 @@ def test_a_devclusters_gateway_is_reached_by_its_services_address(release: Machi
     assert not any("port-forward" in call for call in release.calls("kubectl"))
 
 
-def test_an_execution_that_fails_ends_the_demo(release: Machine) -> None:
-    (release.folder / "failed").touch()
+@pytest.mark.parametrize("how", ["failed", "silent"])
+def test_an_execution_that_fails_or_prints_nothing_ends_the_demo(release: Machine, how: str) -> None:
+    (release.folder / how).touch()
     done = release.run("demo")
     assert done.returncode == 1
-    assert "did not succeed" in done.stderr.splitlines()[-1]
+    assert "did not succeed, or it printed nothing" in done.stderr.splitlines()[-1]
     assert any("describe cex" in call for call in release.calls("kubectl"))
+
+
+def test_an_execution_that_called_no_tool_ends_the_demo(release: Machine) -> None:
+    (release.folder / "uncalled").touch()
+    done = release.run("demo")
+    assert done.returncode == 1
+    assert "counted no result of a tool" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "code"),
+    [
+        (200, {"phase": "Succeeded", "output": {"stdout": "5 rows\n"}}, 0),
+        (200, {"phase": "Succeeded", "output": {"stdout": ""}}, 1),
+        (200, {"phase": "Failed", "reason": "UserError", "output": {"stdout": "5 rows\n"}}, 1),
+        (403, {"error": {"message": "no"}}, 1),
+    ],
+)
+def test_code_through_the_gateway_must_succeed_and_print(status: int, answer: dict[str, Any], code: int) -> None:
+    class Gateway(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer).encode())
+
+    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
+        serving = Thread(target=server.handle_request)
+        serving.start()
+        done = subprocess.run(
+            (sys.executable, str(ROOT / "hack/smoke.py"), f"http://127.0.0.1:{server.server_port}"),
+            input="print(5)", env={**os.environ, "MCP_EXEC_API_KEY": "mcpx_a", "NO_PROXY": "*"},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        serving.join(60)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert json.loads(done.stdout).get("phase") == answer.get("phase")
 
 
 def test_a_port_that_cannot_be_forwarded_ends_the_demo_with_the_reason(release: Machine) -> None:
