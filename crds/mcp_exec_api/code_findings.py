@@ -84,7 +84,7 @@ class CodeCheck(Model):
     skills are always allowed."""
     memory: Quantity = "512Mi"
     """Largest value in bytes that the code may create, if its size can be computed from the code. The default is the
-    default memory limit of a sandbox."""
+    default memory limit of a sandbox less its `workspaceSize`."""
 
 
 MAX_NOTES: Final = 16

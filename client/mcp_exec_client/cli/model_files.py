@@ -28,7 +28,7 @@ FIELDS: Final = {
 """Fields of a configuration file, and the variable that each of them sets."""
 ELSEWHERE: Final = {
     "llm.enabled": "--offline",
-    "llm.temperature": "nothing: models that think refuse it",
+    "llm.temperature": "nothing: each model uses its own",
     "llm.max_tokens": "--answer-tokens",
     "execution.workspace_dir": "workspaces (docs/services/workspaces.md)",
     "execution.servers_dir": "ToolServers",

@@ -15,7 +15,7 @@ from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.scaling.demand import STARTUP_GUESS_SECONDS, Demand
 
-_REFILL_PER_SECOND: Final = 50.0
+REFILL_PER_SECOND: Final = 50.0
 """Default binding rate of kube-scheduler. More pods at once would only queue there and delay pods that are awaited."""
 _RECONSIDER_SECONDS: Final = 5.0
 
@@ -166,7 +166,7 @@ class Autoscaler:
         windows = (float(scaling.fast_window_seconds), float(scaling.slow_window_seconds))
         if windows != self.demand.windows:
             self.demand.configure(fast_seconds=windows[0], slow_seconds=windows[1])
-        default = _REFILL_PER_SECOND if spec.follows_demand else None
+        default = REFILL_PER_SECOND if spec.follows_demand else None
         self.refill.per_second = scaling.refill_per_second or default
         self.refill.burst = scaling.refill_burst
 
