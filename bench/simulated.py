@@ -31,11 +31,14 @@ from tests.support.ports import free_port
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.sandbox_keys import SIGNING_ENTRY
 
 NAMESPACE, POOL, NAME = "bench-nodes", "simulated", "mcp-exec-bench-nodes"
 SYSTEM = "bench-nodes-system"
-KEY_SECRET = "sandbox-key"
 """Namespace of the Lease and of the API key. It must not be a served one."""
+KEY_SECRET = "sandbox-key"
+MOUNTED_KEY = "sandbox-key"
+"""Folder that the gateway reads, as the kubelet would mount the Secret."""
 RBAC = "rbac.authorization.k8s.io/v1"
 MAX_PODS = 10_000
 
@@ -65,10 +68,11 @@ class SimulatedRelease:
     async def gateway_running(self) -> AsyncIterator[None]:
         """Run the gateway."""
         environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
-        environment["MCP_EXEC_SANDBOX_KEY_FOLDER"] = str(self.folder / "sandbox-key")
+        environment["MCP_EXEC_SANDBOX_KEY_FOLDER"] = str(self.folder / MOUNTED_KEY)
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
         environment["MCP_EXEC_METRICS"] = "false"
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
+        environment["MCP_EXEC_DRAIN_SECONDS"] = "0"  # no balancer needs to notice its end
         log = self.folder / "gateway.log"
         async with child([sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=log) as self.gateway:
             await self._ready(self.gateway, self.gateway_port)
@@ -192,13 +196,15 @@ async def prepare(kube: KubeClient, folder: Path) -> str:
     account = resource_path("serviceaccounts", namespace=NAMESPACE, name=NAME)
     token = await kube.create(account + "/token", {"spec": {"expirationSeconds": 6 * 3600}})
     kubeconfig = build_kubeconfig(kube, token["status"]["token"])
-    files = {"kubeconfig": json.dumps(kubeconfig), "key": secrets.token_hex(32)}
+    sandbox_key = secrets.token_hex(32)
+    (folder / MOUNTED_KEY).mkdir()
+    files = {"kubeconfig": json.dumps(kubeconfig), f"{MOUNTED_KEY}/{SIGNING_ENTRY}": sandbox_key}
     for name, text in files.items():
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(text)
     key = "mcpx_" + secrets.token_urlsafe(32)
     entry = json.dumps({"sha256": sha256(key.encode()).hexdigest(), "namespace": NAMESPACE})
-    contents = {NAME: {"bench": entry}, KEY_SECRET: {"key": files["key"]}}
+    contents = {NAME: {"bench": entry}, KEY_SECRET: {SIGNING_ENTRY: sandbox_key}}
     for name, texts in contents.items():
         data = {each: base64.b64encode(text.encode()).decode() for each, text in texts.items()}
         await kube.create(resource_path("secrets", namespace=SYSTEM), {"metadata": {"name": name}, "data": data})

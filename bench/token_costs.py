@@ -11,10 +11,6 @@ INPUT, OUTPUT = 3.0, 15.0
 WRITE, READ = 1.25, 0.1
 """Price of a token that is written to the cache or read from it, relative to an input token."""
 MILLION: Final = 1_000_000
-DIRECT_PROMPT: Final = (
-    "You get things done by calling tools; SERVER__TOOL is the name of a tool. If a call fails, its result says why: "
-    "correct the call. A question that needs no tool needs no call: answer it."
-)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A real etcd and kube-apiserver on loopback, from the executables of KUBERNETES_BINARIES, without nodes.
 
 Policies and rules of resources are enforced as on a cluster. With `controllers`, ServiceAccounts are created and the
-roles `view`, `edit` and `admin` are filled.
+roles `view`, `edit` and `admin` are filled. With `scheduler`, pods are bound to nodes, which a test simulates.
 """
 
 import os
@@ -102,14 +102,16 @@ class ControlPlane:
 
 
 @contextmanager
-def running_control_plane(folder: Path, *, controllers: bool = False) -> Iterator[ControlPlane]:
-    """Run etcd and kube-apiserver, and with `controllers` kube-controller-manager, with their data in the folder."""
+def running_control_plane(
+    folder: Path, *, controllers: bool = False, scheduler: bool = False
+) -> Iterator[ControlPlane]:
+    """Run etcd, kube-apiserver and the chosen other parts, with their data in the folder."""
     binaries = find_binaries()
     (folder / "certs").mkdir(parents=True)
     key = folder / "sa.key"
     subprocess.run(("openssl", "genrsa", "-out", str(key), "2048"), check=True, capture_output=True, timeout=SECONDS)
     (folder / "tokens.csv").write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
-    client, peer, port, manager = (free_port() for _ in range(4))
+    client, peer, port, manager, scheduling = (free_port() for _ in range(5))
     etcd = f"http://127.0.0.1:{client}"
     plane = ControlPlane(url=f"https://127.0.0.1:{port}", folder=folder)
     with ExitStack() as stack:
@@ -136,6 +138,12 @@ def running_control_plane(folder: Path, *, controllers: bool = False) -> Iterato
                 "--use-service-account-credentials",
             )  # fmt: skip
             _wait(plane, server, "/api/v1/namespaces/default/serviceaccounts/default", folder)
+        if scheduler:
+            _start(
+                stack, folder, binaries / "kube-scheduler", f"--kubeconfig={plane.kubeconfig}",
+                "--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={scheduling}",
+                f"--cert-dir={folder / 'scheduler-certs'}",
+            )  # fmt: skip
         yield plane
 
 

@@ -1,4 +1,4 @@
-"""Programs of bench/ with their smallest arguments, as far as they need no cluster; `make bench-smoke` runs all."""
+"""The list of what runs each program of bench/, and those that need no cluster with their smallest arguments."""
 
 import json
 import os
@@ -9,8 +9,9 @@ import page
 import pytest
 import suite
 from figures import render
-from programs import BENCHMARKS, PARTS, Need, choose_smoke, list_programs
+from programs import BENCHMARKS, Need, choose_smoke, list_checks, list_programs
 
+ROOT = Path(__file__).parents[3]
 SECONDS = 200
 """Limit of one program. On an idle machine it takes less than ten seconds."""
 WITHOUT_CLUSTER = {name: each for name, each in choose_smoke("").items() if each.need is Need.NOTHING}
@@ -18,10 +19,13 @@ WRAPPED = {"workspace.py": "unshare", "tls.py": "openssl", "record_transcripts.p
 """Programs of the machine that some need."""
 
 
-def test_every_program_is_tried_by_a_smoke_test() -> None:
-    tried = {each.program for each in choose_smoke("").values()}
-    assert tried | PARTS.keys() | {"suite.py"} == list_programs()
-    assert set(PARTS.values()) <= tried
+def test_every_program_is_run_by_a_check_that_exists() -> None:
+    checks = list_checks()
+    assert checks.keys() == list_programs()
+    assert all(checks.values())
+    for check in frozenset[str]().union(*checks.values()):
+        target = check.removeprefix("make ")
+        assert (ROOT / check).is_file() if target == check else f"\n{target}: " in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.timeout(SECONDS + 60)

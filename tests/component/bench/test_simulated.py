@@ -1,0 +1,85 @@
+"""Programs of bench/ on simulated nodes with their smallest arguments, on a real control plane without nodes."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import suite
+from programs import BENCHMARKS, Need, choose_smoke
+from tests.support.control_plane import ControlPlane, running_control_plane
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 400
+"""Limit of one program. On an idle machine each takes less than a minute."""
+ON_SIMULATED_NODES = {name: each for name, each in choose_smoke("").items() if each.need is Need.SIMULATED}
+OURS = {"operator", "gateway", "kube-apiserver", "etcd"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with running_control_plane(tmp_path_factory.mktemp("plane"), controllers=True, scheduler=True) as running:
+        applied = running.kubectl("apply", "--server-side", "--filename", str(ROOT / "crds"))
+        assert applied.returncode == 0, applied.stderr
+        yield running
+
+
+def check_load(found: dict[str, Any], *, executions: int) -> None:
+    assert (found["failed"], found["problems"]) == (0, [])
+    assert len(found["samples"]) == executions > 0
+    stages = found["stages"]
+    assert {row["n"] for row in stages.values()} == {executions}
+    assert 0 < stages["  bind"]["p50"] < stages["client, total"]["max"]
+    check_processes(found["processes"])
+
+
+def check_processes(rows: dict[str, dict[str, float]]) -> None:
+    assert rows.keys() >= OURS
+    assert all(row["rss MB"] > 1 for row in rows.values())
+
+
+def check_burst(found: dict[str, Any]) -> None:
+    (one,) = found["rounds"]
+    check_load(one, executions=found["executions"])
+    assert one["cold"] == 0
+
+
+def check_sustained(found: dict[str, Any]) -> None:
+    for mode in ("reuse", "session"):
+        check_load(found[mode], executions=found[mode]["executions"])
+    assert found["reuse"]["reused"] > 0
+    assert (found["session"]["reused"], found["session"]["sessions"]) == (0, 1)
+
+
+def check_fill(found: dict[str, Any]) -> None:
+    row = found["0 to 3"]["row"]
+    assert row["s"] > 0 < row["floor s"]
+    assert row["ratio"] > 0
+    check_processes(found["0 to 3"]["processes"])
+
+
+def check_footprint(found: dict[str, Any]) -> None:
+    rows = [row for name, row in found.items() if " pods, " in name]
+    assert len(rows) == 3, "two for the number of pods, and one for the finished executions"
+    assert all(row[f"{name} rss MB"] > 1 and row[f"{name} cores"] >= 0 for row in rows for name in OURS)
+
+
+CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
+    "burst": check_burst,
+    "sustained": check_sustained,
+    "fill": check_fill,
+    "footprint": check_footprint,
+}
+
+
+@pytest.mark.timeout(SECONDS + 180)
+@pytest.mark.parametrize("name", ON_SIMULATED_NODES)
+def test_a_program_measures_a_release_on_simulated_nodes(name: str, plane: ControlPlane, tmp_path: Path) -> None:
+    target = tmp_path / "figures.json"
+    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    command = suite.build_command(name, BENCHMARKS[name], smoke=True, target=target, environment=environment)
+    done = suite.run_limited(command, seconds=SECONDS, capture=True, environment=environment)
+    assert done.result == "done", done.output
+    CHECKS[name](json.loads(target.read_text()))
