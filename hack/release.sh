@@ -9,13 +9,17 @@ system=mcp-exec-system agents=agents
 
 ready_cluster() {  # start a cluster, load the images and set KUBECONFIG
   local images=
+  has python3 || "$root/hack/venv"  # which installs it on Debian
   "$root/hack/tools" >/dev/null
   # A registry or the nodes may already have the images. Otherwise both take minutes, and neither uses all processors.
+  # Only the images need the virtual environment, which is fetched meanwhile if there is none.
   if [ -z "${IMAGE_REPOSITORY:-}" ] && [ "${IMAGES_LOADED:-}" != yes ]; then
-    "$root/hack/images" < /dev/null &
+    { "$root/hack/venv" && exec "$root/hack/images"; } < /dev/null &
     images=$!
     # A job in the background ignores Ctrl-C.
     trap 'kill "$images"; exit 130' INT TERM
+  else
+    "$root/hack/venv"
   fi
   if ! provider=$("$root/hack/cluster" up); then
     [ -z "$images" ] || kill "$images"

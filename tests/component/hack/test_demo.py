@@ -22,12 +22,13 @@ def release(machine: Machine) -> Machine:
     """Machine with a cluster of the kind in the file `kind`. Python prints its arguments and proxies."""
     (machine.folder / "kind").write_text("kind")
     (machine.folder / "forwarded").write_text("Forwarding from 127.0.0.1:45678 -> 8080\n")
-    for name in ("images", "tools"):
-        (machine.checkout / "hack" / name).write_text("#!/bin/bash\n")
+    for name in ("images", "tools", "venv"):
+        (machine.checkout / "hack" / name).write_text(f'#!/bin/bash\necho "hack/{name}" >> "{machine.folder}/calls"\n')
     (machine.checkout / "hack/cluster").write_text(
         f"#!/bin/bash\ncase $1 in up) cat {machine.folder}/kind;; kubeconfig) echo /kubeconfig;; esac\n"
     )
     machine.stand_in("helm")
+    machine.stand_in("python3")
     machine.stand_in(
         "kubectl",
         f'case "$*" in port-forward*) cat {machine.folder}/forwarded; exec sleep 30;; '
@@ -74,6 +75,20 @@ def test_a_devclusters_gateway_is_reached_by_its_services_address(release: Machi
     done = release.run("demo")
     assert "arguments http://10.96.0.7\n" in done.stdout
     assert not any("port-forward" in call for call in release.calls("kubectl"))
+
+
+@pytest.mark.parametrize("loaded", ["", "yes"])
+def test_the_virtual_environment_is_fetched_while_the_cluster_starts(release: Machine, loaded: str) -> None:
+    (release.checkout / "hack/venv").write_text(
+        f'#!/bin/bash\n[ -n "{loaded}" ] || until [ -e {release.folder}/started ]; do sleep 0.1; done\n'
+        f'echo "hack/venv" >> "{release.folder}/calls"\n'
+    )
+    script = (release.checkout / "hack/cluster").read_text()
+    (release.checkout / "hack/cluster").write_text(script.replace("case", f"touch {release.folder}/started; case"))
+    done = release.run("demo", IMAGES_LOADED=loaded)
+    assert done.returncode == 0, done.stderr
+    wanted = ["hack/tools", "hack/venv", *([] if loaded else ["hack/images"])]
+    assert [line for line in (release.folder / "calls").read_text().splitlines() if line.startswith("hack/")] == wanted
 
 
 @pytest.mark.parametrize("how", ["failed", "silent"])
