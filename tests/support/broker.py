@@ -177,7 +177,7 @@ class FakeBroker:
 
     async def _wrappers(self, request: web.Request) -> web.Response:
         self._check(request)
-        is_known = request.query.get("hash") == self.wrappers.get("hash")
+        is_known = request.query.get("hash") == self.wrappers.get("hash", "")
         return web.json_response({"hash": self.wrappers["hash"]} if is_known else self.wrappers)
 
     async def _approvals(self, request: web.Request) -> web.Response:
