@@ -32,12 +32,15 @@ from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.memory import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.upstream.addresses import describe_exit
 from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_common.peers import PROOF_SECONDS, PeerNotProven, ProvenPeer, connect, demand_proof
+from mcp_exec_common.peers import PeerNotProven, ProvenPeer, connect, demand_proof
 from mcp_exec_common.supervisor.tokens import token_digest
 
 Receivers = MutableMapping[RequestId, AnswerReceiver]
 """Receivers of the answers to requests, by the id of the request."""
 
+_CONNECT_SECONDS: Final = 3.0
+_PROOF_SECONDS: Final = 8.0
+"""Time for the bridge's proof: it shares its CPU with the server."""
 _MAX_ANSWER_BYTES: Final = 4096
 _EXITED: Final = "mcp-exec/exited"
 """Method of the bridge's notification about the end of the server's process."""
@@ -129,7 +132,7 @@ async def _open(
     host, port = split_address(address)
     by_digest = {token_digest(token): token for token in tokens}
     try:
-        async with asyncio.timeout(PROOF_SECONDS):
+        async with asyncio.timeout(_CONNECT_SECONDS):
             connection = await connect(host, port)
     except OSError as error:
         message = f"no connection to its bridge at {address}: {error.strerror or 'in time'}"
@@ -153,12 +156,12 @@ async def _open(
 async def _demand_proof(connection: socket.socket, address: str, digests: Collection[str]) -> ProvenPeer:
     """Return the bridge once it has proved itself, and before it gets anything. Raises ServerUnavailable."""
     try:
-        async with asyncio.timeout(PROOF_SECONDS):
+        async with asyncio.timeout(_PROOF_SECONDS):
             bridge = await demand_proof(connection, keys=digests)
         if not bridge.own_nonce:
             raise PeerNotProven(f"{address} demands no proof in turn, as a bridge does")
     except (PeerNotProven, OSError) as error:
-        cause = str(error) or f"{address} gave no proof within {PROOF_SECONDS:g} s"
+        cause = str(error) or f"{address} gave no proof within {_PROOF_SECONDS:g} s"
         raise ServerUnavailable(ServerReason.BRIDGE_NOT_PROVEN, f"nothing was sent to its bridge: {cause}") from None
     return bridge
 

@@ -191,7 +191,11 @@ class ServerReason(StrEnum):
         "`ts-NAME` exists and has another owner",
         "rename the ToolServer, or delete the object that the message names",
     )
-    POD_NOT_READY = "PodNotReady", "its pod has no state yet", "wait; if it lasts, check that the operator runs"
+    POD_NOT_READY = (
+        "PodNotReady",
+        "its pod has no state yet",
+        "wait; if it lasts, check that the operator runs, and that it and the definitions are of the broker's release",
+    )
     NO_SERVERS_IMAGE = (
         "NoServersImage",
         "the operator has no image with the bridge",
