@@ -45,6 +45,8 @@ class ReleaseCleanup:
     release_namespace: str
     operator: str
     """Name of the operator's Deployment, Lease and RoleBindings."""
+    label: str
+    """The release as the value of a namespace's label."""
     namespaces: list[str]
     cancel_seconds: float = _CANCEL_SECONDS
     stop_seconds: float = _STOP_SECONDS
@@ -58,7 +60,7 @@ class ReleaseCleanup:
 
     @property
     def _claims(self) -> NamespaceClaims:
-        return NamespaceClaims(kube=self.kube, release=f"{self.release_namespace}/{self.operator}")
+        return NamespaceClaims(kube=self.kube, release=f"{self.release_namespace}/{self.operator}", label=self.label)
 
     async def _for_each(self, work: Callable[[str], Awaitable[None]]) -> bool:
         slots = asyncio.Semaphore(_CONCURRENCY)
@@ -123,6 +125,7 @@ async def clean_up(arguments: argparse.Namespace) -> None:
             kube=kube,
             release_namespace=arguments.release_namespace,
             operator=arguments.operator,
+            label=arguments.label,
             namespaces=arguments.namespaces,
         )
         if not await cleanup.run():
@@ -133,6 +136,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command's arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operator", required=True, help="name of the operator's Deployment and Lease")
+    parser.add_argument("--label", default="", help="the release in the label mcp-exec.dev/release of its namespaces")
     parser.add_argument("--release-namespace", required=True, help="namespace of the release")
     parser.add_argument("namespaces", nargs="+", help="served namespaces")
     return parser

@@ -1,61 +1,41 @@
-"""The manager: builds all controllers, feeds them with watch events, and runs them while this operator leads."""
+"""The manager of a release: the managers of its served namespaces, which come and go, and what they have in common."""
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
-from typing import Literal
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import Final
 from urllib.parse import urlsplit
 
-from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.features.checks import CodeChecks, Skills
-from mcp_exec_operator.executions.features.files import Files
-from mcp_exec_operator.executions.features.sessions import Sessions
-from mcp_exec_operator.executions.features.tools import Tools
-from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
 from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.keys.release import ReleaseKeys
-from mcp_exec_operator.kube.api import OperatorApi, WritePriority
-from mcp_exec_operator.kube.observations import CallerProofs
+from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.kube.followers import follow_namespace
+from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.namespace import Kind, NamespaceManager, SharedParts
 from mcp_exec_operator.pods.manifest import IsolationAddresses
-from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.pools.reviews import PodTimes
-from mcp_exec_operator.pools.services import PoolServices
 from mcp_exec_operator.preflight import find_forbidden_addresses
-from mcp_exec_operator.records import ExecutionRecorder
 from mcp_exec_operator.removal import RemovedNamespaces
-from mcp_exec_operator.resync import Resync
-from mcp_exec_operator.rollouts.controller import RolloutComponent
-from mcp_exec_operator.rollouts.measures import RecordsReader
-from mcp_exec_operator.sessions.controller import SessionComponent
-from mcp_exec_operator.sessions.registry import SessionIndex
+from mcp_exec_operator.resync import ResyncPace
+from mcp_exec_operator.rollouts.record import RolloutMetrics
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.skills.controller import SkillComponent
-from mcp_exec_operator.toolservers.component import BrokerDiscovery, ToolServerComponent
-from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
-from mcp_exec_operator.ttl import EarlyDeletions, StoredBudget, TTLController
+from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
 log = logging.getLogger(__name__)
 
-
-Kind = Literal["execution", "session", "pool", "pod", "policy", "node"]
-"""Kinds of objects whose watch events the manager takes in. They are labels of a metric."""
+_RESTART_SECONDS: Final = 5.0
+"""Pause after the manager of a namespace has failed, which is a fault of the operator."""
 
 
 class Manager:
-    """All controllers. The `observe` methods take watch events and never wait."""
+    """Runs a manager for each served namespace while this operator leads. The `observe` methods never wait."""
 
     def __init__(
         self,
@@ -64,236 +44,163 @@ class Manager:
         kube: KubeClient,
         supervisors: SupervisorClient,
         metrics: Metrics,
-        refused: frozenset[str] = frozenset(),
+        membership: NamespaceMembership,
     ) -> None:
-        """Build all controllers. Nothing runs yet. `refused` are namespaces of the release that are not served now."""
-        self.metrics, self.tasks = metrics, TaskRegistry()
+        """Build what namespaces have in common. Nothing runs yet."""
+        self.kube, self.metrics, self.membership, self.tasks = kube, metrics, membership, TaskRegistry()
         self.sandbox_keys = supervisors.keys
         self.sandbox_keys.changed.connect(self._apply_new_keys)
         self.sandbox_keys.withdrawn.connect(self._end_withdrawn)
-        self.shutdown_seconds = settings.shutdown_seconds
-        self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics)
+        self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics, served=membership.served)
+        api, self.broker = OperatorApi(kube=kube, metrics=metrics), _discover_broker(settings, kube, supervisors)
+        self.shared = SharedParts(
+            settings=settings,
+            kube=kube,
+            supervisors=supervisors,
+            metrics=metrics,
+            api=api,
+            specs=SpecCache(api=api),
+            pace=ResyncPace(interval_seconds=settings.resync_seconds),
+            rollout_metrics=RolloutMetrics(metrics.registry),
+            broker=self.broker,
+            isolation=_choose_addresses(settings, kube, self.broker),
+            suspect=membership.suspect,
+        )
+        self.namespaces: dict[str, NamespaceManager] = {}
+        self.watched = ServedNamespaces(())
+        """Namespaces whose resources are to be watched: those whose first resync has succeeded."""
         self.removed: RemovedNamespaces | None = None
         if settings.service_account:
-            self.removed = RemovedNamespaces(settings=settings, kube=kube, refused=refused)
-        api, write_priority = OperatorApi(kube=kube, metrics=metrics), WritePriority()
-        writer = ExecutionStatusWriter(api=api, priority=write_priority, tasks=self.tasks)
-        broker = _discover_broker(settings, kube, supervisors)
-        distributor = WrapperDistributor(
-            sandboxes=supervisors,
-            tasks=self.tasks,
-            write_priority=write_priority,
-            bundles={namespace: NamespaceBundle() for namespace in settings.namespaces},
-        )
-        services = PoolServices(
-            api=api,
-            supervisors=supervisors,
-            authenticator=PodAuthenticator(keys=supervisors.keys),
-            tasks=self.tasks,
-            metrics=metrics,
-            release=ReleasePods.of(settings),
-            isolation=_choose_addresses(settings, kube, broker),
-            assign_users=settings.sandbox_users == "Random",
-            broker=broker is not None,
-            write_priority=write_priority,
-        )
-        services.idle.connect(distributor.deliver)
-        session_index = SessionIndex()
-        attestor = Attestor(keys=supervisors.keys, accounts_proven=settings.accounts_proven)
-        self.pools = PoolRegistry(
-            services=services,
-            sessions=session_index,
-            template_prefixes=settings.template_prefixes,
-            times=PodTimes(start_timeout=settings.pod_start_timeout_seconds, seal_after=settings.seal_after_seconds),
-        )
-        self.tool_servers: ToolServerComponent | None = None
-        if broker is not None:
-            self.tool_servers = ToolServerComponent(
-                settings=settings,
-                kube=kube,
-                broker=broker,
-                keys=supervisors.keys,
-                distributor=distributor,
-                warm_pods=self.pools.warm_pods,
-                metrics=metrics,
-                tasks=self.tasks,
+            self.removed = RemovedNamespaces(
+                settings=settings, kube=kube, named=lambda: membership.named, running=lambda: self._services.keys()
             )
-        self.skills = SkillComponent(
-            kube=kube,
-            api=api,
-            namespaces=settings.namespaces,
-            attestor=attestor,
-            folders=read_folders(Path(settings.skills_folder)) if settings.skills_folder else (),
-        )
-        records = RecordsClient(broker.client) if settings.records and broker is not None else None
-        callers = CallerProofs(attestor=attestor)
-        self.recorder: ExecutionRecorder | None = None
-        if records is not None:
-            self.recorder = ExecutionRecorder(
-                receiver=records, api=api, callers=callers, code=settings.records_code, metrics=metrics
-            )
-        self.rollouts = RolloutComponent(
-            kube=kube,
-            api=api,
-            namespaces=settings.namespaces,
-            pools=self.pools,
-            reader=None if records is None else RecordsReader(records=records),
-        )
-        self.ttl = TTLController(
-            api=api,
-            max_seconds=settings.max_ttl_seconds,
-            recorder=self.recorder,
-            budget=StoredBudget(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
-        )
-        self.ttl.deleted_early.connect(EarlyDeletions(api=api, tasks=self.tasks, metrics=metrics).report)
-        specs = SpecCache(api=api)
-        self.sessions = SessionComponent.create(
-            settings=settings,
-            api=api,
-            index=session_index,
-            pools=self.pools,
-            attestor=attestor,
-            supervisors=supervisors,
-            tasks=self.tasks,
-            write_priority=write_priority,
-        )
-        features = (
-            Sessions(claims=self.sessions.claims, writer=writer),
-            CodeChecks(pools=self.pools, metrics=metrics),
-            Tools(broker=broker, distributor=distributor, writer=writer, tasks=self.tasks),
-            Skills(component=self.skills, tasks=self.tasks),
-            Files(broker=broker, writer=writer, tasks=self.tasks),
-        )
-        lifecycle = ExecutionLifecycle(
-            api=api,
-            pools=self.pools,
-            binder=Binder(
-                pools=self.pools,
-                writer=writer,
-                features=features,
-                supervisors=supervisors,
-                bind_timeout_seconds=settings.bind_timeout_seconds,
-            ),
-            writer=writer,
-            supervisors=supervisors,
-            specs=specs,
-            features=features,
-            ttl=self.ttl,
-            tasks=self.tasks,
-            metrics=metrics,
-        )
-        self.executions = ExecutionController(
-            lifecycle=lifecycle,
-            pools=self.pools,
-            sessions=self.sessions.registry,
-            writer=writer,
-            callers=callers,
-            specs=specs,
-            ttl=self.ttl,
-            tasks=self.tasks,
-            metrics=metrics,
-        )
-        self.resync = Resync(
-            api=api,
-            pools=self.pools,
-            sessions=self.sessions.registry,
-            executions=self.executions,
-            metrics=metrics,
-            namespaces=settings.namespaces,
-            interval_seconds=settings.resync_seconds,
-        )
+            membership.renamed.connect(self.removed.wakeup.set)
+            self.removed.ended.connect(self._follow)
+        self._services: dict[str, asyncio.Task[None]] = {}
+        """The task of each namespace."""
+        self._ending: set[str] = set()
+        """Namespaces whose task is cancelled, and lets writes in flight end."""
+        self._leads = False
+        membership.served.changed.connect(self._follow)
 
     def observe(self, kind: Kind, body: Object, deleted: bool) -> None:
-        """Take in a watch event of an object of this kind."""
+        """Handle a watch event of an object of this kind."""
         self.metrics.events.labels(kind).inc()
-        match kind:
-            case "execution":
-                self.executions.observe(body, deleted=deleted)
-            case "session":
-                self.sessions.registry.observe(body, deleted=deleted)
-            case "pool":
-                self.pools.observe_pool(body, deleted=deleted)
-            case "pod":
-                self.pools.observe_pod(body, deleted=deleted)
-            case "policy":
-                self.pools.observe_policy(body, deleted=deleted)
-            case "node":
-                self.pools.observe_node(body, deleted=deleted)
+        if kind == "node":
+            if (name := self.shared.nodes.observe(body, deleted=deleted)) is not None:
+                for each in self.namespaces.values():
+                    each.pools.recheck_node(name)
+        elif (manager := self.namespaces.get(body["metadata"]["namespace"])) is not None:
+            manager.observe(kind, body, deleted)
 
-    def observe_namespace(self, namespace: str, deleting: bool) -> None:
-        """End the sandboxes of a namespace that is being deleted, and serve one that was created again."""
-        if not deleting:
-            if namespace in self.pools.closed:
-                self.skills.shipped.request(namespace)
-            self.pools.closed.discard(namespace)
-        elif namespace not in self.pools.closed:
-            log.warning("the namespace is being deleted: its executions are cancelled", extra={"namespace": namespace})
-            self.executions.cancel_namespace(namespace)
-            self.sessions.registry.release_namespace(namespace)
-            self.pools.close_namespace(namespace)
+    def request_resync(self, namespace: str) -> None:
+        """Resync a namespace at once: a watch in it begins again."""
+        if (manager := self.namespaces.get(namespace)) is not None:
+            manager.resync.request()
 
-    def observe_node(self, body: Object, deleted: bool) -> None:
-        """Take in a watch event of a node."""
-        self.metrics.events.labels("node").inc()
-        self.pools.observe_node(body, deleted=deleted)
+    def find_problem(self, *, stuck_seconds: float, failing_seconds: float) -> str:
+        """Return why a restart could help, or an empty text.
 
-    def _apply_new_keys(self) -> None:
-        """Replace warm pods of a former key. Stdio servers get their tokens at their next reconcile."""
-        for pool in self.pools:
-            pool.wakeup.set()
+        Resyncs that fail in some namespaces only are no reason: a restart would end the service of the others.
+        """
+        resyncs = [each.resync for each in self.namespaces.values()]
+        stalls = filter(None, (each.find_stall(stuck_seconds=stuck_seconds) for each in resyncs))
+        if stall := next(stalls, ""):
+            return stall
+        failures = [each.find_failure(failing_seconds=failing_seconds) for each in resyncs]
+        return failures[0] if failures and all(failures) else ""
+
+    def find_unready(self) -> str:
+        """Return what the leader has not done yet, or an empty text."""
+        if problem := self.membership.describe_refusals():
+            return problem
+        has_begun = self._leads and all(each.resync.tried.is_set() for each in self.namespaces.values())
+        return "" if has_begun else "the first resync has not ended"
 
     def _end_withdrawn(self) -> None:
         """End what lives by a key that is not accepted any more. After an ordinary rotation there is nothing."""
-        self.executions.cancel_withdrawn()
-        self.sessions.registry.check_proofs()
-        self.skills.read_again()
+        for each in self.namespaces.values():
+            each.end_withdrawn()
 
     def abort(self) -> None:
         """Cancel everything at once, writes too, because another operator may be about to lead."""
-        self.shutdown_seconds = 0.0
         self.tasks.cancel_all()
+        for each in self.namespaces.values():
+            each.abort()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Resync, then reconcile while the context lasts, then let writes in flight end.
+        """Serve the namespaces while the context lasts, from their first resync on, then let writes in flight end.
 
-        Raises ApiError if the sandbox keys can't be read or the first resync fails.
+        Raises ApiError if the sandbox keys can't be read.
         """
         await self.keys.refresh(self.sandbox_keys)
-        self.resync.restart_clock()
-        async with (
-            self.tool_servers.running() if self.tool_servers is not None else nullcontext(),
-            self.skills.running(),
-            self.rollouts.watching(),
-        ):
-            # before the first resync: what is expired is deleted even if that never ends
-            loops = [
-                self.tasks.spawn(self.ttl.run(), name="ttl"),
-                self.tasks.spawn(self.skills.controller.run(), name="skills"),
-                self.tasks.spawn(self.skills.shipped.run(), name="shipped skills"),
-            ]
+        async with AsyncExitStack() as stack:
+            if self.broker is not None:
+                await stack.enter_async_context(self.broker.following())
+            stack.push_async_callback(self.tasks.close)
+            await self.keys.check(self.sandbox_keys, renews=False)
+            self.tasks.spawn(self.keys.run(self.sandbox_keys), name="keys")
             if self.removed is not None:
-                loops.append(self.tasks.spawn(self.removed.run(), name="removed namespaces"))
-            if self.recorder is not None:
-                loops.append(self.tasks.spawn(self.recorder.run(), name="records"))
+                self.tasks.spawn(self.removed.run(), name="removed namespaces")
+            stack.push_async_callback(self._end_all)
+            self._leads = True
+            self._follow()
+            for each in [*self.namespaces.values()]:
+                await each.resync.tried.wait()
+            yield
+
+    def _follow(self) -> None:
+        """Begin and end the service of namespaces, so that those are served that should be.
+
+        A namespace that returns before its service has ended begins again after that.
+        """
+        served = set(self.membership.served) if self._leads else set()
+        if self.removed is not None:
+            served -= self.removed.removing
+        for namespace in self._services.keys() - served - self._ending:
+            self._ending.add(namespace)
+            self._services[namespace].cancel()
+        for namespace in served - self._services.keys():
+            self.namespaces[namespace] = manager = NamespaceManager(namespace, shared=self.shared)
+            self._services[namespace] = task = self.tasks.spawn(self._serve(manager), name=f"namespace {namespace}")
+            task.add_done_callback(partial(self._note_end, namespace))
+
+    async def _serve(self, manager: NamespaceManager) -> None:
+        following = follow_namespace(
+            kube=self.kube,
+            namespace=manager.namespace,
+            on_pod=partial(self.observe, "pod"),
+            on_policy=partial(self.observe, "policy"),
+            on_deletion=manager.observe_deletion,
+        )
+        async with manager.running(), following:
+            self.watched.add(manager.namespace)
             try:
-                await self.keys.check(self.sandbox_keys, renews=False)
-                loops.append(self.tasks.spawn(self.keys.run(self.sandbox_keys), name="keys"))
-                await self.resync.resync()
-                await self.rollouts.prepare()
-                self.pools.open()
-                loops.append(self.tasks.spawn(self.resync.run(), name="resync"))
-                loops.append(self.tasks.spawn(self.sessions.controller.run(), name="sessions"))
-                loops.append(self.tasks.spawn(self.rollouts.controller.run(), name="rollouts"))
-                yield
+                await asyncio.Event().wait()
             finally:
-                for loop in loops:
-                    loop.cancel()
-                await self.pools.close()
-                await self.executions.close(grace_seconds=self.shutdown_seconds)
-                if self.tool_servers is not None:
-                    self.tool_servers.close()
-                await self.tasks.close(grace_seconds=self.shutdown_seconds)
+                self.watched.remove(manager.namespace)
+
+    def _note_end(self, namespace: str, task: "asyncio.Task[None]") -> None:
+        del self._services[namespace], self.namespaces[namespace]
+        self._ending.discard(namespace)
+        if self.removed is not None:
+            self.removed.wakeup.set()
+        if task.cancelled():
+            self._follow()
+        else:
+            asyncio.get_running_loop().call_later(_RESTART_SECONDS, self._follow)
+
+    async def _end_all(self) -> None:
+        self._leads = False
+        self._follow()
+        await asyncio.gather(*self._services.values(), return_exceptions=True)
+
+    def _apply_new_keys(self) -> None:
+        """Replace warm pods of a former key. Stdio servers get their tokens at their next reconcile."""
+        for each in self.namespaces.values():
+            for pool in each.pools:
+                pool.wakeup.set()
 
 
 def _choose_addresses(

@@ -11,7 +11,6 @@ from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.version import describe_support, read_version
-from mcp_exec_operator.kube.api import find_refusal
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +23,11 @@ class CannotStart(Exception):
     """The operator can't run here; the text says why."""
 
 
-async def check_api(
-    kube: KubeClient, *, namespaces: tuple[str, ...], watch_nodes: bool, wait_seconds: float
-) -> tuple[str, ...]:
-    """Check that the API server responds, has the CRDs and permits the necessary lists. Raises CannotStart.
+async def check_api(kube: KubeClient, *, watch_nodes: bool, wait_seconds: float) -> None:
+    """Check that the API server responds, has the CRDs and lists nodes if they are watched. Raises CannotStart.
 
-    It waits `wait_seconds` for an API server that does not respond, and logs a version that is not supported. Returns
-    the namespaces that can be served: one that was deleted, and with it the rights in it, must not stop the others.
+    It waits `wait_seconds` for an API server that does not respond, and logs a version that is not supported. Rights in
+    a namespace are not checked: they decide only whether that namespace is served.
     """
     deadline = monotonic() + wait_seconds
     while True:
@@ -50,26 +47,11 @@ async def check_api(
     version = await read_version(kube)
     if version is not None and (difference := describe_support(version)):
         log.warning("%s", difference)
-    served = await _check_namespaces(kube, namespaces)
     if watch_nodes:
         try:
             await kube.get(resource_path("nodes"), limit="1")
         except ApiError as error:
             raise CannotStart(f"the nodes can't be listed, and MCP_EXEC_WATCH_NODES is not false: {error}") from error
-    return served
-
-
-async def _check_namespaces(kube: KubeClient, namespaces: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the namespaces whose objects can be listed. Raises CannotStart if there is none."""
-    refused: dict[str, ApiError] = {}
-    for namespace in namespaces:
-        if (error := await find_refusal(kube, namespace)) is not None:
-            refused[namespace] = error
-            if len(refused) == len(namespaces) or error.code not in (403, 404):
-                raise CannotStart(f"the objects of namespace {namespace} can't be listed: {error}") from error
-    for namespace, refusal in refused.items():
-        log.error("namespace %s is not served, since its objects can't be listed: %s", namespace, refusal)
-    return tuple(namespace for namespace in namespaces if namespace not in refused)
 
 
 def find_forbidden_addresses(server: str, *, own_ips: Sequence[str], own_port: int) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -15,7 +15,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from mcp_exec_api.constants import EXECUTIONS, POOLS, SESSIONS, SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
-from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
 from mcp_exec_common.process.health import HealthReport, report_liveness, report_readiness
 from mcp_exec_common.process.namespaces import read_namespaces
@@ -23,13 +22,13 @@ from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.definitions import Definitions
 from mcp_exec_operator.keys.release import ReleaseKeys
-from mcp_exec_operator.kube.api import find_refusal
 from mcp_exec_operator.kube.claims import NamespaceClaims
+from mcp_exec_operator.kube.followers import follow_nodes
 from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
+from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.preflight import CannotStart, check_api
-from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import Settings
 
 
@@ -164,19 +163,7 @@ _ABORT_SECONDS: Final = 0.5
 
 
 async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_PORT) -> None:
-    """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost.
-
-    When the served namespaces change, it hands over as at its end, and starts again in the same process.
-    """
-    terminated, namespaces = asyncio.Event(), settings.namespaces
-    while not terminated.is_set():
-        namespaces = await _run_with(
-            settings.model_copy(update={"namespaces": namespaces}), terminated, sandbox_port=sandbox_port
-        )
-
-
-async def _run_with(settings: Settings, terminated: asyncio.Event, *, sandbox_port: int) -> tuple[str, ...]:
-    """Serve the namespaces of the settings. Return those to serve next, unless the operator is to end."""
+    """Run the operator until SIGTERM or SIGINT. Raises CannotStart and LeaseLost."""
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
@@ -185,38 +172,17 @@ async def _run_with(settings: Settings, terminated: asyncio.Event, *, sandbox_po
         keys = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_keys()
         supervisors = await stack.enter_async_context(SupervisorClient.connect(keys=keys, port=sandbox_port))
         claims = NamespaceClaims.of(settings, kube=kube)
-        refused = await claims.claim_all(settings.namespaces)
-        metrics.refused_namespaces.set(len(refused))
-        named = settings.namespaces
-        settings = settings.model_copy(update={"namespaces": tuple(each for each in named if each not in refused)})
-        if not settings.namespaces:
-            raise CannotStart("; ".join(f"namespace {name} is not served: {why}" for name, why in refused.items()))
-        process = OperatorProcess(
-            settings=settings,
-            kube=kube,
-            manager=Manager(
-                settings=settings, kube=kube, supervisors=supervisors, metrics=metrics, refused=frozenset(refused)
-            ),
-            elector=LeaderElector.create(settings=settings, kube=kube, metrics=metrics),
-            terminated=terminated,
-            claims=claims,
-            next_namespaces=named,
-        )
-        try:
-            await process.run()
-        except ApiError as error:
-            # a standby may lead after the rights in a namespace have gone, and before it is removed from the list
-            if error.code != 403 or not await process.has_lost_rights():
-                raise
-            log.warning("the rights in a namespace have gone: the operator starts again: %s", error)
-        return process.next_namespaces
+        membership = NamespaceMembership(kube=kube, claims=claims, metrics=metrics, named=settings.namespaces)
+        manager = Manager(settings=settings, kube=kube, supervisors=supervisors, metrics=metrics, membership=membership)
+        elector = LeaderElector.create(settings=settings, kube=kube, metrics=metrics)
+        await OperatorProcess(settings=settings, kube=kube, manager=manager, elector=elector).run()
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperatorHealth:
     """The health of an operator. A standby is healthy, since it reconciles nothing, and ready to take over."""
 
-    resync: Resync
+    manager: Manager
     elector: LeaderElector
     stuck_seconds: float
     failing_seconds: float
@@ -225,13 +191,13 @@ class OperatorHealth:
         """Return why resyncs fail or make no progress, or an empty text."""
         if not self.elector.is_leader:
             return ""
-        return self.resync.find_problem(stuck_seconds=self.stuck_seconds, failing_seconds=self.failing_seconds)
+        return self.manager.find_problem(stuck_seconds=self.stuck_seconds, failing_seconds=self.failing_seconds)
 
     def find_readiness_problem(self) -> str:
-        """Return why the operator neither reconciles nor could take over, or an empty text."""
-        if self.elector.is_leader:
-            return "" if self.resync.done.is_set() else "the first resync has not ended"
-        return self.elector.problem
+        """Return why the operator serves no namespace, or neither reconciles nor could take over, or an empty text."""
+        if problem := self.manager.membership.describe_refusals():
+            return problem
+        return self.manager.find_unready() if self.elector.is_leader else self.elector.problem
 
     def describe_role(self) -> dict[str, str]:
         """Return whether this operator leads, or who does."""
@@ -240,21 +206,14 @@ class OperatorHealth:
 
 @dataclass(kw_only=True, eq=False)
 class OperatorProcess:
-    """The parts of one operator process, while it serves the same namespaces."""
+    """The parts of one operator process."""
 
     settings: Settings
     kube: KubeClient
     manager: Manager
     elector: LeaderElector
-    terminated: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by SIGTERM and SIGINT."""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set with `terminated`, and when other namespaces are to be served."""
-    claims: NamespaceClaims
-    next_namespaces: tuple[str, ...]
-    """Namespaces to serve next: at first those that are named, of which the settings have what is claimed."""
-    left_out: set[str] = field(default_factory=set)
-    """Namespaces that could not be served at the start, although they are claimed."""
+    """Set by SIGTERM and SIGINT."""
 
     def build_health_server(
         self, *, stuck_seconds: float = STUCK_SECONDS, failing_seconds: float = FAILING_SECONDS
@@ -262,7 +221,7 @@ class OperatorProcess:
         """Return the health server."""
         return HealthServer(
             source=OperatorHealth(
-                resync=self.manager.resync,
+                manager=self.manager,
                 elector=self.elector,
                 stuck_seconds=stuck_seconds,
                 failing_seconds=failing_seconds,
@@ -274,30 +233,20 @@ class OperatorProcess:
     async def run(self) -> None:
         """Run until `stop` is set. Raises CannotStart and LeaseLost."""
         self._handle_signals()
-        if self.terminated.is_set():
-            return
+        membership, loop = self.manager.membership, asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
-            if (folder := self.settings.mounted_namespaces) is not None:
-                following = asyncio.get_running_loop().create_task(folder.follow(self._follow), name="namespaces")
-                stack.callback(following.cancel)
             await stack.enter_async_context(self.build_health_server().serving(self.settings.port))
-            served = await check_api(
-                self.kube,
-                namespaces=self.settings.namespaces,
-                watch_nodes=self.settings.watch_nodes,
-                wait_seconds=self.settings.api_wait_seconds,
+            await check_api(
+                self.kube, watch_nodes=self.settings.watch_nodes, wait_seconds=self.settings.api_wait_seconds
             )
-            self.left_out.update(set(self.settings.namespaces) - set(served))
-            self.manager.pools.closed.update(self.left_out)
-            renewing = asyncio.get_running_loop().create_task(self._renew_claims(), name="claims of namespaces")
-            stack.callback(renewing.cancel)
+            await membership.check()
+            checking = loop.create_task(membership.run(), name="served namespaces")
+            stack.callback(checking.cancel)
+            if (folder := self.settings.mounted_namespaces) is not None:
+                following = loop.create_task(folder.follow(self._follow), name="named namespaces")
+                stack.callback(following.cancel)
             if await self._wait_until_leader():
                 await self._lead()
-
-    async def has_lost_rights(self) -> bool:
-        """Return whether a namespace that could be served at the start cannot be any more."""
-        served = [each for each in self.settings.namespaces if each not in self.left_out]
-        return any([await find_refusal(self.kube, namespace) for namespace in served])
 
     async def _wait_until_leader(self) -> bool:
         """Wait until this operator is the leader. Return False if `stop` is set earlier."""
@@ -338,9 +287,9 @@ class OperatorProcess:
         """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
         await stack.enter_async_context(self.manager.running())
         await _import_watches()  # executions that wait are served meanwhile
-        from mcp_exec_operator.kube.watches import build_registry, follow_core, follow_namespaces
+        from mcp_exec_operator.kube.watches import build_registry
 
-        namespaces, observe = self._served_namespaces(), self.manager.observe
+        observe = self.manager.observe
         registry = build_registry(
             credentials=self.kube.credentials,
             on_event={
@@ -348,18 +297,10 @@ class OperatorProcess:
                 POOLS: partial(observe, "pool"),
                 SESSIONS: partial(observe, "session"),
             },
-            on_new_watch=self.manager.resync.request,
+            on_new_watch=self.manager.request_resync,
         )
-        async with (
-            follow_core(
-                kube=self.kube,
-                namespaces=namespaces,
-                on_pod=partial(observe, "pod"),
-                on_policy=partial(observe, "policy"),
-                on_node=partial(observe, "node") if self.settings.watch_nodes else None,
-            ),
-            follow_namespaces(kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self._observe_namespace),
-        ):
+        nodes = follow_nodes(kube=self.kube, on_node=partial(observe, "node"))
+        async with nodes if self.settings.watch_nodes else nullcontext():
             await self._watch(registry, stack)
 
     async def _watch(self, registry: Any, stack: AsyncExitStack) -> None:
@@ -370,9 +311,8 @@ class OperatorProcess:
         from mcp_exec_operator.kube.watches import watch
 
         loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        namespaces = self._served_namespaces()
         watching = loop.create_task(
-            watch(registry=registry, namespaces=namespaces, ready=ready, stop=watches_stop), name="watching"
+            watch(registry=registry, namespaces=self.manager.watched, ready=ready, stop=watches_stop), name="watching"
         )
         stopping = loop.create_task(self.stop.wait(), name="stopping")
         opened = loop.create_task(ready.wait(), name="watches ready")
@@ -380,7 +320,7 @@ class OperatorProcess:
             await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
             self._handle_signals()  # kopf has installed its own handlers meanwhile
             exempt_started_objects()
-            log.info("the operator is reconciling", extra={"namespaces": namespaces})
+            log.info("the operator is reconciling", extra={"namespaces": list(self.manager.watched)})
             await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
             log.info("the operator is stopping")
             ended_early = not self.stop.is_set()
@@ -393,35 +333,14 @@ class OperatorProcess:
         if ended_early:
             raise CannotStart("the watches have ended")
 
-    def _served_namespaces(self) -> tuple[str, ...]:
-        return tuple(each for each in self.settings.namespaces if each not in self.left_out)
-
-    def _observe_namespace(self, namespace: str, deleting: bool) -> None:
-        if namespace not in self.left_out:
-            self.manager.observe_namespace(namespace, deleting)
-
     def _follow(self, entries: Mapping[str, bytes]) -> None:
         names = read_namespaces(entries, release_namespace=self.settings.release_namespace)
-        if set(names) != set(self.next_namespaces):
-            log.info("the served namespaces change: the operator starts again", extra={"namespaces": names})
-            self.next_namespaces = names
-            self.stop.set()
-
-    async def _renew_claims(self) -> None:
-        """Keep the claims. Start again if one is lost, or if a namespace can be served that could not before."""
-        served = self._served_namespaces()
-        refused = tuple(each for each in self.next_namespaces if each not in served)
-        await self.claims.wait_for_change(served=served, refused=refused)
-        self.stop.set()
+        self.manager.membership.name(names)
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._terminate)
-
-    def _terminate(self) -> None:
-        self.terminated.set()
-        self.stop.set()
+            loop.add_signal_handler(number, self.stop.set)
 
 
 async def _import_watches() -> None:

@@ -115,7 +115,7 @@ class RecordsReceiver(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class ExecutionRecorder:
-    """Records each finished execution at least once; the store keeps one row for each uid.
+    """Records each finished execution of a namespace at least once; the store keeps one row for each uid.
 
     In memory are only names and uids, at most one for each execution that exists. An outage of the broker delays the
     deletion of executions, and loses none.
@@ -130,6 +130,8 @@ class ExecutionRecorder:
     """Sent with the uid of each execution that has a record."""
     _waiting: dict[str, ObjectKey] = field(default_factory=dict)
     _recorded: set[str] = field(default_factory=set)
+    _measured: int = 0
+    """Executions without a record that the gauge counts."""
     _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def request(self, uid: str, key: ObjectKey) -> None:
@@ -153,7 +155,7 @@ class ExecutionRecorder:
         """Record finished executions until cancelled."""
         while True:
             self._wakeup.clear()
-            self.metrics.records_pending.set(len(self._waiting))
+            self._measure(len(self._waiting))
             if not self._waiting:
                 await self._wakeup.wait()
                 await asyncio.sleep(_GATHER_SECONDS)
@@ -164,6 +166,15 @@ class ExecutionRecorder:
             except Exception as error:
                 log.exception("recording failed")  # an end of this task would keep all executions for good
                 await self._delay(error)
+
+    def close(self) -> None:
+        """Leave what has no record yet to the next operator of the namespace."""
+        self._measure(0)
+
+    def _measure(self, pending: int) -> None:
+        """Set the share of these executions in the gauge, which is one for all namespaces."""
+        self.metrics.records_pending.inc(pending - self._measured)
+        self._measured = pending
 
     async def _delay(self, error: Exception) -> None:
         self.metrics.records.labels("failed").inc()

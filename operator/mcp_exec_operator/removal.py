@@ -6,8 +6,9 @@ the operator deletes it at the end.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Final
@@ -31,6 +32,7 @@ from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
+from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.record import reduce_body
 from mcp_exec_operator.executions.status import build_finished_status
@@ -70,7 +72,7 @@ class NamespaceRemoval:
         try:
             others = await self._find_other_operators()
             if others:
-                log.warning("the namespace %s is left to the release of %s", self.namespace, ", ".join(others))
+                log.warning("the namespace %s is left to another release: %s", self.namespace, ", ".join(others))
             gone = bool(others) or await self._end()
             await self.claims.release_claim(self.namespace)
             await self.kube.delete(self._binding_path(f"{self.operator}-removal"))
@@ -92,6 +94,9 @@ class NamespaceRemoval:
         return gone
 
     async def _find_other_operators(self) -> list[str]:
+        """Return what shows that another release serves the namespace. Only without its label others can write that."""
+        if await self.claims.read_label(self.namespace):
+            return list(filter(None, [await self.claims.find_other(self.namespace)]))
         bindings, _ = await self.kube.list(self._binding_path(), selector=_OPERATOR_SELECTOR)
         names = [each["metadata"]["name"] for each in bindings if each["metadata"]["name"] != self.operator]
         return names or list(filter(None, [await self.claims.find_other(self.namespace)]))
@@ -148,34 +153,47 @@ class RemovedNamespaces:
 
     settings: Settings
     kube: KubeClient
-    refused: frozenset[str] = frozenset()
-    """Namespaces that the release names and may not serve now."""
+    named: Callable[[], Iterable[str]]
+    """Returns the namespaces that the release names now."""
+    running: Callable[[], Iterable[str]] = tuple
+    """Returns the namespaces that this process still serves: they are removed after that."""
     check_seconds: float = 20.0
     """Seconds until a removal that failed is tried again."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when other namespaces are named, or the service of one has ended."""
+    removing: set[str] = field(default_factory=set)
+    """Namespaces that are being removed. They must not be served meanwhile, even if they are named again."""
+    ended: Signal[[]] = field(default_factory=Signal)
+    """Sent when a removal has ended."""
 
     async def run(self) -> None:
-        """Record the served namespaces, and end what is left in those that are not served any more."""
+        """Record the served namespaces, and end what is left in those that are not served any more, for ever."""
         while True:
-            if await self.remove():
-                return
-            await asyncio.sleep(self.check_seconds)
+            self.wakeup.clear()
+            done = await self.remove()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if done else self.check_seconds):
+                    await self.wakeup.wait()
 
     async def remove(self) -> bool:
         """Try once. Return whether all is done; an error is logged."""
         try:
-            served, recorded = {*self.settings.namespaces, *self.refused}, await self._read()
-            await self._write(recorded, recorded | served)
-            results = [await self._remove(namespace) for namespace in sorted(recorded - served)]
+            named, recorded = set(self.named()), await self._read()
+            await self._write(recorded, recorded | named)
+            results = [await self._remove(namespace) for namespace in sorted(recorded - named)]
             done = {namespace for namespace in results if namespace}
-            await self._write(recorded | served, (recorded | served) - done)
+            await self._write(recorded | named, (recorded | named) - done)
         except ApiError as error:
             log.error("the served namespaces can't be recorded: %s", error)
             return False
         return all(results)
 
     async def _remove(self, namespace: str) -> str:
-        """Return the name of the namespace, or an empty text after an error."""
+        """Return the name of the namespace, or an empty text if it could not be removed."""
         operator = self.settings.lease_name
+        if namespace in self.running() or namespace in self.named():
+            return ""
+        self.removing.add(namespace)
         try:
             claims = NamespaceClaims.of(self.settings, kube=self.kube)
             removal = NamespaceRemoval(kube=self.kube, namespace=namespace, operator=operator, claims=claims)
@@ -183,6 +201,9 @@ class RemovedNamespaces:
         except ApiError as error:
             log.error("namespace %s, which is not served any more, can't be cleaned up: %s", namespace, error)
             return ""
+        finally:
+            self.removing.discard(namespace)
+            self.ended.emit()
         log.info("namespace %s: %s", namespace, "no sandbox is left" if gone else "the last sandboxes are ending")
         return namespace
 

@@ -48,6 +48,9 @@ class Settings(ProcessSettings):
     release_name: str = ""
     """Label `app.kubernetes.io/instance` of the release's pods, which NetworkPolicies of sandboxes and stdio servers
     admit. If empty, they admit those of every release in the release's namespace."""
+    release_label: str = ""
+    """The release as the value of the label `mcp-exec.dev/release` of its namespaces. A namespace with another value is
+    not served."""
     service_account: str = ""
     """The operator's ServiceAccount. Secrets that belong only to the release are deleted with it. If empty, nothing in
     the release's namespace is recorded or created for it."""

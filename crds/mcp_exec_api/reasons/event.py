@@ -57,7 +57,8 @@ class EventReason(StrEnum):
     RESUMED = "Resumed", "ExecutionRollout", "Normal", "a paused rollout goes on"
     NAMESPACE_TAKEN = (
         "NamespaceTaken",
-        "Lease",
+        "Namespace",
         "Warning",
-        "another release serves the namespace; remove it from the values of one of the two",
+        "another release has the namespace, by its label `mcp-exec.dev/release` or by its Lease `mcp-exec`; remove it from "
+        "the values of one of the two, or change the label",
     )

@@ -8,7 +8,7 @@ key.
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf
@@ -49,6 +49,8 @@ class ReleaseKeys:
     settings: Settings
     kube: KubeClient
     metrics: Metrics
+    served: Iterable[str] = ()
+    """The namespaces that are served now, whose proofs are renewed."""
     clock: Callable[[], datetime] = now
     check_seconds: float = 20.0
     """Seconds until what is deleted is restored, and what is changed is used."""
@@ -56,6 +58,8 @@ class ReleaseKeys:
     """The sandbox keys at the last look, and when they changed; None if they did not since the start."""
     _renewed: Renewal | None = field(default=None, init=False)
     """The last renewal that was complete."""
+    _renewed_in: frozenset[str] = field(default=frozenset(), init=False)
+    """The namespaces of that renewal."""
     _repeat_at: float = field(default=-inf, init=False)
     """When it is repeated until the next key signs, by the monotonic clock."""
     _retry_at: float = field(default=-inf, init=False)
@@ -127,7 +131,9 @@ class ReleaseKeys:
 
     async def _renew(self, plan: Renewal) -> bool:
         """Renew all proofs. Return whether none of a former key is left."""
-        if plan == self._renewed and (plan.before is not None or monotonic() < self._repeat_at):
+        served = tuple(self.served)
+        is_renewed = plan == self._renewed and set(served) <= self._renewed_in
+        if is_renewed and (plan.before is not None or monotonic() < self._repeat_at):
             return True
         if monotonic() < self._retry_at:
             return False
@@ -135,11 +141,12 @@ class ReleaseKeys:
             kube=self.kube,
             attestor=Attestor(keys=SandboxKeys(*plan.keys)),
             before=plan.before,
-            namespaces=self.settings.namespaces,
+            namespaces=served,
             metrics=self.metrics,
         )
         if await renewer.renew_all():
             self._renewed, self._repeat_at = plan, monotonic() + _REPEAT_SECONDS
+            self._renewed_in = frozenset(served)
             return True
         self._retry_at = monotonic() + _RETRY_SECONDS
         return False
@@ -210,9 +217,14 @@ class ReleaseKeys:
         expires_at = (secret["metadata"].get("annotations") or {}).get(ANNOTATION_EXPIRES_AT)
         entry = KeyEntry(
             sha256=digest_key(read_entry(secret, _TEXT_ENTRY).decode()),
-            namespace=initial.namespace or self.settings.namespaces[0],
+            namespace=initial.namespace or self._find_first_namespace(),
             limits=initial.limits,
             approver=initial.approver,
             expires_at=datetime.fromisoformat(expires_at) if expires_at else None,
         )
         return json.dumps(entry.to_api(), separators=(",", ":")).encode()
+
+    def _find_first_namespace(self) -> str:
+        """Return the first namespace that is served now, or the first one that the release names."""
+        named, served = self.settings.namespaces, set(self.served)
+        return next((each for each in (*named, *self.served) if each in served), named[0])

@@ -23,7 +23,6 @@ from mcp_exec_api.constants import (
 )
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
-from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -316,15 +315,11 @@ class WritePriority:
                 await self._idle.wait()
 
 
-async def find_refusal(kube: KubeClient, namespace: str) -> ApiError | None:
-    """Return why a namespace can't be served: pods or resources of it can't be listed. None if they can."""
+async def check_rights(kube: KubeClient, namespace: str) -> None:
+    """Raise ApiError if pods or resources of a namespace can't be listed."""
     kinds = (custom_resource_path(kind, namespace=namespace) for kind in (EXECUTIONS, POOLS, SESSIONS))
-    try:
-        for path in (resource_path("pods", namespace=namespace), *kinds):
-            await kube.get(path, limit="1")
-    except ApiError as error:
-        return error
-    return None
+    for path in (resource_path("pods", namespace=namespace), *kinds):
+        await kube.get(path, limit="1")
 
 
 def build_event(

@@ -1,22 +1,24 @@
-"""Claims of namespaces: a Lease in each served namespace names the release that serves it, and no other does.
+"""Claims of namespaces: which release serves a namespace, and no other does.
 
-Each replica of the release renews it, since it is the release's and not the leader's. Its times are wall-clock times: a
-process that begins has no others. The limits are minutes, so that clocks may differ by some.
+The label `mcp-exec.dev/release` of the namespace decides, since only who may write namespaces can change it. Without
+the label, a Lease in the namespace names the release. Each replica of the release renews it, since it is the release's
+and not the leader's. Its times are wall-clock times: a process that begins has no others. The limits are minutes, so
+that clocks may differ by some.
 """
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import ClassVar, Final, Self
+from typing import Final, Self
 
+from mcp_exec_api.constants import LABEL_RELEASE
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.kube.api import GONE_CODES, build_event, find_refusal
+from mcp_exec_operator.kube.api import build_event
 from mcp_exec_operator.kube.leader_election import COORDINATION_GROUP
 from mcp_exec_operator.settings import Settings
 
@@ -27,6 +29,8 @@ CLAIM: Final = "mcp-exec"
 EXPIRES_SECONDS: Final = 300
 """Seconds without a renewal after which another release may take the namespace."""
 _RENEW_SECONDS: Final = 60
+_MAX_AHEAD_SECONDS: Final = 60
+"""How far the clock of another release may be ahead. A later time is forged, and the Lease no claim."""
 _MAX_HOLDER: Final = 320
 """Characters of a holder that are shown: a namespace and a name."""
 _ATTEMPTS: Final = 3
@@ -37,52 +41,30 @@ _ATTEMPTS: Final = 3
 class NamespaceClaims:
     """The claims of one release."""
 
-    CHECK_SECONDS: ClassVar[float] = 20.0
-    """Interval of renewals, and of attempts to claim what was refused."""
-
     kube: KubeClient
     release: str
     """The holder: namespace of the release and name of its operator."""
+    label: str = ""
+    """The release as the value of a namespace's label. If empty, every label names another release."""
     clock: Callable[[], datetime] = now
 
     @classmethod
     def of(cls, settings: Settings, *, kube: KubeClient) -> Self:
         """Return the claims of the operator with these settings."""
-        return cls(kube=kube, release=f"{settings.release_namespace}/{settings.lease_name}")
-
-    async def claim_all(self, namespaces: Iterable[str]) -> dict[str, str]:
-        """Claim namespaces. Return why others of them may not be served. Raises ApiError."""
-        refusals: dict[str, str] = {}
-        for namespace in namespaces:
-            if problem := await self._try_to_claim(namespace):
-                log.error("namespace %s is not served, nothing runs in it: %s", namespace, problem)
-                refusals[namespace] = problem
-        return refusals
-
-    async def wait_for_change(self, *, served: Iterable[str], refused: Iterable[str]) -> None:
-        """Renew the claims, until one of them is lost or a refused namespace can be served."""
-        while True:
-            await asyncio.sleep(self.CHECK_SECONDS)
-            for namespace in served:
-                try:
-                    holder = await self.claim(namespace)
-                except ApiError as error:
-                    log.warning("the claim of namespace %s was not renewed: %s", namespace, error)
-                    continue
-                if holder:
-                    log.error("namespace %s is lost: the release %s serves it", namespace, holder)
-                    return
-            for namespace in refused:
-                if await self._can_be_served(namespace):
-                    log.info("namespace %s can be served now", namespace)
-                    return
+        release = f"{settings.release_namespace}/{settings.lease_name}"
+        return cls(kube=kube, release=release, label=settings.release_label)
 
     async def claim(self, namespace: str) -> str:
-        """Claim the namespace, or renew the claim. Return the release that serves it instead. Raises ApiError."""
+        """Claim the namespace, or renew the claim. Return which other release has it, or an empty text.
+
+        Raises ApiError.
+        """
+        if label := await self.read_label(namespace):
+            return self._compare(label)
         for attempt in range(_ATTEMPTS):
             lease = await self.kube.find(self._path(namespace))
             age = self._measure_age(lease)
-            if holder := self._find_other(lease, age):
+            if holder := self._find_holder(lease, age):
                 return holder
             if lease is not None and _read_holder(lease) == self.release and age < _RENEW_SECONDS:
                 return ""
@@ -96,9 +78,16 @@ class NamespaceClaims:
         raise AssertionError("unreachable")
 
     async def find_other(self, namespace: str) -> str:
-        """Return the other release that serves the namespace, or an empty text. Raises ApiError."""
+        """Return which other release has the namespace, or an empty text. Raises ApiError."""
+        if label := await self.read_label(namespace):
+            return self._compare(label)
         lease = await self.kube.find(self._path(namespace))
-        return self._find_other(lease, self._measure_age(lease))
+        return self._find_holder(lease, self._measure_age(lease))
+
+    async def read_label(self, namespace: str) -> str:
+        """Return the release in the namespace's label, or an empty text. Raises ApiError."""
+        found = await self.kube.find(resource_path("namespaces", name=namespace)) or {"metadata": {}}
+        return str((found["metadata"].get("labels") or {}).get(LABEL_RELEASE) or "")
 
     async def release_claim(self, namespace: str) -> None:
         """Give up the namespace, for any other release. Raises ApiError."""
@@ -106,38 +95,24 @@ class NamespaceClaims:
         if lease is not None and _read_holder(lease) == self.release:
             await self.kube.delete(self._path(namespace), uid=lease["metadata"]["uid"])
 
-    async def _try_to_claim(self, namespace: str) -> str:
-        """Claim the namespace. Return what is against it; Kubernetes shows it as an Event of the Lease."""
-        try:
-            holder = await self.claim(namespace)
-        except ApiError as error:
-            if error.code not in (*GONE_CODES, 409):
-                raise
-            return f"its Lease {CLAIM} can't be written: {error}"
-        if not holder:
-            return ""
-        problem = f"the release {holder} serves it; remove it from the values of one of the two"
-        await self._report(namespace, f"{self.release} does not serve this namespace: {problem}")
-        return problem
-
-    async def _can_be_served(self, namespace: str) -> bool:
-        try:
-            return await find_refusal(self.kube, namespace) is None and not await self.claim(namespace)
-        except ApiError as error:
-            log.info("namespace %s can't be claimed: %s", namespace, error)
-            return False
-
-    async def _report(self, namespace: str, message: str) -> None:
+    async def report(self, namespace: str, problem: str) -> None:
+        """Create an Event that says why this release does not serve the namespace. An error is logged."""
+        message = f"{self.release} does not serve this namespace: {problem}"
         event = build_event(
-            "Lease", key=(namespace, CLAIM), uid="", kind=EventReason.NAMESPACE_TAKEN.type,
+            "Namespace", key=(namespace, namespace), uid="", kind=EventReason.NAMESPACE_TAKEN.type,
             reason=EventReason.NAMESPACE_TAKEN, message=message,
             moment=self.clock(),
         )  # fmt: skip
-        event["involvedObject"] |= {"apiVersion": COORDINATION_GROUP}
+        event["involvedObject"] |= {"apiVersion": "v1"}
         try:
             await self.kube.create(resource_path("events", namespace=namespace), event)
         except ApiError as error:
             log.warning("no Event about namespace %s was created: %s", namespace, error)
+
+    def _compare(self, label: str) -> str:
+        if label == self.label:
+            return ""
+        return f"its label {LABEL_RELEASE} names the release {label}; change the label or the values of this release"
 
     async def _write(self, namespace: str, lease: Object | None) -> None:
         at = micro_time(self.clock())
@@ -149,18 +124,21 @@ class NamespaceClaims:
             return
         await self.kube.replace(self._path(namespace), {**lease, "spec": spec})
 
-    def _find_other(self, lease: Object | None, age: float) -> str:
-        """Return the other release that holds a Lease, unless that has expired."""
+    def _find_holder(self, lease: Object | None, age: float) -> str:
+        """Return which other release holds a Lease, unless that has expired."""
         holder = "" if lease is None else _read_holder(lease)
-        return holder if holder not in ("", self.release) and age < EXPIRES_SECONDS else ""
+        if holder in ("", self.release) or age >= EXPIRES_SECONDS:
+            return ""
+        return f"the release {holder} serves it; remove it from the values of one of the two"
 
     def _measure_age(self, lease: Object | None) -> float:
-        """Return the seconds since the last renewal. What cannot be read is expired; a later time is now."""
+        """Return the seconds since the last renewal. A time that cannot be read, or is far ahead, is expired."""
         try:
             renewed = datetime.fromisoformat(str(((lease or {}).get("spec") or {}).get("renewTime")))
         except ValueError:
             return EXPIRES_SECONDS
-        return max(0.0, (self.clock() - renewed.replace(tzinfo=renewed.tzinfo or UTC)).total_seconds())
+        age = (self.clock() - renewed.replace(tzinfo=renewed.tzinfo or UTC)).total_seconds()
+        return age if age > -_MAX_AHEAD_SECONDS else EXPIRES_SECONDS
 
     def _path(self, namespace: str, *, name: str | None = CLAIM) -> str:
         return resource_path("leases", namespace=namespace, name=name, group=COORDINATION_GROUP)

@@ -1,4 +1,4 @@
-"""Event sources: kopf for custom resources that a resync lists as well, reflectors for core resources.
+"""Event sources of kopf: custom resources that a resync lists as well. Core resources have followers.
 
 An event costs kopf 0.31 ms of CPU and a reflector 0.03 ms (kopf 1.45.2, objects of 2 KB), so pods, the busiest kind,
 have a reflector. kopf does not report a deletion that its watch missed; the resync finds those of executions, pools and
@@ -9,35 +9,27 @@ kopf delivers watch events and does nothing else: no patches, no finalizers, no 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import aiohttp
 import kopf
+from kopf._cogs.structs.references import Insights, NamespaceName  # what `kopf.operator` takes as `insights`
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, VERSION
-from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object, compact
-from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_operator.kube.api import NETWORKING_GROUP, POD_SELECTOR
+from mcp_exec_common.process.namespaces import ServedNamespaces
+from mcp_exec_operator.kube.api import GONE_CODES
+from mcp_exec_operator.kube.followers import OnEvent
 from mcp_exec_operator.kube.observations import strip
 
 log = logging.getLogger(__name__)
 
-OnEvent = Callable[[Object, bool], None]
-"""Receives an object and whether it was deleted. Must not block."""
 _NO_OBJECT: Final = "metadata.name=-"
 """Field selector that no object matches: `-` is no name."""
 _EMPTY: Final[Any] = kopf.BodyEssence({})
-_PAUSE_SECONDS: Final = 1.0
-_NO_ACCESS_SECONDS: Final = 10.0
-"""Pause while the namespace cannot be read: the rights in a namespace are deleted with it."""
-OnDeletion = Callable[[str, bool], None]
-"""Receives a namespace and whether it is being deleted. Must not block."""
+_NO_NAMESPACE: Final = ("*",)
+"""A pattern. Without a list of the cluster's namespaces it stands for none, and an empty list would stand for all."""
 
 
 class EmptyDiffBaseStorage(kopf.DiffBaseStorage):
@@ -73,11 +65,11 @@ def build_settings() -> kopf.OperatorSettings:
 
 
 def build_registry(
-    *, credentials: KubeCredentials, on_event: Mapping[str, OnEvent], on_new_watch: Callable[[], None]
+    *, credentials: KubeCredentials, on_event: Mapping[str, OnEvent], on_new_watch: Callable[[str], None]
 ) -> kopf.OperatorRegistry:
     """Build the registry of handlers, by the plural names of their custom resources.
 
-    `on_new_watch` is called when a watch of executions begins, which reports none of those that exist.
+    `on_new_watch` is called with the namespace when a watch of executions begins. It reports none of those that exist.
     """
     registry = kopf.OperatorRegistry()
 
@@ -101,11 +93,14 @@ def _build_handler(observe: OnEvent) -> Callable[..., Awaitable[None]]:
     return handle
 
 
-def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[], None]) -> aiohttp.ClientSession:
+def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[str], None]) -> aiohttp.ClientSession:
     """Build the session of kopf's requests, with the current token, which Kubernetes replaces every hour.
 
     Lists of executions return none: a namespace may have gigabytes of them, which the resync reads as a table. kopf
     cannot do without this: its field selectors hold for watches too, and a streaming list would bring all of them.
+
+    A refusal in a namespace is passed on as a broken connection. kopf tries again after that, and after a refusal it
+    would end all watches in all namespaces.
     """
 
     async def handle(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
@@ -115,99 +110,45 @@ def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[], No
         if lists:
             request.url = request.url.update_query(fieldSelector=_NO_OBJECT)
         response = await send(request)
+        if response.status in GONE_CODES and "namespaces" in request.url.parts:
+            response.release()
+            raise aiohttp.ClientConnectionError(f"{response.status} of {request.url.path}")
         if lists and response.status == 200:
-            on_new_watch()
+            on_new_watch(request.url.parts[-2])
         return response
 
     connector = aiohttp.TCPConnector(limit=0, ssl=credentials.build_tls_context())
     return aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"}, middlewares=(handle,))
 
 
-@asynccontextmanager
-async def follow_core(
-    *, kube: KubeClient, namespaces: tuple[str, ...], on_pod: OnEvent, on_policy: OnEvent, on_node: OnEvent | None
-) -> AsyncIterator[None]:
-    """Pass every event of sandbox pods, NetworkPolicies and nodes on while the context lasts; without `on_node`, none
-    of nodes.
-    """
-
-    def pass_on(pod: Object, deleted: bool) -> None:
-        on_pod(compact(pod), deleted)  # caches keep it for the pod's whole life
-
-    async with AsyncExitStack() as stack:
-
-        async def follow(path: str, on_change: OnEvent, *, selector: str = "") -> None:
-            reflector = Reflector(kube=kube, path=path, selector=selector, on_change=on_change, transform=strip)
-            await stack.enter_async_context(reflector.run_in_background())
-
-        for namespace in namespaces:
-            await follow(resource_path("pods", namespace=namespace), pass_on, selector=POD_SELECTOR)
-            await follow(resource_path("networkpolicies", namespace=namespace, group=NETWORKING_GROUP), on_policy)
-        if on_node is not None:
-            await follow(resource_path("nodes"), on_node)
-        yield
-
-
 async def watch(
-    *, registry: kopf.OperatorRegistry, namespaces: tuple[str, ...], ready: asyncio.Event, stop: asyncio.Event
+    *, registry: kopf.OperatorRegistry, namespaces: ServedNamespaces, ready: asyncio.Event, stop: asyncio.Event
 ) -> None:
-    """Run kopf until `stop` is set. At its end kopf cancels all tasks created after its start: end them before."""
+    """Run kopf until `stop` is set, with watches in the namespaces that are in the set at any time.
+
+    At its end kopf cancels all tasks created after its start: end them before.
+    """
     for name in ("kopf.objects", "kopf.activities", "kopf._core"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    await kopf.operator(
-        registry=registry, settings=build_settings(), namespaces=namespaces, ready_flag=ready, stop_flag=stop
-    )
+    insights = Insights()
+    following = asyncio.create_task(_follow(namespaces, insights), name="namespaces of kopf")
+    try:
+        await kopf.operator(
+            registry=registry, settings=build_settings(), namespaces=_NO_NAMESPACE, insights=insights,
+            ready_flag=ready, stop_flag=stop,
+        )  # fmt: skip
+    finally:
+        following.cancel()
 
 
-@dataclass(kw_only=True, eq=False)
-class NamespaceFollower:
-    """Reports when a namespace is being deleted, and when it exists again."""
-
-    kube: KubeClient
-    namespace: str
-    on_deletion: OnDeletion
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Follow the namespace while the context lasts."""
-        task = asyncio.create_task(self._run(), name=f"namespace {self.namespace}")
-        try:
-            yield
-        finally:
-            while not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=1)
-
-    async def _run(self) -> None:
-        path = resource_path("namespaces", name=self.namespace)
-        # a namespace of its own is all that a Role in it allows to watch; the path with a field selector needs a
-        # ClusterRole
-        watched = path.replace("/api/v1/", "/api/v1/watch/", 1)
-        while True:
-            pause = _PAUSE_SECONDS
-            try:
-                if await self.kube.find(path) is not None:
-                    # without a version: that of a namespace is soon too old, since nothing changes it
-                    async with aclosing(self.kube.watch(watched)) as events:
-                        async for event in events:
-                            if event["type"] != "BOOKMARK":
-                                self._report(event["object"], deleted=event["type"] == "DELETED")
-            except (ApiError, aiohttp.ClientError, TimeoutError, ValueError) as error:
-                log.info("the namespace %s cannot be watched: %s", self.namespace, error)
-                pause = _NO_ACCESS_SECONDS if isinstance(error, ApiError) and error.code == 403 else _PAUSE_SECONDS
-            await asyncio.sleep(pause)
-
-    def _report(self, body: Object, *, deleted: bool = False) -> None:
-        self.on_deletion(self.namespace, deleted or bool(body["metadata"].get("deletionTimestamp")))
-
-
-@asynccontextmanager
-async def follow_namespaces(
-    *, kube: KubeClient, namespaces: tuple[str, ...], on_deletion: OnDeletion
-) -> AsyncIterator[None]:
-    """Report the deletion of these namespaces to `on_deletion` while the context lasts."""
-    async with AsyncExitStack() as stack:
-        for namespace in namespaces:
-            follower = NamespaceFollower(kube=kube, namespace=namespace, on_deletion=on_deletion)
-            await stack.enter_async_context(follower.running())
-        yield
+async def _follow(namespaces: ServedNamespaces, insights: Insights) -> None:
+    """Have kopf watch these namespaces, for ever. It begins and ends watches as the set changes."""
+    changed = asyncio.Event()
+    namespaces.changed.connect(changed.set)
+    while True:
+        async with insights.revised:
+            insights.namespaces.clear()
+            insights.namespaces.update(map(NamespaceName, namespaces))
+            insights.revised.notify_all()
+        await changed.wait()
+        changed.clear()

@@ -34,6 +34,7 @@ class PoolRegistry:
     sessions: SessionPodFinder
     """Finds the pods that are kept for sessions."""
     nodes: NodeCache = field(default_factory=NodeCache)
+    """Nodes of the cluster, the same for all namespaces."""
     template_prefixes: tuple[str, ...] = ()
     """Prefixes that labels and annotations of templates may have."""
     times: PodTimes = field(default_factory=PodTimes)
@@ -161,11 +162,10 @@ class PoolRegistry:
                 if each.namespace == namespace:
                     each.wakeup.set()
 
-    def observe_node(self, item: Object, *, deleted: bool) -> None:
-        """Process a node's object of a watch."""
-        if (name := self.nodes.observe(item, deleted=deleted)) is not None:
-            for pool in self:
-                pool.recheck_node(name)
+    def recheck_node(self, name: str) -> None:
+        """Review the pods on a node that has changed."""
+        for pool in self:
+            pool.recheck_node(name)
 
     def replace(
         self, namespace: str, pools: list[Object], pods: list[Object], *, pools_listed_at: float, listed_at: float

@@ -197,6 +197,7 @@ class RolloutComponent:
         api: OperatorApi,
         namespaces: tuple[str, ...],
         pools: PoolRegistry,
+        metrics: RolloutMetrics,
         reader: MeasuresReader | None = None,
     ) -> None:
         """Build all parts; nothing runs yet. Without a reader no guard has samples."""
@@ -204,7 +205,7 @@ class RolloutComponent:
             api=api,
             pools=pools,
             measures=MeasuresCache(reader=reader),
-            metrics=RolloutMetrics(api.metrics.registry),
+            metrics=metrics,
         )
         self._reflectors = [
             Reflector(

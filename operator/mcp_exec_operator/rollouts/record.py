@@ -157,3 +157,8 @@ class RolloutMetrics(MetricsBase):
         namespace, name = record.key
         self._shown.discard(record.key)
         self.drop(namespace=namespace, rollout=name)
+
+    def discard_namespace(self, namespace: str) -> None:
+        """Drop all series of a namespace that is not served any more."""
+        self._shown = {key for key in self._shown if key[0] != namespace}
+        self.drop(namespace=namespace)

@@ -48,8 +48,9 @@ _RETRY_SECONDS: Final = 10.0
 
 @dataclass(kw_only=True, eq=False)
 class SessionController:
-    """Reconciles all sessions."""
+    """Reconciles all sessions of a namespace."""
 
+    namespace: str
     api: OperatorApi
     sessions: SessionRegistry
     settler: SessionSettler
@@ -94,7 +95,7 @@ class SessionController:
         return None if shortest == inf else max(shortest, 0.01)
 
     def _measure(self) -> None:
-        self.metrics.sessions.clear()
+        self.metrics.sessions.remove_by_labels({"namespace": self.namespace})
         held = self.sessions.turns.is_held
         for (namespace, phase), count in Counter(
             (record.key[0], find_phase(record, held=held(record.key))) for record in self.sessions
@@ -219,6 +220,7 @@ class SessionComponent:
     def create(
         cls,
         *,
+        namespace: str,
         settings: Settings,
         api: OperatorApi,
         index: SessionIndex,
@@ -235,6 +237,7 @@ class SessionComponent:
         return cls(
             registry=registry,
             controller=SessionController(
+                namespace=namespace,
                 api=api,
                 sessions=registry,
                 settler=settler,

@@ -68,6 +68,15 @@ class BrokerDiscovery:
         )
         return cls(namespace=namespace, service=service, client=client, slices=slices)
 
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Follow the Service while the context lasts, whose addresses are usually known when it begins."""
+        async with self.slices.run_in_background():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SYNC_SECONDS):
+                    await self.slices.synced.wait()
+            yield
+
     @property
     def signer(self) -> GrantSigner:
         """The signer of grants."""
@@ -156,11 +165,8 @@ class ToolServerComponent:
     async def running(self) -> AsyncIterator[None]:
         """Run all parts while the context lasts."""
         async with AsyncExitStack() as stack:
-            for reflector in (self.broker.slices, *self._reflectors):
+            for reflector in self._reflectors:
                 await stack.enter_async_context(reflector.run_in_background())
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SYNC_SECONDS):
-                    await self.broker.slices.synced.wait()
             self._loops.append(self.tasks.spawn(self.controller.run(), name="tool servers"))
             self._loops += [
                 self.tasks.spawn(self.refresher.run(namespace), name=f"wrappers of {namespace}")

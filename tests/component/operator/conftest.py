@@ -10,18 +10,20 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.support.until import until
-from tests.support.world import CEX, KEY, KEY_SECRET, NAMESPACE, NODES, PODS, POLICIES, SBP, SBS, World
+from tests.support.world import CEX, KEY, KEY_SECRET, NAMESPACE, NODES, SBP, SBS, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.kube.api import POD_SELECTOR
+from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import LeaderElector
-from mcp_exec_operator.kube.watches import follow_namespaces
-from mcp_exec_operator.manager import Kind, Manager
+from mcp_exec_operator.manager import Manager
+from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.namespace import Kind, NamespaceManager
 from mcp_exec_operator.pools import status as pool_status
 from mcp_exec_operator.settings import Settings
 
@@ -64,29 +66,26 @@ class Operator:
             SupervisorClient.connect(keys=SandboxKeys(KEY), port=self.world.port)
         )
         self.sessions += [supervisors.session, supervisors.broker_session]
-        self.manager = Manager(settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics)
+        membership = NamespaceMembership(
+            kube=kube,
+            claims=NamespaceClaims.of(self.settings, kube=kube),
+            metrics=self.metrics,
+            named=self.settings.namespaces,
+            served=ServedNamespaces(self.settings.namespaces),
+        )
+        self.manager = Manager(
+            settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics, membership=membership
+        )
         await self._stack.enter_async_context(self.manager.running())
-        kinds: dict[str, Kind] = {
-            SBP: "pool",
-            CEX: "execution",
-            PODS: "pod",
-            SBS: "session",
-            NODES: "node",
-            POLICIES: "policy",
-        }
+        kinds: dict[str, Kind] = {SBP: "pool", CEX: "execution", SBS: "session", NODES: "node"}
         for path, kind in kinds.items():
-            selector = POD_SELECTOR if path == PODS else ""
-            reflector = Reflector(
-                kube=kube, path=path, selector=selector, on_change=partial(self.manager.observe, kind)
-            )
+            reflector = Reflector(kube=kube, path=path, on_change=partial(self.manager.observe, kind))
             await self._stack.enter_async_context(reflector.run_in_background())
 
-    @asynccontextmanager
-    async def following_namespaces(self) -> AsyncIterator[None]:
-        async with follow_namespaces(
-            kube=self.kube, namespaces=self.settings.namespaces, on_deletion=self.manager.observe_namespace
-        ):
-            yield
+    @property
+    def part(self) -> NamespaceManager:
+        """The manager of the namespace of these tests."""
+        return self.manager.namespaces[NAMESPACE]
 
     async def stop(self) -> None:
         """As SIGTERM does."""
@@ -179,6 +178,6 @@ async def late_list(operator: Operator, collection: str) -> AsyncIterator[None]:
     await world.until_asked(lambda: world.holding)
     yield
     world.held[collection] = asyncio.Event()
-    operator.manager.resync.request()
+    operator.part.resync.request()
     late.set()
     await until(lambda: late not in world.holding and world.holding)

@@ -201,7 +201,7 @@ async def test_an_execution_deleted_as_soon_as_it_is_seen_leaves_nothing(world: 
         operator.manager.observe("execution", body, True)
         uid = world.execution("next")
         assert (await world.finished("next"))["phase"] == "Succeeded"
-        await world.until(lambda: not operator.manager.executions.list_pods())
+        await world.until(lambda: not operator.part.executions.list_pods())
     assert world.ran == [uid]
 
 
@@ -419,7 +419,7 @@ async def test_an_execution_in_an_unknown_phase_is_left_alone_with_its_pod(
     async with operating() as operator:
         uid = world.execution("known")
         assert (await world.finished("known"))["phase"] == "Succeeded"
-        assert operator.manager.executions.list_pods() >= {("agents", pod) for pod in pods.values()}
+        assert operator.part.executions.list_pods() >= {("agents", pod) for pod in pods.values()}
     assert set(pods.values()) <= set(world.pods())
     assert world.ran[2:] == [uid]
     assert {name: world.collections[CEX][name] for name in pods} == before
@@ -600,7 +600,7 @@ async def test_an_execution_that_is_deleted_after_a_resync_has_read_it_does_not_
     world.pool()
     async with operating() as operator:
         await world.warm(1)
-        executions = operator.manager.executions
+        executions = operator.part.executions
         metadata = {"name": "late", "namespace": NAMESPACE, "uid": "late", "generation": 1, "resourceVersion": "1"}
         body = {"metadata": metadata, "spec": {"code": "print 1"}}
         record = executions.prepare(body)

@@ -147,7 +147,7 @@ async def test_a_standby_that_has_waited_through_rotations_takes_over_with_the_p
         world.execution("first", session="s")
         first = await world.finished("first")
     async with operating(skills_folder=str(tmp_path)) as standby:  # it has started with KEY
-        await world.until(lambda: not standby.manager.skills.shipped.pending)
+        await world.until(lambda: not standby.part.skills.shipped.pending)
         world.execution("second", session="s")
         assert (await world.finished("second"))["podName"] == first["podName"]
         assert standby.writes().get("skill", 0) == 0

@@ -103,7 +103,7 @@ async def test_the_next_leader_keeps_what_the_last_one_wrote(world: World, opera
         await world.sealed()
     world.libraries = {}
     async with operating() as operator:
-        await world.until(lambda: operator.manager.pools.get(("agents", "data")).libraries.current is not None)
+        await world.until(lambda: operator.part.pools.get(("agents", "data")).libraries.current is not None)
         assert status_of(world, "data")["libraries"] == [PANDAS]
 
 

@@ -131,7 +131,7 @@ async def test_a_new_operator_takes_up_the_queue_and_repeats_nothing(world: Worl
         await world.until(lambda: world.status("second").get("queue"))
     told = world.status("second")
     async with operating() as operator:
-        await world.until(lambda: len(operator.manager.pools.get(("agents", "default")).queue))
+        await world.until(lambda: len(operator.part.pools.get(("agents", "default")).queue))
         await world.until(lambda: world.pool_status().get("queued") == 1)
         assert world.status("second") == told
         world.release.set()

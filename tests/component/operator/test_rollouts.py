@@ -186,7 +186,7 @@ async def test_a_rollout_that_is_deleted_is_forgotten_although_no_watch_reports_
     async with operating() as operator:
         put(world, TEAM)
         await reached(world, stage="team")
-        controller = operator.manager.rollouts.controller
+        controller = operator.part.rollouts.controller
         await until(lambda: events(world) == [("Normal", "StageBegan")])
         late = world.collections[XRO]["code-mode"]
         world.remove(XRO, "code-mode")
@@ -198,14 +198,14 @@ async def test_a_rollout_that_is_deleted_is_forgotten_although_no_watch_reports_
 async def test_a_guard_rolls_back_and_its_measures_are_shown(world: World, operating: Operating) -> None:
     records = Records(failures=0)
     async with operating() as operator:
-        operator.manager.rollouts.controller.measures.reader = records
+        operator.part.rollouts.controller.measures.reader = records
         put(world, TEAM, guards=[GUARD])
         await reached(world, stage="team", guard="OK")
         assert condition(world, "Measured")["status"] == "True"
         await until(lambda: measure(operator, "arm_exposed_units", arm="code") == 40)
         await until(lambda: measure(operator, "guard_violated", guard="errors") == 0)
         records.failures = 45
-        operator.manager.rollouts.controller.measures.forget(world.collections[XRO]["code-mode"]["metadata"]["uid"])
+        operator.part.rollouts.controller.measures.forget(world.collections[XRO]["code-mode"]["metadata"]["uid"])
         await reached(world, phase="RolledBack", exposure="0 %", guard="errorRate Violated")
         await world.until(lambda: events(world)[-1] == ("Warning", "RolledBack"))
         await until(lambda: measure(operator, "arm_error_ratio", arm="code") == 0.9)
@@ -220,7 +220,7 @@ async def test_without_records_a_guard_holds_the_stage(world: World, operating: 
         assert condition(world, "Measured")["status"] == "False"
         records = Records(failures=45)
         records.problem = "the broker does not answer"
-        operator.manager.rollouts.controller.measures.reader = records
+        operator.part.rollouts.controller.measures.reader = records
         await world.until(lambda: condition(world, "Measured")["message"] == records.problem)
         assert status(world)["stage"] == "some"
 
@@ -229,7 +229,7 @@ async def test_a_reader_that_breaks_stops_no_rollout(world: World, operating: Op
     async with operating() as operator:
         records = Records(failures=0)
         records.problem = "broken"
-        operator.manager.rollouts.controller.measures.reader = records
+        operator.part.rollouts.controller.measures.reader = records
         put(world, TEAM, name="broken")
         put(world, TEAM)
         await reached(world, stage="team")

@@ -51,7 +51,7 @@ async def test_all_skills_of_the_project_are_approved_in_each_namespace(world: W
     assert chart["status"]["parameters"]["properties"]["kind"]["enum"] == ["bar", "line"]
     assert made == 2 * len(NAMES)
     async with operating(skills_folder=str(ROOT), namespaces=(NAMESPACE, "others")) as operator:
-        await world.until(lambda: not operator.manager.skills.shipped.pending)
+        await world.until(lambda: not operator.part.skills.shipped.pending)
         assert operator.writes().get("skill", 0) == 0, "the next operator finds them"
 
 

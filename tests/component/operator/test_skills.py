@@ -211,9 +211,9 @@ async def test_uses_and_successes_are_counted_and_written_together(world: World,
     async with operating() as operator:
         for number, word in enumerate(("print", "print", "raise UserError")):
             await run(world, f"e{number}", f"{word} skills.counted", caller="eve")
-        await operator.manager.skills.controller.flush()
+        await operator.part.skills.controller.flush()
         writes = operator.writes()["skill-status"]
-        await operator.manager.skills.controller.flush()
+        await operator.part.skills.controller.flush()
         assert operator.writes()["skill-status"] == writes, "nothing new is no write"
     status = status_of(world, "counted-v1")
     assert (status["uses"], status["successes"]) == (3, 2)

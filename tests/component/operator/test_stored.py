@@ -69,7 +69,7 @@ async def test_an_execution_that_has_just_ended_is_kept_however_much_is_stored(
         await world.finished("fresh")
         await world.until(lambda: set(world.collections[CEX]) == {"fresh"})
         # it is more than the budget, and stays
-        await until(lambda: operator.manager.ttl.budget.is_over)
+        await until(lambda: operator.part.ttl.budget.is_over)
     assert set(world.collections[CEX]) == {"fresh"}
 
 

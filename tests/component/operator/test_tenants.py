@@ -60,6 +60,6 @@ async def test_a_namespace_whose_rights_are_gone_does_not_hold_up_the_resync_of_
         world.faults.append(Fault("GET", "/others/codeexecutions", 403))
         before = len(world.seen)
         with pytest.raises(ApiError, match="403"):
-            await operator.manager.resync.resync(first=False)
+            await operator.part.resync.resync(first=False)
         tables = [each.path for each in world.seen[before:] if "includeObject" in each.query]
         assert [path.split("/")[-2] for path in tables if path.endswith("/codeexecutions")] == ["others", "agents"]

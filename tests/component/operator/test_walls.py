@@ -89,7 +89,7 @@ async def test_the_sandboxes_of_a_namespace_that_is_deleted_end_while_its_polici
 ) -> None:
     world.pool()
     namespace = world.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    async with operating() as operator, operator.following_namespaces():
+    async with operating():
         world.execution("long", "wait")
         await world.until(lambda: len(world.ran) == 1)
         await world.warm(1)
@@ -112,7 +112,7 @@ async def test_a_namespace_that_nothing_has_changed_for_long_is_still_followed(
     world.pool()
     namespace = world.put(NAMESPACES, {"metadata": {"name": NAMESPACE}})
     world.compacted = world.version + 1  # as etcd does every five minutes
-    async with operating() as operator, operator.following_namespaces():
+    async with operating():
         world.execution("long", "wait")
         await world.until(lambda: len(world.ran) == 1)
         world.put(NAMESPACES, {"metadata": {**namespace["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}})

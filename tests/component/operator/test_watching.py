@@ -202,7 +202,7 @@ async def test_resyncs_that_fail_are_a_problem_and_those_that_take_long_are_none
 
     world.pool()
     async with operating() as operator:
-        resync = operator.manager.resync
+        resync = operator.part.resync
         assert resync.find_problem(stuck_seconds=60, failing_seconds=-1) == ""
         with monkeypatch.context() as broken:
             broken.setattr(Resync, "resync", fail)
