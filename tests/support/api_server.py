@@ -70,6 +70,8 @@ class FakeApiServer:
         """Whether the server breaks every connection, instead of answering."""
         self.hanging: set[str] = set()
         """Ends of paths whose requests are never answered."""
+        self.forbidden: set[str] = set()
+        """Parts of paths whose requests are refused with 403, as after the deletion of a RoleBinding."""
         self.unserved: set[str] = set()
         """Groups with versions, such as `discovery.k8s.io/v1`, that the server does not have."""
         self.watches_allowed = asyncio.Event()
@@ -195,8 +197,8 @@ class FakeApiServer:
         if request.path.endswith(tuple(self.hanging)):
             await self._stopped.wait()
             return web.Response(status=503)
-        if any(request.path.startswith(f"/apis/{group}/") for group in self.unserved):
-            return web.Response(status=404, text="404 page not found\n")
+        if (refusal := self._refuse(request)) is not None:
+            return refusal
         fault = next(
             (f for f in self.faults if (f.method, f.suffix) == (request.method, request.path[-len(f.suffix) :])), None
         )
@@ -220,6 +222,13 @@ class FakeApiServer:
             await event.wait()
             self.holding.discard(event)
         return answer
+
+    def _refuse(self, request: web.Request) -> web.Response | None:
+        if any(part in f"{request.path}/" for part in self.forbidden):
+            return answer_status(403, "Forbidden", "it is forbidden")
+        if any(request.path.startswith(f"/apis/{group}/") for group in self.unserved):
+            return web.Response(status=404, text="404 page not found\n")
+        return None
 
     def _answer_about_itself(self, request: web.Request, body: Any) -> web.Response | None:
         """Answer what concerns no stored object: a review, or the version."""

@@ -17,8 +17,8 @@ ACCOUNT = "system:serviceaccount:mcp-exec-system:mcp-exec-"
 GATEWAY, OPERATOR, BROKER = (f"{ACCOUNT}{name}" for name in ("gateway", "operator", "broker"))
 ALICE = "alice@example.com"
 BOB = "bob@example.com"
-RIGHT = "mayApprove"
-"""The variable that asks the API server for a right, which a test states."""
+RIGHTS = ("mayApprove", "mayClaim")
+"""The variables that ask the API server for a right, which a test states."""
 
 Verdict = Callable[..., list[str]]
 
@@ -61,7 +61,7 @@ def refusals(
     if not all(run(each["expression"], activation) for each in spec.get("matchConditions", [])):
         return []
     for each in spec.get("variables", []):
-        value = BoolType(right) if each["name"] == RIGHT else run(each["expression"], activation)
+        value = BoolType(right) if each["name"] in RIGHTS else run(each["expression"], activation)
         variables[celpy.json_to_cel(each["name"])] = value
     return [each["message"] for each in spec["validations"] if not run(each["expression"], activation)]
 
@@ -173,7 +173,7 @@ def test_an_execution_begins_without_decisions(verdict: Verdict) -> None:
 
 def test_the_right_to_approve_is_the_one_that_the_gateway_asks_for(rendered: Rendered) -> None:
     spec = rendered.one("ValidatingAdmissionPolicy", "mcp-exec-executions")["spec"]
-    asked = next(each["expression"] for each in spec["variables"] if each["name"] == RIGHT)
+    asked = next(each["expression"] for each in spec["variables"] if each["name"] == "mayApprove")
     role = rendered.one("ClusterRole", "mcp-exec-approver")["rules"][1]
     group, (resource, part), verb = role["apiGroups"][0], role["resources"][0].split("/"), role["verbs"][0]
     assert f"group('{group}').resource('{resource}').subresource('{part}')" in asked
@@ -397,14 +397,22 @@ def test_a_long_name_of_a_release_fits_the_label(render: Render) -> None:
     assert {len(name) for name in names} == {63}
 
 
+@pytest.mark.parametrize(("name", "is_claim"), [("mcp-exec", True), ("another", False)])
+def test_only_who_may_claim_a_namespace_writes_its_claim(verdict: Verdict, name: str, is_claim: bool) -> None:
+    lease = {"metadata": {"name": name}}
+    for old in (None, lease):
+        assert bool(verdict("leases", user=ALICE, new=lease, old=old)) == is_claim
+        assert verdict("leases", user=OPERATOR, new=lease, old=old, right=True) == []
+
+
 @pytest.mark.parametrize(
     ("version", "values", "count"),
     [
         ("1.29.9", {}, 0),
-        ("1.30.0-gke.100", {}, 6),
+        ("1.30.0-gke.100", {}, 7),
         ("1.30.0", {"admissionPolicy": {"enabled": False}}, 0),
-        ("1.20.0", {"admissionPolicy": {"enabled": True}}, 6),
-        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 4),
+        ("1.20.0", {"admissionPolicy": {"enabled": True}}, 7),
+        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 5),
     ],
 )
 def test_a_cluster_gets_the_policies_that_it_has_or_that_it_is_said_to_have(

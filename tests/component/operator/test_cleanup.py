@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.component.operator.test_claims import claim, holder
+from tests.component.operator.test_claims import claim, holder, label
 from tests.support.api_server import Fault
 from tests.support.world import BINDINGS, CEX, DEPLOYMENTS, LEASES, NAMESPACE, PODS, SBP, SYSTEM, World
 
@@ -19,7 +19,7 @@ from mcp_exec_operator.cleanup import ReleaseCleanup, build_parser
 from mcp_exec_operator.cleanup import clean_up as clean_up_by_command
 
 Operating = Callable[..., Any]
-OPERATOR = "mcp-exec-operator"
+OPERATOR, LABEL = "mcp-exec-operator", "mcp-exec-system.mcp-exec"
 REMOVAL = f"{OPERATOR}-removal"
 
 
@@ -27,7 +27,7 @@ async def clean_up(world: World, *, namespaces: tuple[str, ...] = (NAMESPACE,), 
     async with aiohttp.ClientSession(base_url=world.url) as session:
         kube = KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(0.001,))
         cleanup = ReleaseCleanup(
-            kube=kube, release_namespace=SYSTEM, operator=OPERATOR, namespaces=list(namespaces), **seconds
+            kube=kube, release_namespace=SYSTEM, operator=OPERATOR, label=LABEL, namespaces=list(namespaces), **seconds
         )
         return await cleanup.run()
 
@@ -79,6 +79,19 @@ async def test_a_namespace_that_another_release_has_claimed_is_left_to_it(releas
         assert release.status("long")["phase"] == "Running"
         assert holder(release) == "tools/mcp-exec-operator"
         release.release.set()
+
+
+async def test_no_claim_keeps_a_namespace_of_the_release_from_being_cleaned_up(
+    release: World, operating: Operating
+) -> None:
+    label(release, LABEL)
+    async with operating():
+        release.execution("long", "wait")
+        await release.until(lambda: len(release.ran) == 1)
+        claim(release, "tools/mcp-exec-operator")
+        assert await clean_up(release, stop_seconds=0)
+        assert release.status("long")["phase"] == "Cancelled"
+    assert release.pods() == {}
 
 
 async def test_pools_stay_and_say_that_nobody_observes_them(release: World, operating: Operating) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.component.operator.conftest import settings
-from tests.component.operator.test_claims import claim, holder
+from tests.component.operator.test_claims import claim, holder, label
 from tests.support.api_server import Fault
 from tests.support.skills import make_skill
 from tests.support.world import BINDINGS, LEASES, NAMESPACE, PODS, SBP, World
@@ -18,7 +18,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_operator.removal import RemovedNamespaces
 
 Operating = Callable[..., Any]
-OPERATOR = "mcp-exec-operator"
+OPERATOR, LABEL = "mcp-exec-operator", "mcp-exec-system.mcp-exec"
 OTHERS: dict[str, Any] = {"namespaces": ("others",), "service_account": OPERATOR}
 """Settings of an operator that does not serve the namespace of these tests."""
 
@@ -30,7 +30,8 @@ async def remove(world: World) -> Any:
     world.put(BINDINGS, {"metadata": {"name": f"{OPERATOR}-removal"}})
     async with aiohttp.ClientSession(base_url=world.url) as session:
         kube = KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(), timeout_seconds=5)
-        yield RemovedNamespaces(settings=settings(**OTHERS), kube=kube).remove
+        made = settings(**OTHERS, release_label=LABEL)
+        yield RemovedNamespaces(settings=made, kube=kube, named=lambda: made.namespaces).remove
 
 
 async def leave(world: World, operating: Operating) -> None:
@@ -134,3 +135,31 @@ async def test_a_binding_of_the_own_operator_that_helm_has_not_deleted_yet_is_no
     world.put(BINDINGS, {"metadata": {"name": OPERATOR, "labels": labels}})
     assert await remove()
     assert world.pods() == {}
+
+
+@pytest.mark.parametrize(("release", "is_left"), [(LABEL, False), ("tools.mcp-exec", True)])
+async def test_the_label_of_the_namespace_decides_whose_it_is_and_no_object_in_it(
+    world: World, operating: Operating, remove: Any, release: str, is_left: bool
+) -> None:
+    await leave(world, operating)
+    label(world, release)
+    claim(world, "tools/mcp-exec-operator" if release == LABEL else "mcp-exec-system/mcp-exec-operator")
+    labels = {LABEL_NAME: MANAGED_BY, LABEL_COMPONENT: "operator"}
+    world.put(BINDINGS, {"metadata": {"name": "blue-mcp-exec-operator", "labels": labels}})
+    pods = set(world.pods())
+    assert await remove()
+    assert set(world.pods()) == (pods if is_left else set())
+
+
+async def test_a_namespace_that_is_still_served_is_removed_after_that(world: World, operating: Operating) -> None:
+    world.put(LEASES, {"metadata": {"name": OPERATOR, "annotations": {ANNOTATION_SERVED: NAMESPACE}}})
+    world.pool()
+    async with operating(service_account=OPERATOR) as operator:
+        await world.warm(1)
+        operator.manager.membership.name(("others",))
+        await world.until(lambda: not world.pods())
+        await world.until(lambda: recorded(world) == "others")
+        assert list(operator.manager.namespaces) == []
+        operator.manager.membership.name((NAMESPACE,))
+        await operator.manager.membership.check()
+        await world.warm(1)

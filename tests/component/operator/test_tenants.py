@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.api_server import Fault
+from tests.support.until import until
 from tests.support.world import CEX, World
 
 from mcp_exec_api.constants import POOLS
@@ -53,13 +53,17 @@ async def test_a_cluster_that_assigns_user_ids_gets_pods_without_one(world: Worl
             assert not context.keys() & {"runAsUser", "runAsGroup"}
 
 
-async def test_a_namespace_whose_rights_are_gone_does_not_hold_up_the_resync_of_others(
+async def test_a_namespace_whose_rights_are_gone_is_left_and_those_of_others_are_served(
     world: World, operating: Operating
 ) -> None:
+    world.pool()
     async with operating(namespaces=("others", "agents"), resync_seconds=60) as operator:
-        world.faults.append(Fault("GET", "/others/codeexecutions", 403))
-        before = len(world.seen)
+        await world.warm(1)
+        world.forbidden.add("/namespaces/others/")
         with pytest.raises(ApiError, match="403"):
-            await operator.part.resync.resync(first=False)
-        tables = [each.path for each in world.seen[before:] if "includeObject" in each.query]
-        assert [path.split("/")[-2] for path in tables if path.endswith("/codeexecutions")] == ["others", "agents"]
+            await operator.manager.namespaces["others"].resync.resync(first=False)
+        await operator.part.resync.resync(first=False)
+        await operator.manager.membership.check()
+        assert list(operator.manager.membership.served) == ["agents"]
+        await until(lambda: list(operator.manager.namespaces) == ["agents"])
+        assert operator.metrics.registry.get_sample_value("mcp_exec_namespaces_refused") == 1

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
 from tests.support.processes import write_kubeconfig
+from tests.support.until import until
 from tests.support.world import CEX, KEY_SECRET, NODES, SECRETS, SYSTEM, World
 
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.preflight import CannotStart, check_api
 from mcp_exec_operator.process import OperatorProcess, run_operator
 from mcp_exec_operator.resync import Resync
@@ -126,7 +128,7 @@ async def test_it_works_without_nodes_if_configured(made: Settings, kubeconfig: 
 async def test_a_namespace_that_was_deleted_does_not_stop_the_others(
     made: Settings, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(NamespaceClaims, "CHECK_SECONDS", 0.5)
+    monkeypatch.setattr(NamespaceMembership, "CHECK_SECONDS", 0.5)
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
         world.faults += [Fault("GET", "/gone/pods", 403)] * 2
@@ -147,7 +149,7 @@ async def test_it_gives_up_on_an_api_server_that_stays_away(made: Settings, kube
     async with KubeClient.connect(kubeconfig=made.kubeconfig) as kube:
         quick = KubeClient(session=kube.session, credentials=kube.credentials, retry_delays=(0.001,))
         with pytest.raises(CannotStart, match="the API server can't be used"):
-            await check_api(quick, namespaces=("agents",), watch_nodes=True, wait_seconds=0)
+            await check_api(quick, watch_nodes=True, wait_seconds=0)
 
 
 @pytest.mark.parametrize(("version", "said"), [("v1.29.4-gke.1", "Kubernetes 1.29 is older than "), ("v1.30.0", "")])
@@ -158,7 +160,7 @@ async def test_it_logs_a_version_of_kubernetes_that_is_not_supported(
         world.kubernetes = version
         write_kubeconfig(kubeconfig, world.url)
         async with KubeClient.connect(kubeconfig=made.kubeconfig) as kube:
-            assert await check_api(kube, namespaces=("agents",), watch_nodes=True, wait_seconds=0) == ("agents",)
+            await check_api(kube, watch_nodes=True, wait_seconds=0)
     logged = [record.getMessage() for record in caplog.records if "Kubernetes" in record.getMessage()]
     assert [text.startswith(said) for text in logged] == [True] * bool(said)
 
@@ -181,15 +183,19 @@ async def test_health_and_metrics_are_served(
                 async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
                     answers[path] = (response.status, await response.text())
         stuck = process.build_health_server(stuck_seconds=-1)
+        world.held["sandboxpools"] = asyncio.Event()  # a resync that hangs
+        operator.part.resync.request()
+        await world.until_asked(lambda: world.holding)
         async with (
             stuck.serving(0, host="127.0.0.1") as port,
             aiohttp.ClientSession() as session,
             session.get(f"http://127.0.0.1:{port}/healthz") as response,
         ):
             assert (response.status, (await response.json())["status"]) == (503, "failed")
+            assert "no resync has made progress" in stuck.source.find_liveness_problem()
+        world.held.pop("sandboxpools").set()
     assert [answers[path][0] for path in ("healthz", "readyz", "metrics")] == [200, 200, 200]
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="warm"} 1.0' in answers["metrics"][1]
-    assert "no resync has made progress" in stuck.source.find_liveness_problem()
     assert json.loads(answers["healthz"][1]) == {"status": "ok"}
     assert json.loads(answers["readyz"][1]) == {"status": "ready", "missing": [], "role": "leader"}
 
@@ -202,16 +208,27 @@ async def test_resyncs_that_fail_are_a_problem_and_those_that_take_long_are_none
 
     world.pool()
     async with operating() as operator:
-        resync = operator.part.resync
-        assert resync.find_problem(stuck_seconds=60, failing_seconds=-1) == ""
+        find_problem = partial(operator.manager.find_problem, stuck_seconds=60, failing_seconds=-1)
+        assert find_problem() == ""
         with monkeypatch.context() as broken:
             broken.setattr(Resync, "resync", fail)
-            resync.request()
-            await world.until(
-                lambda: "resyncs have failed" in resync.find_problem(stuck_seconds=60, failing_seconds=-1)
-            )
-        resync.request()
-        await world.until(lambda: resync.find_problem(stuck_seconds=60, failing_seconds=-1) == "")
+            operator.part.resync.request()
+            await world.until(lambda: "resyncs have failed" in find_problem())
+        operator.part.resync.request()
+        await world.until(lambda: find_problem() == "")
+
+
+async def test_resyncs_that_fail_in_one_namespace_are_no_reason_to_end_the_others(
+    world: World, operating: Callable[..., Any]
+) -> None:
+    world.pool()
+    world.faults += [Fault("GET", "/others/sandboxpools", 500)] * 1000
+    async with operating(namespaces=("others", "agents")) as operator:
+        await world.warm(1)
+        others = operator.manager.namespaces["others"].resync
+        await until(lambda: others.find_failure(failing_seconds=-1))
+        assert operator.manager.find_problem(stuck_seconds=60, failing_seconds=-1) == ""
+        assert operator.manager.find_unready() == ""
 
 
 async def test_who_stands_by_is_healthy_and_ready_and_says_who_leads(
@@ -240,8 +257,6 @@ def process_of(operator: Operator, elector: LeaderElector) -> OperatorProcess:
         kube=elector.kube,
         manager=operator.manager,
         elector=elector,
-        claims=NamespaceClaims.of(operator.settings, kube=elector.kube),
-        next_namespaces=operator.settings.namespaces,
     )
 
 
