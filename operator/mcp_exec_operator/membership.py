@@ -77,7 +77,7 @@ class NamespaceMembership:
             await self.check()
 
     async def check(self) -> None:
-        """Renew the claims, and decide anew about each namespace."""
+        """Renew the claims, and decide again about each namespace."""
         slots = asyncio.Semaphore(_CONCURRENCY)
 
         async def check(namespace: str) -> None:

@@ -317,8 +317,9 @@ class OperatorProcess:
         stopping = loop.create_task(self.stop.wait(), name="stopping")
         opened = loop.create_task(ready.wait(), name="watches ready")
         try:
-            await asyncio.wait({watching, stopping, opened}, return_when=asyncio.FIRST_COMPLETED)
-            self._handle_signals()  # kopf has installed its own handlers meanwhile
+            while not (watching.done() or stopping.done() or opened.done()):
+                await asyncio.sleep(0)
+                self._handle_signals()  # kopf installs its own in its first steps: a signal must not end it alone
             exempt_started_objects()
             log.info("the operator is reconciling", extra={"namespaces": list(self.manager.watched)})
             await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)

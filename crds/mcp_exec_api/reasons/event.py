@@ -59,6 +59,6 @@ class EventReason(StrEnum):
         "NamespaceTaken",
         "Namespace",
         "Warning",
-        "another release has the namespace, by its label `mcp-exec.dev/release` or by its Lease `mcp-exec`; remove it from "
-        "the values of one of the two, or change the label",
+        "another release has the namespace, by its label `mcp-exec.dev/release` or by its Lease `mcp-exec`; remove it "
+        "from the values of one of the two, or change the label",
     )

@@ -57,6 +57,8 @@ def test_what_ends_a_removed_namespace_stays_there_until_it_has(render: Render) 
         ("skills", "list", "delete"),
         ("pods", "list", "delete"),
         ("leases", "mcp-exec", "get", "delete"),
+        ("namespaceclaims", "delete"),
+        ("namespaces", "get"),
         ("rolebindings", "list"),
         ("rolebindings", "mcp-exec-operator-removal", "delete"),
     }

@@ -204,7 +204,9 @@ async def test_rights_that_come_after_the_name_of_a_namespace_are_waited_for(
 async def test_a_standby_that_leads_after_the_rights_in_a_namespace_have_gone_serves_the_others(
     cluster: Discovered, start: Start
 ) -> None:
-    async with leader_and_standby(cluster, start, MCP_EXEC_NAMESPACES=f"batch,{NAMESPACE}") as (leader, standby):
+    hour = {"MCP_EXEC_LEASE_DURATION_SECONDS": "3600", "MCP_EXEC_LEASE_RENEW_SECONDS": "1800"}
+    changes = {"MCP_EXEC_NAMESPACES": f"batch,{NAMESPACE}", **hour}
+    async with leader_and_standby(cluster, start, **changes) as (leader, standby):
         cluster.faults += [
             Fault("GET", f"batch/{kind}", 403) for kind in ("sandboxsessions", "pods") for _ in range(20)
         ]

@@ -88,9 +88,9 @@ async def test_no_claim_keeps_a_namespace_of_the_release_from_being_cleaned_up(
     async with operating():
         release.execution("long", "wait")
         await release.until(lambda: len(release.ran) == 1)
-        claim(release, "tools/mcp-exec-operator")
-        assert await clean_up(release, stop_seconds=0)
-        assert release.status("long")["phase"] == "Cancelled"
+    claim(release, "tools/mcp-exec-operator")
+    assert await clean_up(release, cancel_seconds=0, stop_seconds=0)
+    assert release.status("long")["phase"] == "Cancelled"
     assert release.pods() == {}
 
 

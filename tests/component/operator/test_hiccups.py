@@ -28,8 +28,8 @@ async def test_writes_that_fail_for_a_while_are_made_once_and_late(
         used = status["podName"]
         await world.until(lambda: used not in world.pods() and len(world.pods()) == 1 and not world.faults)
         await world.warm(1)
+        assert operator.part.resync.done.is_set()
     assert (status["phase"], status["output"]["stdout"], world.ran) == ("Succeeded", "1\n", [uid])
-    assert operator.part.resync.done.is_set()
 
 
 async def test_resyncs_that_fail_are_counted_and_made_up_for(world: World, operating: Operating) -> None:

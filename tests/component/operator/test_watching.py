@@ -131,13 +131,13 @@ async def test_a_namespace_that_was_deleted_does_not_stop_the_others(
     monkeypatch.setattr(NamespaceMembership, "CHECK_SECONDS", 0.5)
     async with Discovered().up() as world:
         write_kubeconfig(kubeconfig, world.url)
-        world.faults += [Fault("GET", "/gone/pods", 403)] * 2
+        world.forbidden.add("/namespaces/gone/")
         world.pool()
         changes = {"watch_nodes": False, "namespaces": ("gone", "agents")}
         running = asyncio.create_task(run_operator(made.model_copy(update=changes), sandbox_port=world.port))
         await world.warm(1)
         assert not [seen for seen in world.seen if seen.path.endswith("/gone/codeexecutions")]
-        # it is there again, with the rights in it
+        world.forbidden.clear()  # it is there again, with the rights in it
         await world.until_asked(lambda: world.asked("GET", "/gone/codeexecutions"))
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(15):
