@@ -61,6 +61,8 @@ class Reflector:
     items: dict[ObjectKey, Object] = field(default_factory=dict)
     synced: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first list."""
+    refused: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while the last request was refused: rights are missing, or were deleted with the namespace."""
     _outdated: bool = False
     """Whether to list again although the watch works."""
     _watching: asyncio.Timeout | None = None
@@ -114,6 +116,8 @@ class Reflector:
                     self.path, self.older_path = self.older_path, self.path
                 else:
                     log.warning("the watch of %s failed, listing again: %s", self.path, error)
+                if error.code == 403:
+                    self.refused.set()
                 version = ""
                 await asyncio.sleep(next(pauses))
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
@@ -157,6 +161,7 @@ class Reflector:
         for missing in [key for key in self.items if key not in keys]:
             self._apply(self.items[missing], deleted=True)
         self.synced.set()
+        self.refused.clear()
         return version
 
     def forget(self) -> None:

@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 class NamespaceReflectors:
     """The reflectors of each served namespace.
 
-    Those of the first namespaces make the process ready. A namespace that comes later is served once its reflectors
-    have read their first list, and until then nothing waits for it: the rights in it may come later than its name.
+    Those of the first namespaces make the process ready. A namespace that comes later, or whose first list is refused,
+    is served once its reflectors have read their first list, and until then nothing waits for it: the rights in it may
+    come later than its name, and whoever takes them away must not stop the service of others.
     """
 
     served: ServedNamespaces
@@ -44,8 +45,10 @@ class NamespaceReflectors:
         An error of a reflector ends all.
         """
         async with asyncio.TaskGroup() as group:
-            for namespace, built in self._of_namespaces.items():
-                self._tasks[namespace] = group.create_task(_run(built), name=f"reflectors of {namespace}")
+            for namespace in self._of_namespaces:
+                self._tasks[namespace] = group.create_task(
+                    self._serve_at_once(namespace), name=f"reflectors of {namespace}"
+                )
             if folder is not None:
                 await folder.follow(
                     lambda entries: self._follow(
@@ -62,17 +65,31 @@ class NamespaceReflectors:
                     self._serve_soon(namespace), name=f"reflectors of {namespace}"
                 )
 
+    async def _serve_at_once(self, namespace: str) -> None:
+        built = self._of_namespaces[namespace]
+        needed = [reflector for reflector in built.values() if reflector.required]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_run(built))
+            if await _is_refused(needed):
+                log.error("namespace %s is not served until its objects can be listed", namespace)
+                self.served.remove(namespace)
+                await self._add_once_synced(namespace, needed)
+
     async def _serve_soon(self, namespace: str) -> None:
         built = self._register(namespace)
         needed = [reflector for reflector in built.values() if reflector.required]
-        for reflector in needed:
-            reflector.required = False
         async with asyncio.TaskGroup() as group:
             group.create_task(_run(built))
-            for reflector in needed:
-                await reflector.synced.wait()
-            self.served.add(namespace)
-            log.info("namespace %s is served from now on", namespace)
+            await self._add_once_synced(namespace, needed)
+
+    async def _add_once_synced(self, namespace: str, needed: list[Reflector]) -> None:
+        """Serve a namespace once these reflectors have read their first list. The process is ready without them."""
+        for reflector in needed:
+            reflector.required = False
+        for reflector in needed:
+            await reflector.synced.wait()
+        self.served.add(namespace)
+        log.info("namespace %s is served from now on", namespace)
 
     def _remove(self, namespace: str) -> None:
         self.served.remove(namespace)
@@ -87,3 +104,20 @@ async def _run(reflectors: Mapping[str, Reflector]) -> None:
     async with asyncio.TaskGroup() as group:
         for description, reflector in reflectors.items():
             group.create_task(reflector.run(), name=description)
+
+
+async def _is_refused(reflectors: list[Reflector]) -> bool:
+    """Return True as soon as the first list of one is refused, or False once all have read theirs."""
+    async with asyncio.TaskGroup() as group:
+        refusals = [group.create_task(each.refused.wait()) for each in reflectors]
+        synced = group.create_task(_wait_until_synced(reflectors))
+        await asyncio.wait({*refusals, synced}, return_when=asyncio.FIRST_COMPLETED)
+        refused = not synced.done()
+        for task in (*refusals, synced):
+            task.cancel()
+    return refused
+
+
+async def _wait_until_synced(reflectors: list[Reflector]) -> None:
+    for reflector in reflectors:
+        await reflector.synced.wait()

@@ -63,6 +63,18 @@ async def test_a_namespace_without_rights_yet_delays_nobody_else(api: FakeApiSer
         await until(lambda: "executions in others" not in gateway.dependencies.reflectors)
 
 
+async def test_a_namespace_whose_rights_were_taken_away_stops_no_gateway_that_starts(api: FakeApiServer) -> None:
+    api.forbidden.add("/namespaces/others/")
+    async with serving(api, namespaces=("agents", "others")) as gateway:
+        assert list(gateway.dependencies.served) == ["agents"]
+        assert (await gateway.ask("GET", "/readyz", key=None)).status == 200
+        assert (await gateway.post(query="?wait=0", key=KEY)).status == 202
+        assert await submit(gateway) == 403
+        api.forbidden.clear()
+        await until(lambda: "others" in gateway.dependencies.served)
+        assert await submit(gateway) == 202
+
+
 @pytest.mark.parametrize("names", [("",), ("agents", "agents"), ("mcp-exec-system",)])
 async def test_a_list_that_is_not_valid_changes_nothing(
     api: FakeApiServer, tmp_path: Path, names: tuple[str, ...], caplog: pytest.LogCaptureFixture
