@@ -27,7 +27,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
 from mcp_exec_api.constants import MAX_SESSION_NAME
-from mcp_exec_tools.names import TOOL_PATTERN
+from mcp_exec_tools.patterns import TOOL_PATTERN
 from mcp_exec_tools.text import shorten_line
 
 MAX_PART: Final = 128

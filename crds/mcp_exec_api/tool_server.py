@@ -1,6 +1,7 @@
 """ToolServer: an MCP server whose tools code in sandboxes can call through the broker."""
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
@@ -9,6 +10,7 @@ from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECOND
 from mcp_exec_api.meta import Condition, MicroTime, Model
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
+from mcp_exec_tools.patterns import NamePatterns
 
 ToolName = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^([A-Za-z0-9_./-]+\*?|\*)$")]
 """Name of one tool at the server, or of several with a `*` at the end: `list_*`."""
@@ -150,6 +152,20 @@ class Policy(Model):
     """Seconds until a call without a decision is denied; 10 minutes by default. `approvalTimeoutSeconds` of the
     execution can shorten it."""
 
+    def find_rule(self, tool: str) -> int | None:
+        """Return the number of the first rule that matches a tool, or None."""
+        numbers, patterns = self.compiled_rules
+        return min((numbers[pattern] for pattern in patterns.find(tool)), default=None)
+
+    @cached_property
+    def compiled_rules(self) -> tuple[dict[str, int], NamePatterns]:
+        """The first rule's number by pattern, and all patterns, compiled."""
+        numbers: dict[str, int] = {}
+        for number, rule in enumerate(self.rules):
+            for pattern in rule.tools:
+                numbers.setdefault(pattern, number)
+        return numbers, NamePatterns(numbers)
+
 
 class SecretAction(StrEnum):
     """Action on a secret that a scan found."""
@@ -245,6 +261,20 @@ class ToolServerSpec(Model):
     """Limits on the use of the server."""
     refresh_seconds: Annotated[int, Field(ge=5, le=86400)] = 300
     """Seconds between two listings of the tools, if the server does not set them itself."""
+
+    def shows(self, tool: str) -> bool:
+        """Return whether code sees the tool at all, by `allow` and `deny`."""
+        allow, deny, _ = self.compiled_tools
+        return allow.match(tool) and not deny.match(tool)
+
+    def is_direct(self, tool: str) -> bool:
+        """Return whether the tool is marked as cheap, for direct calls in the mode `hybrid`."""
+        return self.compiled_tools[2].match(tool)
+
+    @cached_property
+    def compiled_tools(self) -> tuple[NamePatterns, NamePatterns, NamePatterns]:
+        """`allow`, `deny` and `direct`, compiled."""
+        return NamePatterns(self.allow), NamePatterns(self.deny), NamePatterns(self.direct)
 
     @model_validator(mode="after")
     def _has_one_transport(self) -> Self:

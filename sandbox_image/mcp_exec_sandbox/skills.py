@@ -13,7 +13,8 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import SAVED_CODE_BYTES, SAVED_SKILLS, SKILL_EVENT, SKILLS_FOLDER
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.names import find_close_names, is_within
+from mcp_exec_tools.names import find_close_names
+from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.search.index import Index
 
 Emit = Callable[[dict[str, Any]], None]
@@ -60,7 +61,8 @@ class SkillStore:
 
     def find_missing_tools(self, source: LoadedSkill) -> list[str]:
         """Return the tools that a skill needs and that the execution may not call."""
-        return [pattern for pattern in source.tools if not is_within(pattern, self.allow)]
+        allowed = ToolPatterns(self.allow)
+        return [pattern for pattern in source.tools if not allowed.cover(pattern)]
 
 
 _current: list[SkillStore] = []

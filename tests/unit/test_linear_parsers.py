@@ -31,8 +31,9 @@ from mcp_exec_gateway.http.request_body import parse_spec
 from mcp_exec_sandbox.supervisor.http.connection import MAX_HEADER_BYTES
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
-from mcp_exec_tools.names import find_close_names, matches_any
+from mcp_exec_tools.names import find_close_names
 from mcp_exec_tools.output_inference import infer_schema
+from mcp_exec_tools.patterns import ToolPatterns, matches_any
 from mcp_exec_tools.schemas.model_schema import build_model_schema
 from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.search.index import Index
@@ -241,6 +242,11 @@ TOOLS = {
     ),
     "many patterns": Case(
         lambda patterns: matches_any(patterns, server="a", tool="a"), lambda n: ["a*.a*b"] * n, 20_000
+    ),
+    "compiled patterns": Case(
+        lambda patterns: [ToolPatterns(patterns).match("a" * 63, "a" * 128) for _ in range(3)],
+        lambda n: ["a" * (k % 60) + "*.b" + str(k) + "*" for k in range(n)],
+        10_000,
     ),
     "tools": Case(lambda tools: catalog(*tools).spellings, lambda n: [tool(f"listIssue{k}") for k in range(n)], 500),
     "a tool's name in capitals": Case(lambda name: catalog(tool(name)).spellings, lambda n: "A" * n, 50_000),

@@ -10,7 +10,7 @@ from typing import Any
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, ToolServerSpec
 from mcp_exec_broker.errors import ErrorReason, build_denial
-from mcp_exec_tools.names import matches_any
+from mcp_exec_tools.patterns import matches_any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +29,9 @@ class PolicyDecision:
             raise build_denial(self.reason or ErrorReason.DENIED_BY_POLICY, self.explanation)
 
 
-def is_visible(spec: ToolServerSpec, tool: str) -> bool:
-    """Return whether code sees the tool at all, by the ToolServer's `allow` and `deny`."""
-    return _matches_any(spec.allow, tool) and not _matches_any(spec.deny, tool)
-
-
-def is_direct(spec: ToolServerSpec, tool: str) -> bool:
-    """Return whether the ToolServer marks the tool as cheap, for direct calls in the mode `hybrid`."""
-    return _matches_any(spec.direct, tool)
-
-
 def is_callable(spec: ToolServerSpec, tool: str, annotations: Mapping[str, Any]) -> bool:
     """Return whether any execution can call the tool. Tools that the policy denies are not shown."""
-    return is_visible(spec, tool) and _apply_policy("", tool, annotations, spec).action is not Action.DENY
+    return spec.shows(tool) and _apply_policy("", tool, annotations, spec).action is not Action.DENY
 
 
 def evaluate(
@@ -66,7 +56,7 @@ def evaluate(
         return _deny(ErrorReason.NOT_ALLOWED, f"the pool denies {name}")
     if not matches_any(pool.allow, server=server, tool=tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"the pool's tools do not have {name}")
-    if not is_visible(spec, tool):
+    if not spec.shows(tool):
         return _deny(ErrorReason.NOT_ALLOWED, f"{server} does not offer {tool}")
     return _apply_policy(name, tool, annotations, spec)
 
@@ -82,16 +72,11 @@ def is_destructive(annotations: Mapping[str, Any]) -> bool:
 
 def _apply_policy(name: str, tool: str, annotations: Mapping[str, Any], spec: ToolServerSpec) -> PolicyDecision:
     policy = spec.policy
-    for number, rule in enumerate(policy.rules):
-        if _matches_any(rule.tools, tool):
-            return _decide(rule.action, f"rule {number} of the policy on {name}")
+    if (number := policy.find_rule(tool)) is not None:
+        return _decide(policy.rules[number].action, f"rule {number} of the policy on {name}")
     if is_destructive(annotations):
         return _decide(policy.destructive, f"the policy on destructive tools; {name} declares itself destructive")
     return _decide(policy.default, f"the policy's default on {name}")
-
-
-def _matches_any(patterns: Iterable[str], tool: str) -> bool:
-    return any(tool.startswith(pattern[:-1]) if pattern.endswith("*") else tool == pattern for pattern in patterns)
 
 
 def _decide(action: Action, cause: str) -> PolicyDecision:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import mcp_exec_tools
-from mcp_exec_broker.access.policy import is_callable, is_direct
+from mcp_exec_broker.access.policy import is_callable
 from mcp_exec_broker.catalog.entry import CatalogEntry
 from mcp_exec_broker.catalog.sync import CatalogSync
 from mcp_exec_broker.upstream.servers import ToolServer, ToolServerCache
@@ -93,7 +93,7 @@ def _describe_server(server: ToolServer, entry: CatalogEntry) -> dict[str, Any]:
         "available": entry.available is True,
         "description": entry.identity[:_MAX_DESCRIPTION],
         "tools": [tool.to_json() for tool in tools],
-        "direct": [tool.name for tool in tools if spec is not None and is_direct(spec, tool.name)],
+        "direct": [tool.name for tool in tools if spec is not None and spec.is_direct(tool.name)],
     }
 
 

@@ -49,7 +49,8 @@ from mcp_exec_broker.upstream.errors import ServerUnavailable, redact_json, reda
 from mcp_exec_broker.upstream.servers import ToolServerCache
 from mcp_exec_broker.validation.values import ArgumentValidator, encode_arguments
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
-from mcp_exec_tools.names import matches_any, may_use_server, snake_case, split_tool
+from mcp_exec_tools.names import snake_case, split_tool
+from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.schemas.parameters import read_parameters
 
 _encode: Final = json.JSONEncoder(separators=(",", ":")).encode
@@ -199,6 +200,7 @@ class CallPipeline:
     async def _resolve_tool(self, call: Call) -> ResolvedTool:
         """Return server and tool. Errors name only servers and tools that the execution may use."""
         grant = call.grant
+        allowed = ToolPatterns(grant.tools)
         try:
             server_name, tool_name = split_tool(call.request.tool)
         except ValueError as error:
@@ -208,11 +210,11 @@ class CallPipeline:
             usable = [
                 server.name
                 for server in self.servers.list_servers(grant.namespace)
-                if may_use_server(grant.tools, server.name)
+                if allowed.match_server(server.name)
             ]
             raise build_unknown_server_error(server_name, known=usable)
         call.server = server
-        if not may_use_server(grant.tools, server.name):
+        if not allowed.match_server(server.name):
             raise build_denial(ErrorReason.NOT_ALLOWED, f"{grant.holder}'s tools have none of {server.name}")
         if server.spec is None:
             raise build_unavailable_error(f"{server.name} can't be used: its spec is invalid")
@@ -226,7 +228,7 @@ class CallPipeline:
         tool = spellings.get(tool_name) or spellings.get(snake_case(tool_name))
         if tool is None:
             names = [tool.name for tool in listing.catalog.tools]
-            usable = [name for name in names if matches_any(grant.tools, server=server.name, tool=name)]
+            usable = [name for name in names if allowed.match(server.name, name)]
             raise build_unknown_tool_error(tool_name, server=server.name, known=usable)
         return ResolvedTool(server=server, spec=server.spec, listing=listing, tool=tool)
 

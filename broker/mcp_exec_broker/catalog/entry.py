@@ -24,7 +24,6 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from mcp_exec_api.tool_server import ToolServerSpec
-from mcp_exec_broker.access.policy import is_visible
 from mcp_exec_broker.upstream.servers import ToolServer
 from mcp_exec_broker.upstream.tool_listing import OmittedEntry
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -228,7 +227,7 @@ def build_copy(entry: CatalogEntry) -> CatalogCopy | None:
 
 def restore_entry(copy: CatalogCopy, listed_at: datetime, *, server: ToolServer, spec: ToolServerSpec) -> CatalogEntry:
     """Return the entry of a copy, with those tools that the current spec makes visible."""
-    catalog = Catalog.from_tools(server.name, [tool for tool in copy.tools if is_visible(spec, tool["name"])])
+    catalog = Catalog.from_tools(server.name, [tool for tool in copy.tools if spec.shows(tool["name"])])
     listing = ToolListing(
         catalog=catalog,
         declared={tool.name: tool.output_schema for tool in catalog.tools},

@@ -12,7 +12,6 @@ from mcp import MCPError
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.server import ServerReason, is_of_credentials
-from mcp_exec_broker.access.policy import is_visible
 from mcp_exec_broker.catalog.entry import (
     CatalogDiskCache,
     CatalogEntry,
@@ -171,7 +170,7 @@ class ToolLister:
         self, server: ToolServer, session: UpstreamSession, listed: ListedTools, *, uses_user_credentials: bool
     ) -> ToolListing:
         spec = session.route.spec
-        visible = [tool for tool in redact_json(listed.tools, session.secrets) if is_visible(spec, tool["name"])]
+        visible = [tool for tool in redact_json(listed.tools, session.secrets) if spec.shows(tool["name"])]
         catalog = Catalog.from_tools(server.name, visible)
         lifetime = min(max(listed.ttl_seconds or spec.refresh_seconds, MIN_LIFETIME), _MAX_LIFETIME)
         listing = ToolListing(

@@ -31,7 +31,7 @@ from mcp_exec_client.errors import GatewayError, GatewayUnreachable, McpExecErro
 from mcp_exec_client.events import ApprovalEvent
 from mcp_exec_client.options import RunOptions, suggesting
 from mcp_exec_client.types import Execution
-from mcp_exec_tools.names import matches_any
+from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
 from mcp_exec_tools.source.lines import join_python_blocks
@@ -179,7 +179,7 @@ class CodeMode:
         self._on_event = on_event
         self._on_approval = on_approval
         self._context = dict(options.pop("context", {}))
-        self._patterns = list(options.get("tools", ()))
+        self._allowed = ToolPatterns(options.get("tools", ()))
         self._options = options
 
     async def system_prompt(self) -> str:
@@ -241,7 +241,7 @@ class CodeMode:
             found = await self._client.search_tools(query, detail_level=detail_level, limit=_ALL_TOOLS)
         except GatewayError as error:
             raise AgentError(f"the gateway did not list tools: {error}") from error
-        return [tool for tool in found if matches_any(self._patterns, server=tool.server, tool=tool.name)]
+        return [tool for tool in found if self._allowed.match(tool.server, tool.name)]
 
     async def _search(self, arguments: dict[str, Any], on_event: OnEvent) -> ToolOutcome:
         check_names(arguments, "query", "detail_level", "limit")

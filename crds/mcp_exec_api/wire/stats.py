@@ -1,5 +1,6 @@
 """A caller's pools, tool servers and limits in a namespace."""
 
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field
@@ -7,7 +8,7 @@ from pydantic import Field
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.sandbox_pool import Library
-from mcp_exec_tools.names import name_matches
+from mcp_exec_tools.patterns import NamePatterns, ToolPatterns
 
 
 class KeyLimits(Model):
@@ -54,7 +55,17 @@ class KeyLimits(Model):
 
     def allows_user(self, user: str | None) -> bool:
         """Return whether an execution may name this user, or none."""
-        return not user or self.users is None or any(name_matches(pattern, user) for pattern in self.users)
+        return not user or self.known_users is None or self.known_users.match(user)
+
+    @cached_property
+    def known_users(self) -> NamePatterns | None:
+        """`users`, compiled."""
+        return None if self.users is None else NamePatterns(self.users)
+
+    @cached_property
+    def known_tools(self) -> ToolPatterns | None:
+        """`tools`, compiled."""
+        return None if self.tools is None else ToolPatterns(self.tools)
 
 
 class PoolCapacity(Model):

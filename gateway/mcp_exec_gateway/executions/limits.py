@@ -19,7 +19,10 @@ from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_gateway.auth.callers import Caller, check_user
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, too_many
 from mcp_exec_gateway.pools import CachedPool, PoolCache, check_pool, find_pool
-from mcp_exec_tools.names import intersect, is_within
+from mcp_exec_tools.patterns import TooManyPatterns, intersect
+
+_MAX_NARROWED: Final = 256
+"""As many patterns as `spec.tools` may have."""
 
 
 def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:
@@ -37,14 +40,14 @@ def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> Co
 
 def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
     """Raise HttpProblem, a 403, if the API key may not use all tools that the patterns match."""
-    allowed = caller.limits.tools
+    allowed = caller.limits.known_tools
     if allowed is None:
         return
-    limit = f"the API key {caller.name} may use only {', '.join(allowed) or 'none'}"
+    limit = f"the API key {caller.name} may use only {', '.join(caller.limits.tools or ()) or 'none'}"
     errors = [
         FieldError(field=f"tools.{number}", message=f"{pattern}: {limit}")
         for number, pattern in enumerate(patterns)
-        if not is_within(pattern, allowed)
+        if not allowed.cover(pattern)
     ]
     if errors:
         raise HttpProblem("forbidden", 403, f"{errors[0].field}: {errors[0].message}", errors=errors)
@@ -53,12 +56,16 @@ def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
 def narrow_tools(patterns: Sequence[str] | None, *, caller: Caller) -> list[str] | None:
     """Return patterns of the tools that a client has chosen and its API key may use; None stands for all.
 
-    Raises HttpProblem, a 403, if the key may use none of those that were chosen.
+    Raises HttpProblem: 403 if the key may use none of those that were chosen, 422 if both together are too many.
     """
-    allowed = caller.limits.tools
+    allowed = caller.limits.known_tools
     if patterns is None or allowed is None:
-        return allowed if patterns is None else list(patterns)
-    narrowed = intersect(patterns, allowed)
+        return caller.limits.tools if patterns is None else list(patterns)
+    try:
+        narrowed = intersect(patterns, allowed, limit=_MAX_NARROWED)
+    except TooManyPatterns as error:
+        limit = f"those of the API key {caller.name} narrow them, and {error}; choose fewer, or name servers in them"
+        raise invalid_field("tools", limit) from None
     if patterns and not narrowed:
         check_tools(patterns, caller=caller)
     return narrowed

@@ -1,12 +1,15 @@
 """Limits of what a replica holds at once: memory of requests and responses in flight, and requests that stay open."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from mcp_exec_gateway.http.problems import too_many, unavailable
+
+Result = TypeVar("Result")
 
 IN_FLIGHT_BYTES: Final = 128 * 1024 * 1024
 """A quarter of the memory limit of a gateway's container."""
@@ -90,6 +93,10 @@ class RequestSlots:
     open: int = field(default=0, init=False)
     _by_holder: Counter[str] = field(default_factory=Counter, init=False)
 
+    def count(self, holder: str) -> int:
+        """Return the slots that a holder has."""
+        return self._by_holder[holder]
+
     @contextmanager
     def hold(self, holder: str, *, limit: int | None = None) -> Iterator[None]:
         """Hold a slot. Raises HttpProblem if the holder, by its own limit if it has one, or the replica has no more."""
@@ -109,3 +116,48 @@ class RequestSlots:
             self._by_holder[holder] -= 1
             if not self._by_holder[holder]:
                 del self._by_holder[holder]
+
+
+_MAX_RUNNING: Final = 4
+"""Threads that work at once. More would not be faster: the interpreter runs one at a time."""
+_MAX_WORKS_EACH: Final = 64
+_MAX_WORKS: Final = 1024
+
+
+@dataclass(kw_only=True, eq=False)
+class CallerThreads:
+    """Threads for work that takes too long for the event loop. Each caller's work is done one after the other."""
+
+    _slots: RequestSlots = field(
+        default_factory=lambda: RequestSlots(
+            kind="searches of tools and skills", max_total=_MAX_WORKS, max_each=_MAX_WORKS_EACH, retry_seconds=1
+        )
+    )
+    _running: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_RUNNING))
+    _turns: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Work that waits or is done."""
+        return self._slots.open
+
+    async def run(self, caller: str, work: Callable[[], Result]) -> Result:
+        """Return the result of the work. Raises HttpProblem, a 429, if too much work waits."""
+        with self._slots.hold(caller):
+            turn = self._turns.setdefault(caller, asyncio.Lock())
+            try:
+                async with turn, self._running:
+                    return await _finish(work)
+            finally:
+                if self._slots.count(caller) == 1:
+                    del self._turns[caller]
+
+
+async def _finish(work: Callable[[], Result]) -> Result:
+    """Do the work in a thread. If cancelled, wait for the thread nevertheless: it still takes the caller's turn."""
+    task = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -1,8 +1,7 @@
 """The toolsets of `mode=direct`, tools by their own schemas, and of `mode=hybrid`, which has those of code as well."""
 
-import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -202,7 +201,9 @@ class DirectTools:
         """Return one page of the tools that the caller may use."""
         selection = await self.select(request, check_access(request))
         # schemas are converted when they are first listed, which takes a second for servers that try
-        page = await asyncio.to_thread(build_page, selection.tools, cursor, is_modern=request.is_modern)
+        page = await request.sender.dependencies.catalogs.threads.run(
+            request.sender.caller.name, lambda: build_page(selection.tools, cursor, is_modern=request.is_modern)
+        )
         return ListToolsResult(tools=page.tools, next_cursor=page.next_cursor, ttl_ms=_CACHED_MS, cache_scope="private")
 
     async def call_tool(
@@ -213,36 +214,39 @@ class DirectTools:
         await sender.authorize("create")
         access = check_access(request)
         selection = await self.select(request, access)
-        tool = selection.by_name.get(params.name)
+        tool = selection.find(params.name)
         if tool is None:
             raise _build_unknown_error(params.name, selection)
         consent = await read_consent(request, params, tool)
         if isinstance(consent, CallToolResult):
             return consent
-        return await self._call(request, params, access=access, selection=selection, approved=consent)
+        return await self._call(request, tool, params.arguments or {}, access=access, approved=consent)
 
     async def select(self, request: McpRequest, access: DirectAccess) -> ToolSelection:
         """Return the tools that the caller may use in this mode."""
-        known = await request.sender.dependencies.catalogs.get(request.sender.namespace)
-        return await known.exported.select(access.rights, only_direct=self._only_marked)
+        sender, catalogs = request.sender, request.sender.dependencies.catalogs
+        exported = (await catalogs.get(sender.namespace)).exported
+        return await exported.select(
+            access.rights, caller=sender.caller.name, threads=catalogs.threads, only_direct=self._only_marked
+        )
 
     async def _call(
         self,
         request: McpRequest,
-        params: CallToolRequestParams,
+        tool: ExportedTool,
+        arguments: Mapping[str, Any],
         *,
         access: DirectAccess,
-        selection: ToolSelection,
         approved: ApprovedCall | None,
     ) -> CallToolResult | InputRequiredResult:
-        dependencies, tool = request.sender.dependencies, selection.by_name[params.name]
+        dependencies = request.sender.dependencies
         try:
             with dependencies.running_calls.hold(digest_request(request)):
                 answer = await call_tool(
                     dependencies.direct_calls,
                     access,
                     tool,
-                    tool.model.restore(params.arguments or {}),
+                    tool.model.restore(arguments),
                     memory=request.memory,
                     approved=approved,
                 )
@@ -303,6 +307,6 @@ def check_access(request: McpRequest) -> DirectAccess:
 
 
 def _build_unknown_error(name: str, selection: ToolSelection) -> MCPError:
-    close = find_close_names(name, selection.by_name)
+    close = find_close_names(name, (tool.name for tool in selection.tools))
     suggestion = f"; did you mean {' or '.join(close)}?" if close else "; tools/list names those that you may use"
     return MCPError(INVALID_PARAMS, f"there is no tool {name[:100]!r}{suggestion}")

@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
 from fastapi.security import HTTPAuthorizationCredentials
@@ -39,7 +40,8 @@ from mcp_exec_gateway.pools import describe_pool
 
 Mode = Literal["code", "direct", "hybrid"]
 HEADER_PREFIX: Final = "mcp-exec-"
-_MAX_PATTERNS: Final = 256
+MAX_PATTERNS: Final = 32
+"""Patterns of tools in a URL."""
 _DIGEST_CHARACTERS: Final = 40
 _GAVE_UP: Final = re.compile(r"\btimed?[ -]?out\b", re.IGNORECASE)
 """Reason of a client that waited for as long as it waits, as the SDKs for Python and TypeScript state it."""
@@ -58,9 +60,9 @@ class McpOptions(BaseModel):
     """Namespace of executions and tools; by default the caller's own."""
     pool: Annotated[str, Field(min_length=1, max_length=63)] = "default"
     """Pool of executions."""
-    tools: Annotated[tuple[ToolPattern, ...] | None, Field(max_length=_MAX_PATTERNS)] = None
-    """Tools that code may call and that searches show, as patterns with commas between them; by default all that the
-    caller may use."""
+    tools: Annotated[tuple[ToolPattern, ...] | None, Field(max_length=MAX_PATTERNS)] = None
+    """Tools that code may call and that searches show, as at most 32 patterns with commas between them; by default all
+    that the caller may use."""
     user: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """User on whose behalf the code runs."""
     conversation: Annotated[str | None, Field(min_length=1, max_length=63)] = None
@@ -94,7 +96,10 @@ def read_options(request: Request) -> McpOptions:
         if given.setdefault(name, value) != value:
             raise invalid_field(name, "the URL and a header give different values; send one of them")
     if "tools" in given:
-        given["tools"] = [pattern.strip() for pattern in given["tools"].split(",")]
+        patterns = given["tools"].split(",", MAX_PATTERNS)
+        if len(patterns) > MAX_PATTERNS:
+            raise invalid_field("tools", f"at most {MAX_PATTERNS} patterns are allowed; name several tools by a *")
+        given["tools"] = [pattern.strip() for pattern in patterns]
     try:
         return McpOptions.model_validate(given)
     except ValidationError as error:
@@ -139,11 +144,11 @@ class Sender:
         """Namespace of everything that the message reads and runs."""
         return self.caller.namespace
 
-    @property
+    @cached_property
     def allowed_tools(self) -> list[str] | None:
         """Patterns of the tools that searches show and code may call: those of the URL within the key's; None for all.
 
-        Raises HttpProblem, a 403, if the key may use none of those of the URL.
+        Raises HttpProblem, as `narrow_tools` does.
         """
         return narrow_tools(self.options.tools, caller=self.caller)
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
 from mcp import MCPError
@@ -69,6 +70,7 @@ from mcp_exec_gateway.mcp.resources.skills import (
 )
 from mcp_exec_gateway.mcp.transport.messages import CHANGES_METHOD
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
+from mcp_exec_gateway.tools.catalogs import ExportedTools, ToolRights
 
 log = logging.getLogger(__name__)
 
@@ -118,8 +120,9 @@ class ToolChanges:
         """Serve `subscriptions/listen`. Raises HttpProblem, a 429, if the caller has too many streams."""
         request = get_request(context)
         with _hold_slot(request):
-            digest = await self._compute_digest(request)
-            bus = _OneStream(lambda: self._watch(request, digest))
+            tools = _SeenTools()
+            await self._look(request, tools)
+            bus = _OneStream(lambda: self._watch(request, tools))
             bus.handler = ListenHandler(bus, max_subscriptions=1, max_buffered_events=_MAX_EVENTS)
             return await bus.handler(context, params)
 
@@ -127,13 +130,14 @@ class ToolChanges:
         """Serve the GET of the revisions before. Raises HttpProblem, a 429, if the caller has too many streams."""
         request = get_request(context)
         with _hold_slot(request):
-            digest = await self._compute_digest(request)
+            tools = _SeenTools()
+            await self._look(request, tools)
             await request.exchange.open_stream()
-            async for _ in self._watch(request, digest):
+            async for _ in self._watch(request, tools):
                 await request.exchange.notify("notifications/tools/list_changed", None)
         raise ContinueElsewhere
 
-    async def _watch(self, request: McpRequest, digest: str) -> AsyncIterator[None]:
+    async def _watch(self, request: McpRequest, tools: "_SeenTools") -> AsyncIterator[None]:
         """Yield after each change, until the gateway stops or the stream is old."""
         closing = request.sender.dependencies.shutdown.closing
         end = asyncio.get_running_loop().time() + _MAX_SECONDS
@@ -142,16 +146,32 @@ class ToolChanges:
                 async with asyncio.timeout(POLL_SECONDS):
                     await closing.wait()
                 return
-            last, digest = digest, await self._compute_digest(request) or digest
-            if digest != last:
+            last = tools.digest
+            await self._look(request, tools)
+            if tools.digest != last:
                 yield
 
-    async def _compute_digest(self, request: McpRequest) -> str:
-        """Return a digest of the caller's tools; empty if they are unknown now."""
+    async def _look(self, request: McpRequest, tools: "_SeenTools") -> None:
+        """Look at the caller's tools, and change nothing if they are unknown now."""
+        sender, catalogs = request.sender, request.sender.dependencies.catalogs
         try:
-            return (await self._toolset.select(request, check_access(request))).digest
+            access = check_access(request)
+            source = ((await catalogs.get(sender.namespace)).exported, access.rights)
+            if tools.source != source:  # else selections of many streams would be computed at each look
+                selection = await self._toolset.select(request, access)
+                tools.digest = await catalogs.threads.run(sender.caller.name, lambda: selection.digest)
+                tools.source = source
         except HttpProblem:
-            return ""
+            return
+
+
+@dataclass(kw_only=True, eq=False)
+class _SeenTools:
+    """The tools that a stream saw last."""
+
+    digest: str = ""
+    source: tuple[ExportedTools, ToolRights] | None = None
+    """What they were selected from."""
 
 
 class _OneStream:

@@ -28,7 +28,7 @@ async def get_stats(dependencies: Injected, caller: ListCaller, query: InNamespa
     unfinished executions, and the caller's limits. All of it comes from caches.
     """
     try:
-        tools = await dependencies.catalogs.count_tools(caller.namespace, allow=caller.limits.tools)
+        tools = await dependencies.catalogs.count_tools(caller)
     except HttpProblem:
         tools = None  # no broker is configured, or none responds
     settings = dependencies.settings
@@ -53,8 +53,10 @@ async def search_tools(dependencies: Injected, caller: ListCaller, query: Annota
     Returns tools that code in the namespace can call, best match first. `name_only` has name and server;
     `with_description` adds description and import; `full` adds signature, input_schema and output_schema.
     """
-    index = await dependencies.catalogs.get_index(caller.namespace)
-    tools = index.search(query.query, detail_level=query.detail_level, limit=query.limit, allow=caller.limits.tools)
+    level, limit, allow = query.detail_level, query.limit, caller.limits.tools
+    tools = await dependencies.catalogs.use_index(
+        caller, lambda index: index.search(query.query, detail_level=level, limit=limit, allow=allow)
+    )
     return json_response(tools)
 
 
@@ -71,7 +73,7 @@ async def list_tools(
     Returns the tools as the server lists them, with their own names and schemas, so that wrappers can be generated from
     the response. An API key with a limit on tools sees only those that it may use.
     """
-    tools = await dependencies.catalogs.list_tools(caller.namespace, name, allow=caller.limits.tools)
+    tools = await dependencies.catalogs.list_tools(caller, name)
     return json_response({"server": name, "tools": [tool.to_json() for tool in tools]})
 
 

@@ -1,6 +1,6 @@
 """Routes of skills: save, list, list versions, get, approve, deprecate, export, delete."""
 
-import asyncio
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import Path, Query, Request, Security
@@ -56,7 +56,8 @@ async def list_skills(
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
     skills = dependencies.skills.list_visible(caller, drafts_of_all=query.as_approver)
     if query.query:
-        skills = await asyncio.to_thread(dependencies.skills.cache.search, skills, query.query)
+        work = partial(dependencies.skills.cache.search, skills, query.query)
+        skills = await dependencies.catalogs.threads.run(caller.name, work)
     if query.name is not None:
         skills = [skill for skill in skills if skill["spec"]["name"] == query.name]
     if query.state is not None:

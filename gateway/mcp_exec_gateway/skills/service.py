@@ -39,7 +39,7 @@ from mcp_exec_gateway.executions.limits import check_tools
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.http.problems import HttpProblem, invalid, invalid_field, too_many, translate_refusal, unavailable
 from mcp_exec_gateway.skills.cache import SkillCache
-from mcp_exec_tools.names import TOOL_PATTERN
+from mcp_exec_tools.patterns import TOOL_PATTERN
 
 _SOURCES: Final = ("code", "fromExecution", "archive")
 

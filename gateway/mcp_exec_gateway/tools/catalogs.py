@@ -5,25 +5,30 @@ import hashlib
 import json
 import logging
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from cachetools import LRUCache
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.ttl_cache import CoalescingCache
+from mcp_exec_gateway.auth.callers import Caller
+from mcp_exec_gateway.http.limits import CallerThreads
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_tools.catalog import Catalog, Tool
-from mcp_exec_tools.names import matches_any
+from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 from mcp_exec_tools.search.index import Index
 
 log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 MAX_NAME: Final = 64
 """Characters of a name. MCP allows 128, but interfaces of models 64."""
@@ -32,9 +37,9 @@ _OTHER_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _DIGEST: Final = 8
 _SERVER_PART: Final = 20
 """Characters that the server's name keeps in a name that must be cut."""
-_MAX_SELECTIONS: Final = 64
-_INLINE_COMPARISONS: Final = 20_000
-"""Comparisons of a tool with a pattern that take a millisecond or two."""
+_MAX_CALLERS: Final = 64
+_MAX_SELECTIONS: Final = 4
+"""Selections of one caller: those of several modes, or of several sets of patterns."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +51,13 @@ class ToolRights:
 
     def allows(self, tool: "ExportedTool") -> bool:
         """Return whether the caller may use the tool."""
-        return not self._matches(self.deny, tool) and all(self._matches(patterns, tool) for patterns in self.allow)
+        allow, deny = self._compiled
+        server, name = tool.server, tool.tool.name
+        return not deny.match(server, name) and all(patterns.match(server, name) for patterns in allow)
 
-    @property
-    def size(self) -> int:
-        """Number of patterns."""
-        return len(self.deny) + sum(map(len, self.allow))
-
-    @staticmethod
-    def _matches(patterns: Iterable[str], tool: "ExportedTool") -> bool:
-        return matches_any(patterns, server=tool.server, tool=tool.tool.name)
+    @cached_property
+    def _compiled(self) -> tuple[list[ToolPatterns], ToolPatterns]:
+        return [ToolPatterns(patterns) for patterns in self.allow], ToolPatterns(self.deny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,11 @@ class ExportedTool:
         """Schema and description for models."""
         return build_model_schema(self.tool.input_schema, self.tool.description)
 
+    @cached_property
+    def digest(self) -> bytes:
+        """A digest that changes whenever the tool does."""
+        return hashlib.sha256(f"{self.name} {self.tool!r}".encode(errors="surrogatepass")).digest()
+
     @property
     def path(self) -> str:
         """SERVER.TOOL."""
@@ -90,9 +97,10 @@ class ExportedTools:
     """All tools of a namespace by their names, in alphabetical order."""
 
     by_name: Mapping[str, ExportedTool]
-    _selections: LRUCache[tuple[ToolRights, bool], "ToolSelection"] = field(
-        default_factory=lambda: LRUCache(_MAX_SELECTIONS)
+    _selections: "LRUCache[str, LRUCache[tuple[ToolRights, bool], ToolSelection]]" = field(
+        default_factory=lambda: LRUCache(_MAX_CALLERS)
     )
+    """By caller, so that no caller's patterns drop the selections of others."""
 
     @classmethod
     def build(cls, catalogs: Iterable[Catalog], *, direct: Mapping[str, frozenset[str]]) -> Self:
@@ -111,16 +119,17 @@ class ExportedTools:
         ]
         return cls(by_name={tool.name: tool for tool in sorted(exported, key=lambda tool: tool.name)})
 
-    async def select(self, rights: ToolRights, *, only_direct: bool = False) -> "ToolSelection":
-        """Return the tools that a caller may use, or those of them that are marked as cheap."""
+    async def select(
+        self, rights: ToolRights, *, caller: str, threads: CallerThreads, only_direct: bool = False
+    ) -> "ToolSelection":
+        """Return the tools that a caller may use, or those of them that are marked as cheap. Raises HttpProblem."""
         key = (rights, only_direct)
-        selection = self._selections.get(key)
+        own = self._selections.get(caller)
+        if own is None:
+            own = self._selections[caller] = LRUCache(_MAX_SELECTIONS)
+        selection = own.get(key)
         if selection is None:
-            if len(self.by_name) * rights.size > _INLINE_COMPARISONS:
-                selection = await asyncio.to_thread(self._select, rights, only_direct)
-            else:
-                selection = self._select(rights, only_direct)
-            self._selections[key] = selection
+            selection = own[key] = await threads.run(caller, lambda: self._select(rights, only_direct))
         return selection
 
     def _select(self, rights: ToolRights, only_direct: bool) -> "ToolSelection":
@@ -130,21 +139,21 @@ class ExportedTools:
 
 @dataclass(kw_only=True, eq=False)
 class ToolSelection:
-    """The tools that one caller may use, by name."""
+    """The tools that one caller may use, in alphabetical order."""
 
     tools: Sequence[ExportedTool]
 
-    @cached_property
-    def by_name(self) -> dict[str, ExportedTool]:
-        """Tools by their names."""
-        return {tool.name: tool for tool in self.tools}
+    def find(self, name: str) -> ExportedTool | None:
+        """Return the tool with this name, or None."""
+        place = bisect_left(self.tools, name, key=lambda tool: tool.name)
+        return self.tools[place] if place < len(self.tools) and self.tools[place].name == name else None
 
     @cached_property
     def digest(self) -> str:
         """A digest that changes whenever one of the tools does."""
         digest = hashlib.sha256()
         for tool in self.tools:
-            digest.update(f"{tool.name} {tool.tool!r}\n".encode(errors="surrogatepass"))
+            digest.update(tool.digest)
         return digest.hexdigest()
 
 
@@ -205,6 +214,7 @@ class ToolCatalogs:
     """None if no broker is configured."""
     skills: Callable[[str], tuple[int, Catalog | None]] = lambda namespace: (0, None)
     """Returns the approved skills of a namespace, which searches find, and a number that changes with them."""
+    threads: CallerThreads = field(default_factory=CallerThreads)
     clock: Callable[[], float] = monotonic
     _fresh: CoalescingCache[str, NamespaceTools] = field(init=False)
     _last: dict[str, NamespaceTools] = field(default_factory=dict, init=False)
@@ -220,33 +230,37 @@ class ToolCatalogs:
         """Return the tools of a served namespace. Raises HttpProblem if there are none."""
         return await self._fresh.get(namespace, lambda: self._fetch(namespace))
 
-    async def get_index(self, namespace: str) -> Index:
-        """Return the search index of a served namespace. Raises HttpProblem if there is none."""
-        return (await self.get(namespace)).index
+    async def use_index(self, caller: Caller, work: Callable[[Index], Result]) -> Result:
+        """Return what the work finds in the search index of the caller's namespace. Raises HttpProblem."""
+        index = (await self.get(caller.namespace)).index
+        return await self.threads.run(caller.name, lambda: work(index))
 
-    async def count_tools(self, namespace: str, *, allow: Iterable[str] | None) -> dict[str, int]:
-        """Return the number of tools that match the patterns, by server. Raises HttpProblem if it is unknown."""
-        allowed = await self._list_allowed(namespace, allow)
+    async def count_tools(self, caller: Caller) -> dict[str, int]:
+        """Return the number of tools that the caller may use, by server. Raises HttpProblem if it is unknown."""
+        allowed = await self._list_allowed(caller)
         return {name: len(tools) for name, tools in sorted(allowed.items()) if tools}
 
-    async def list_tools(self, namespace: str, server: str, *, allow: Iterable[str] | None) -> list[Tool]:
-        """Return a server's tools that match the patterns, or all. Raises HttpProblem, a 404, if there are none."""
-        allowed = await self._list_allowed(namespace, allow)
+    async def list_tools(self, caller: Caller, server: str) -> list[Tool]:
+        """Return a server's tools that the caller may use. Raises HttpProblem, a 404, if there are none."""
+        allowed = await self._list_allowed(caller)
         if not allowed.get(server):
             others = ", ".join(name for name, tools in sorted(allowed.items()) if tools) or "none"
             detail = f"there are no tools of a server {server[:100]!r} in this namespace; servers with tools: {others}"
             raise HttpProblem("not-found", 404, detail)
         return allowed[server]
 
-    async def _list_allowed(self, namespace: str, allow: Iterable[str] | None) -> dict[str, list[Tool]]:
-        """Return the tools that match the patterns, or all, by server."""
-        patterns = None if allow is None else list(allow)
-        return {
-            name: [
-                tool for tool in catalog.tools if patterns is None or matches_any(patterns, server=name, tool=tool.name)
-            ]
-            for name, catalog in (await self.get(namespace)).catalogs.items()
-        }
+    async def _list_allowed(self, caller: Caller) -> dict[str, list[Tool]]:
+        """Return the tools that the caller may use, by server."""
+        catalogs, patterns = (await self.get(caller.namespace)).catalogs, caller.limits.known_tools
+        if patterns is None:
+            return {name: list(catalog.tools) for name, catalog in catalogs.items()}
+        return await self.threads.run(
+            caller.name,
+            lambda: {
+                name: [tool for tool in catalog.tools if patterns.match(name, tool.name)]
+                for name, catalog in catalogs.items()
+            },
+        )
 
     async def _fetch(self, namespace: str) -> NamespaceTools:
         last = self._last.get(namespace)

@@ -20,7 +20,7 @@ from mcp_exec_api.skill import MAX_SKILLS_PER_EXECUTION, content_digest, module_
 from mcp_exec_common.supervisor.protocol import JobSkill, JobSkills
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.skills.index import SkillEntry, SkillIndex
-from mcp_exec_tools.names import is_within
+from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.text import shorten
 
 MAX_NAMES: Final = 256
@@ -197,7 +197,8 @@ class SkillResolver:
         if entry is None:
             name = object_name(reference.name, reference.version) if reference.version else reference.name
             raise SkillsRefused(f"spec.skillRef: {_explain_missing(name)}")
-        if missing := [pattern for pattern in entry.tools if not is_within(pattern, spec.tools)]:
+        allowed = ToolPatterns(spec.tools)
+        if missing := [pattern for pattern in entry.tools if not allowed.cover(pattern)]:
             needs = shorten(", ".join(missing), 500)
             raise SkillsRefused(f"spec.tools: skill {entry.object} needs {needs}, which spec.tools does not allow")
 

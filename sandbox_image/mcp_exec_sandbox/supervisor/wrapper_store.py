@@ -21,7 +21,8 @@ from typing import Any
 
 from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body, parse_object
-from mcp_exec_tools.names import identifier, may_use_server
+from mcp_exec_tools.names import identifier
+from mcp_exec_tools.patterns import ToolPatterns
 
 MAX_FILES = 20_000
 _CATALOG = "catalog.json"
@@ -188,8 +189,8 @@ class WrapperStore:
         Costs one system call per server, and in a session, where others were shown before, the writing of those that
         are not on disk any more. Raises nothing, because the code can call tools without wrappers too.
         """
-        patterns = tuple(allow)
-        allowed = {package for package, server in self._servers.items() if may_use_server(patterns, server)}
+        patterns = ToolPatterns(allow)
+        allowed = {package for package, server in self._servers.items() if patterns.match_server(server)}
         wanted = {_ALL} | allowed
         with contextlib.suppress(OSError):
             if not self._visible:

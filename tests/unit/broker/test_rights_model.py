@@ -15,7 +15,8 @@ from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
 from mcp_exec_broker.access.policy import evaluate, is_callable
 from mcp_exec_broker.errors import ErrorReason
 from mcp_exec_tools.catalog import Catalog
-from mcp_exec_tools.names import matches_any, may_use_server, snake_case, split_tool
+from mcp_exec_tools.names import snake_case, split_tool
+from mcp_exec_tools.patterns import ToolPatterns, matches_any
 from mcp_exec_tools.search.index import Index
 
 pytestmark = pytest.mark.fuzz
@@ -81,7 +82,7 @@ def test_a_server_is_reachable_if_any_of_its_tools_may_be_and_shows_no_tool_that
 ) -> None:
     outcome = rights.decide(**situation)
     if outcome != "NotAllowed":
-        assert may_use_server(situation["execution"], situation["server"])
+        assert ToolPatterns(situation["execution"]).match_server(situation["server"])
     shown = is_callable(build_spec(situation), situation["tool"], situation["hints"])
     everything = situation | {"execution": ["*.*"], "pool_allow": ["*.*"], "pool_deny": []}
     assert shown == (rights.decide(**everything) in ("Allow", "Approve"))
@@ -137,7 +138,9 @@ def test_only_well_formed_patterns_are_accepted_and_a_star_counts_at_the_end_alo
         assert "*" not in part[:-1]
         assert part.isascii()
         assert part.isprintable()
-    assert matches_any([pattern], server=server, tool=tool) == rights.pattern_matches(pattern, server, tool)
+    expected = rights.pattern_matches(pattern, server, tool)
+    assert matches_any([pattern], server=server, tool=tool) == expected
+    assert ToolPatterns([pattern]).match(server, tool) == expected
 
 
 @fuzz_settings(150)

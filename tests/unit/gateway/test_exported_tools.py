@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from mcp_exec_gateway.http.limits import CallerThreads
 from mcp_exec_gateway.tools.catalogs import MAX_NAME, ExportedTools, ToolRights, ToolSelection
 from mcp_exec_tools.catalog import Catalog
 
@@ -19,7 +20,11 @@ def export(direct: dict[str, frozenset[str]] | None = None, **servers: list[str]
 
 
 async def list_names(tools: ExportedTools, rights: ToolRights = ALL, **options: Any) -> list[str]:
-    return [tool.name for tool in (await tools.select(rights, **options)).tools]
+    return [tool.name for tool in (await select(tools, rights, **options)).tools]
+
+
+async def select(tools: ExportedTools, rights: ToolRights, caller: str = "key", **options: Any) -> ToolSelection:
+    return await tools.select(rights, caller=caller, threads=CallerThreads(), **options)
 
 
 async def test_tools_are_listed_by_server_and_name_in_alphabetical_order() -> None:
@@ -65,9 +70,28 @@ async def test_marked_tools_are_a_selection_of_their_own() -> None:
 async def test_many_tools_and_patterns_are_compared_once() -> None:
     tools = export(docs=[f"tool_{number}" for number in range(500)])
     rights = ToolRights(allow=(tuple(f"docs.tool_{number}" for number in range(100)),))
-    one, two = await tools.select(rights), await tools.select(rights)
+    one, two = await select(tools, rights), await select(tools, rights)
     assert one is two
     assert len(one.tools) == 100
+
+
+async def test_selections_of_one_caller_drop_none_of_another() -> None:
+    tools = export(docs=["get_page"])
+    kept = await select(tools, ALL, caller="other")
+    for number in range(1000):
+        await select(tools, ToolRights(allow=((f"docs.tool_{number}",),)))
+    assert await select(tools, ALL, caller="other") is kept
+
+
+async def test_a_selection_finds_its_tools_by_name() -> None:
+    tools = export(docs=["get_page", "list"], a_b=["get"])
+    selection = await select(tools, ToolRights(allow=(("docs.*",),)))
+    assert [found and found.path for found in map(selection.find, tools.by_name)] == [
+        None,
+        "docs.get_page",
+        "docs.list",
+    ]
+    assert selection.find("zzz") is None
 
 
 def test_a_changed_tool_changes_the_digest_and_an_equal_one_does_not() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, get_args
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
-from mcp_exec_tools.names import fold, matches_any, words
+from mcp_exec_tools.names import fold, words
+from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.search.entries import (
     EntryTerms,
     SearchEntry,
@@ -99,7 +100,7 @@ class Index:
         Raises ValueError if the level, the limit or the query is invalid.
         """
         _check_arguments(query, detail_level, limit)
-        patterns = None if allow is None else list(allow)
+        patterns = None if allow is None else ToolPatterns(allow)
         results: list[dict[str, Any]] = []
         for number in self._rank(query):
             entry = self._entries[number]
@@ -114,7 +115,7 @@ class Index:
 
         The name may have any spelling, with its server or without; of several tools the first server's is meant.
         """
-        patterns = None if allow is None else list(allow)
+        patterns = None if allow is None else ToolPatterns(allow)
         for number in self._exact.get(fold(name.removeprefix("mcp__")), ()):
             if _is_allowed(self._entries[number], patterns):
                 return self._entries[number].to_json("full")
@@ -170,9 +171,9 @@ class Index:
         return {number: total * (1 - _COVERAGE + share * covered[number]) for number, total in totals.items()}
 
 
-def _is_allowed(entry: SearchEntry, patterns: list[str] | None) -> bool:
+def _is_allowed(entry: SearchEntry, patterns: ToolPatterns | None) -> bool:
     """Return whether the patterns match all tools that the entry needs; None matches all."""
-    return patterns is None or all(matches_any(patterns, server=entry.server, tool=tool) for tool in entry.needs)
+    return patterns is None or all(patterns.match(entry.server, tool) for tool in entry.needs)
 
 
 def _check_arguments(query: object, detail_level: object, limit: object) -> None:

@@ -19,7 +19,8 @@ from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.version import describe_support, read_version
-from mcp_exec_tools.names import TOOL_PATTERN, matches, words
+from mcp_exec_tools.names import words
+from mcp_exec_tools.patterns import TOOL_PATTERN, matches
 from mcp_exec_tools.text import shorten_line
 
 _MAX_LINE: Final = 600

@@ -234,13 +234,14 @@ def _pair_of_amounts(text: str) -> tuple[Decimal, Decimal]:
 async def check_allowed_tools(client: "AsyncClient", options: argparse.Namespace) -> None:
     """Say how to allow tools if there are none. Raises CommandError for a scripted model, which needs one."""
     from mcp_exec_client.errors import McpExecError
-    from mcp_exec_tools.names import matches_any
+    from mcp_exec_tools.patterns import ToolPatterns
 
     try:
         found = await client.search_tools("", detail_level="name_only", limit=_MAX_TOOLS)
     except McpExecError:
         return  # the task itself reports it, if it needs tools
-    if any(matches_any(options.tool, server=tool.server, tool=tool.name) for tool in found):
+    allowed = ToolPatterns(options.tool)
+    if any(allowed.match(tool.server, tool.name) for tool in found):
         return
     text = describe_no_tools(options.tool, {tool.server for tool in found}, task=getattr(options, "task", ""))
     if options.offline:

@@ -273,8 +273,10 @@ async def get_prompt(sender: Sender, params: GetPromptRequestParams) -> GetPromp
     """Return the prompt. Raises MCPError for another name, and HttpProblem if the tools cannot be read."""
     if params.name != CODE_MODE.name or params.arguments:
         raise MCPError(INVALID_PARAMS, f"there is one prompt, {CODE_MODE.name}, without arguments")
-    index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    tools = index.search("", limit=MAX_LIMIT, allow=sender.allowed_tools)
+    allow = sender.allowed_tools
+    tools = await sender.dependencies.catalogs.use_index(
+        sender.caller, lambda index: index.search("", limit=MAX_LIMIT, allow=allow)
+    )
     servers = sorted({str(tool["server"]) for tool in tools})
     text = system_prompt(servers, run_tool="run_code", describe_tool="describe_tools", libraries=sender.describe_pool())
     return GetPromptResult(

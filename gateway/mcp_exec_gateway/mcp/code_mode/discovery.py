@@ -1,6 +1,5 @@
 """`search_tools` and `describe_tools`."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -47,11 +46,11 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
     limit = arguments.get("limit", DEFAULT_FOUND)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_FOUND:
         raise InvalidArguments(f"limit must be an integer from 1 to {MAX_FOUND}, not {str(limit)[:100]}")
-    index = await sender.dependencies.catalogs.get_index(sender.namespace)
     query, level = arguments.get("query", ""), arguments.get("detail_level", "with_description")
     try:
-        tools = await asyncio.to_thread(
-            index.search, query, detail_level=level, limit=MAX_FOUND, allow=sender.allowed_tools
+        allow = sender.allowed_tools
+        tools = await sender.dependencies.catalogs.use_index(
+            sender.caller, lambda index: index.search(query, detail_level=level, limit=MAX_FOUND, allow=allow)
         )
     except ValueError as error:
         raise InvalidArguments(str(error)) from None
@@ -91,9 +90,10 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
     names = arguments.get("names")
     if not isinstance(names, list) or not 1 <= len(names) <= MAX_DESCRIBED:
         raise InvalidArguments(f"names must be a list of 1 to {MAX_DESCRIBED} names, SERVER.TOOL each")
-    index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    names = [str(name)[:_MAX_NAME] for name in names]
-    found, unknown = await asyncio.to_thread(_find_all, index, names, sender.allowed_tools)
+    names, allow = [str(name)[:_MAX_NAME] for name in names], sender.allowed_tools
+    found, unknown = await sender.dependencies.catalogs.use_index(
+        sender.caller, lambda index: _find_all(index, names, allow)
+    )
     if not found:
         return build_error("; ".join(unknown))
     return _build_result(_cut_descriptions(found, _DESCRIPTION), notes=unknown, budget=sender.options.budget)

@@ -38,7 +38,7 @@ from mcp_exec_gateway.mcp.forms import decide
 from mcp_exec_gateway.mcp.request import McpRequest, Sender
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 from mcp_exec_gateway.skills.cache import build_view
-from mcp_exec_tools.names import is_within
+from mcp_exec_tools.patterns import ToolPatterns
 
 REFERENCE: Final = "skill"
 """Argument of `run_code` that carries the skill of `run_skill`. A client cannot send an object of this class."""
@@ -170,21 +170,25 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
         raise InvalidArguments("code is missing: send the Python to run")
     allowed = request.sender.allowed_tools
     body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
-    _check_tools(body["tools"], options.tools)
     body |= {"poolRef": {"name": options.pool}, "limits": {"outputBytes": choose_output_bytes(options.max_tokens)}}
     chosen = {"user": options.user, "conversation": options.conversation, "useCase": options.use_case}
     body |= {name: value for name, value in chosen.items() if value is not None}
     try:
-        return parse_spec(NewExecution, json.dumps(body).encode(), request.memory)
+        new = parse_spec(NewExecution, json.dumps(body).encode(), request.memory)
     except HttpProblem as problem:
         raise explain_problem(problem) from None
+    _check_tools(new.tools, options.tools)
+    return new
 
 
-def _check_tools(patterns: Any, allowed: Sequence[str] | None) -> None:
+def _check_tools(patterns: Sequence[str], chosen: Sequence[str] | None) -> None:
     """Raise InvalidArguments for a pattern beyond the tools of the URL."""
-    for pattern in patterns if isinstance(patterns, list) and allowed is not None else ():
-        if isinstance(pattern, str) and not is_within(pattern, allowed or ()):
-            raise InvalidArguments(f"tools: {pattern[:100]} is not within {', '.join(allowed or ())}")
+    if chosen is None:
+        return
+    allowed = ToolPatterns(chosen)
+    for pattern in patterns:
+        if not allowed.cover(pattern):
+            raise InvalidArguments(f"tools: {pattern[:100]} is not within {', '.join(chosen)}")
 
 
 def explain_problem(problem: HttpProblem) -> Exception:

@@ -77,8 +77,10 @@ async def _find_tools(sender: Sender, value: str, given: Given) -> Iterable[str]
 
 
 async def _list_tools(sender: Sender) -> list[tuple[str, str]]:
-    index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    found = index.search("", detail_level="name_only", limit=MAX_LIMIT, allow=sender.allowed_tools)
+    allow = sender.allowed_tools
+    found = await sender.dependencies.catalogs.use_index(
+        sender.caller, lambda index: index.search("", detail_level="name_only", limit=MAX_LIMIT, allow=allow)
+    )
     return [(str(tool["server"]), str(tool["name"])) for tool in found if tool.get("kind") != "skill"]
 
 

@@ -74,8 +74,8 @@ async def _read_artifact(sender: Sender, address: Address) -> tuple[str, bytes]:
 
 
 async def _read_tool(sender: Sender, address: Address) -> tuple[str, bytes]:
-    index = await sender.dependencies.catalogs.get_index(sender.namespace)
-    tool = index.find(f"{address.name}.{address.path}"[:200], allow=sender.allowed_tools)
+    name, allow = f"{address.name}.{address.path}"[:200], sender.allowed_tools
+    tool = await sender.dependencies.catalogs.use_index(sender.caller, lambda index: index.find(name, allow=allow))
     if tool is None:
         raise build_unknown_error(address)
     return "application/json", json.dumps(replace_surrogates(tool), ensure_ascii=False).encode()
