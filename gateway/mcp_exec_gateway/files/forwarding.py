@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.responses import Response
 
-from mcp_exec_api.files import Owner
-from mcp_exec_api.meta import Model
+from mcp_exec_api.files import Owner, WorkspaceName
+from mcp_exec_api.meta import Model, field_errors
 from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, BrokerResponse
 from mcp_exec_common.broker.files import MAX_UPLOAD_SECONDS
@@ -141,11 +141,30 @@ class FilesForwarder:
         return encoded_response(content, headers=tag, memory=memory, namespace=owner.namespace)
 
 
+_WORKSPACES: Final = "workspaces"
+_WORKSPACE_NAME: Final[TypeAdapter[str]] = TypeAdapter(WorkspaceName)
+
+
 def build_path(*parts: str) -> str:
-    """Return the broker's path. Raises HttpProblem, a 422, for a part that would change the meaning of others."""
-    if any(part in ("", ".", "..") for part in parts):
-        raise invalid_field("path", "parts of it are empty, . or ..")
+    """Return the broker's path.
+
+    Raises HttpProblem, a 422, for a workspace's name that none can have, and for a part that would change the meaning
+    of others. Each request on files passes here, whatever its route, tool or resource.
+    """
+    if parts[0] == _WORKSPACES and len(parts) > 1:
+        check_workspace_name(parts[1])
+    if any(part in ("", ".", "..") or "/" in part for part in parts):
+        raise invalid_field("path", "parts of it are empty, . or .., or have a /")
     return "/".join(["/v1", *(quote(part, safe="") for part in parts)])
+
+
+def check_workspace_name(name: str) -> None:
+    """Raise HttpProblem, a 422, for a name that no workspace can have."""
+    try:
+        _WORKSPACE_NAME.validate_python(name)
+    except ValidationError as error:
+        (problem,) = field_errors(error)
+        raise invalid_field("workspace", problem.message) from None
 
 
 def build_params(query: OwnerQuery) -> dict[str, str]:

@@ -8,6 +8,7 @@ from fastapi import Depends, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_api.files import WorkspaceName
 from mcp_exec_api.wire.workspaces import (
     CommitResult,
     RestoreRequest,
@@ -47,7 +48,7 @@ from mcp_exec_gateway.sessions import find_owner
 
 router = build_router(prefix="/v1/workspaces", tag="workspaces")
 
-Name = Annotated[str, Path(description="Name of the workspace.", pattern=r"^[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?$")]
+Name = Annotated[WorkspaceName, Path(description="Name of the workspace.")]
 
 FilePath = Annotated[str, Path(description="Path of the file, relative to the workspace.")]
 _MAX_BODY_BYTES: Final = 16 * 1024

@@ -10,6 +10,7 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFileList
 from mcp_exec_common.broker.client import BrokerResponse
+from mcp_exec_gateway.files.forwarding import check_workspace_name
 from mcp_exec_gateway.files.upload import UploadBody
 from mcp_exec_gateway.files.workspaces import split_path
 from mcp_exec_gateway.http.json import replace_surrogates
@@ -32,7 +33,7 @@ _ROOM_TOKENS: Final = 100
 async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
     """Return a text or an image, or the list of a folder. Raises InvalidArguments and HttpProblem."""
     check_names(arguments, "workspace", "path", "offset")
-    workspace, path = _read_text(arguments, "workspace"), _read_text(arguments, "path", default="")
+    workspace, path = _read_workspace(arguments), _read_text(arguments, "path", default="")
     offset = arguments.get("offset", 0)
     if not isinstance(offset, int) or isinstance(offset, bool) or not 0 <= offset <= _MAX_OFFSET:
         raise InvalidArguments("offset must be a number of characters, 0 or more")
@@ -56,7 +57,7 @@ async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRes
 async def write_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
     """Write a text as a file of a workspace. Raises InvalidArguments and HttpProblem."""
     check_names(arguments, "workspace", "path", "content")
-    workspace, path = _read_text(arguments, "workspace"), _read_text(arguments, "path")
+    workspace, path = _read_workspace(arguments), _read_text(arguments, "path")
     content = _read_text(arguments, "content", limit=MAX_WRITTEN).encode("utf-8", "replace")
     caller = await sender.authorize("create")
     owner = find_owner(caller, sender.options.user)
@@ -123,6 +124,15 @@ async def _list_files(sender: Sender, owner: Owner, workspace: str, prefix: str)
     lines = [f"{item['path']} ({item['bytes']} bytes)" for item in shown]
     lines += ["(more files: name a folder to list)"] if page.next or len(shown) < len(files) else []
     return CallToolResult(content=[TextContent(text="\n".join(lines))], structured_content={"files": shown})
+
+
+def _read_workspace(arguments: Mapping[str, Any]) -> str:
+    name = _read_text(arguments, "workspace")
+    try:
+        check_workspace_name(name)
+    except HttpProblem as problem:
+        raise _explain(problem) from None
+    return name
 
 
 def _read_text(arguments: Mapping[str, Any], name: str, *, default: str | None = None, limit: int = 1024) -> str:
