@@ -30,6 +30,7 @@ from mcp_exec_gateway.executions.limits import StoredExecutions
 from mcp_exec_gateway.executions.lists import ExecutionLists
 from mcp_exec_gateway.executions.service import ExecutionService
 from mcp_exec_gateway.executions.submission import Submitter
+from mcp_exec_gateway.exposures import ExposureLog
 from mcp_exec_gateway.files.artifacts import ArtifactService, LinkSigner
 from mcp_exec_gateway.files.forwarding import FilesForwarder
 from mcp_exec_gateway.files.workspaces import WorkspaceQuotas
@@ -37,7 +38,6 @@ from mcp_exec_gateway.http.access_log import ShutdownSignals
 from mcp_exec_gateway.http.limits import MemoryBudget, RequestSlots
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.pools import PoolCache
-from mcp_exec_gateway.records import ExposureLog
 from mcp_exec_gateway.rollouts import RolloutCache, RolloutSteering
 from mcp_exec_gateway.sessions import SessionCache, SessionService
 from mcp_exec_gateway.settings import Settings

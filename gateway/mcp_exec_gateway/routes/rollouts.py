@@ -68,7 +68,7 @@ async def assign_arm(
     assigned = rollout.assign(new.unit, new.user)
     if assigned.stage is not None:
         dependencies.exposures.add(
-            namespace=caller.namespace,
+            caller=caller,
             rollout=rollout.name,
             uid=rollout.uid,
             unit=new.unit,
