@@ -212,8 +212,8 @@ class MonitoringValues(Model):
     scrape_annotations: bool = False
     """Annotate the pods with `prometheus.io/scrape`, `port` and `path`, for a Prometheus that finds pods by these."""
     scraper_namespaces: Annotated[list[Name], Field(max_length=16)] = Field(default_factory=list)
-    """Namespaces whose pods may reach the metrics, in addition to `networkPolicy.metricsFrom`. Those of gateway and
-    broker are closed without either."""
+    """Namespaces whose pods may reach the metrics, in addition to `networkPolicy.metricsFrom`. They are closed without
+    either."""
     rules: RulesValues = RulesValues()
     """Recording rules and alerts."""
     dashboards: DashboardsValues = DashboardsValues()

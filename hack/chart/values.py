@@ -194,8 +194,7 @@ class NetworkPoliciesValues(Model):
     gateway_from: Peers = Field(default_factory=list)
     """Peers that may reach the gateway, as in a NetworkPolicy. Empty means all. Kubelets always may."""
     metrics_from: Peers = Field(default_factory=list)
-    """Peers that may reach the metrics of operator, broker and gateway. Empty: all for the operator, none for the
-    others."""
+    """Peers that may reach the metrics of operator, broker and gateway. Empty: none. Kubelets always may."""
     broker_to: Peers = Field(default_factory=list)
     """Peers that the broker may reach besides stdio servers: MCP servers, token endpoints, DNS. Empty: all.
     Otherwise `apiServer.cidrs` is required."""

@@ -210,7 +210,9 @@ def _choose_addresses(
     forbidden: tuple[str, ...] = ()
     if settings.verify_isolation:
         own_ips = settings.pod_ips.split(",") if settings.pod_ips else ()
-        forbidden = find_forbidden_addresses(kube.credentials.address(), own_ips=own_ips, own_port=settings.port)
+        forbidden = find_forbidden_addresses(
+            kube.credentials.address(), own_ips=own_ips, own_port=settings.isolation_port
+        )
 
     def choose() -> IsolationAddresses:
         replica = broker.choose_replica("") if broker is not None else None

@@ -4,7 +4,8 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from time import monotonic
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
@@ -57,13 +58,13 @@ async def check_api(kube: KubeClient, *, watch_nodes: bool, wait_seconds: float)
 def find_forbidden_addresses(server: str, *, own_ips: Sequence[str], own_port: int) -> tuple[str, ...]:
     """Return the addresses that no sandbox may reach.
 
-    These are the API server's and, for a family of addresses that the API server does not have, those of this operator,
-    whose port of metrics answers all pods by default.
+    These are the API server's and, for a family of addresses that the API server does not have, those of this operator
+    with the port that answers all other pods.
 
     Args:
         server: the API server as HOST:PORT, or an empty text if pods can't use it.
         own_ips: addresses of the operator's pod.
-        own_port: the operator's port.
+        own_port: the port that `answering` opens; 0 for none.
 
     Raises:
         AddressUnknown: the server's name can't be resolved. Sandboxes have no DNS, so they need an address.
@@ -73,8 +74,32 @@ def find_forbidden_addresses(server: str, *, own_ips: Sequence[str], own_port: i
     host, _, port = server.rpartition(":")
     addresses = _resolve(host.removeprefix("[").removesuffix("]"))
     families = {address.version for address in addresses}
-    own = [address for address in map(ipaddress.ip_address, own_ips) if address.version not in families]
+    own = [address for address in map(ipaddress.ip_address, own_ips) if own_port and address.version not in families]
     return (*(_join(each, port) for each in addresses), *(_join(each, own_port) for each in own))
+
+
+class _Nothing(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """End the connection at once, so that none has to be counted."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a stream
+        transport.abort()
+
+
+@asynccontextmanager
+async def answering(port: int, *, host: str | None = None) -> AsyncIterator[int]:
+    """Accept connections while the context lasts, and serve nothing. Yields the port. With port 0 nothing is opened.
+
+    The port is open to all pods, because a sandbox that could reach it is not isolated. What the operator serves is
+    on another one, which is not open to them.
+    """
+    if not port:
+        yield 0
+        return
+    server = await asyncio.get_running_loop().create_server(_Nothing, host, port)
+    try:
+        yield port
+    finally:
+        server.close()
 
 
 def _resolve(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:

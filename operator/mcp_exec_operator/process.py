@@ -28,7 +28,7 @@ from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.preflight import CannotStart, check_api
+from mcp_exec_operator.preflight import CannotStart, answering, check_api
 from mcp_exec_operator.settings import Settings
 
 
@@ -236,6 +236,7 @@ class OperatorProcess:
         membership, loop = self.manager.membership, asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.build_health_server().serving(self.settings.port))
+            await stack.enter_async_context(answering(self.settings.isolation_port))
             await check_api(
                 self.kube, watch_nodes=self.settings.watch_nodes, wait_seconds=self.settings.api_wait_seconds
             )

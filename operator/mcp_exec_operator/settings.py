@@ -83,8 +83,10 @@ class Settings(ProcessSettings):
     verify_isolation: bool = True
     """Whether each sandbox must verify that it can't connect to the API server, before it is used and while it is."""
     pod_ips: str = ""
-    """Addresses of the operator's pod, separated by commas. Sandboxes verify that they can't reach one of a family that
-    the API server's address does not have."""
+    """Addresses of the operator's pod, separated by commas. Sandboxes verify that they can't reach `isolation_port` at
+    one of a family that the API server's address does not have."""
+    isolation_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port that accepts connections of all pods and serves nothing. 0 opens none."""
     broker_service: str = ""
     """The broker's Service in the release's namespace. If empty, no execution has tools."""
     records: bool = False

@@ -34,6 +34,27 @@ def test_the_port_of_metrics_is_no_part_of_the_service_and_open_to_named_peers_o
         assert [rule["ports"] for rule in ingress] == [[{"port": 8080, "protocol": "TCP"}]]
 
 
+def test_no_pod_reaches_the_metrics_of_any_process_by_default(render: Render) -> None:
+    rendered = render()
+    ports = dict(zip(PROCESSES, (8081, 8085, 8084), strict=True))
+    for name, port in ports.items():
+        rules = rendered.one("NetworkPolicy", name)["spec"]["ingress"]
+        opened = [rule for rule in rules if {"port": port, "protocol": "TCP"} in rule["ports"]]
+        # the broker's control port is that of operator and gateway as well
+        peers = [peer["podSelector"]["matchLabels"] for rule in opened for peer in rule["from"]]
+        components = [labels["app.kubernetes.io/component"] for labels in peers]
+        assert components == (["operator", "gateway"] if port == 8084 else []), name
+
+
+def test_sandboxes_check_a_port_of_the_operator_that_serves_nothing(render: Render) -> None:
+    rendered = render({"networkPolicy": {"metricsFrom": [PEER]}})
+    environment = rendered.environment("mcp-exec-operator")
+    assert (environment["MCP_EXEC_PORT"], environment["MCP_EXEC_ISOLATION_PORT"]) == ("8081", "8086")
+    metrics, isolation = rendered.one("NetworkPolicy", "mcp-exec-operator")["spec"]["ingress"]
+    assert metrics == {"ports": [{"port": 8081, "protocol": "TCP"}], "from": [PEER]}
+    assert isolation == {"ports": [{"port": 8086, "protocol": "TCP"}]}
+
+
 def test_metrics_on_the_port_of_the_api_are_refused(render: Render) -> None:
     with pytest.raises(AssertionError, match=r"gateway\.metricsPort is 8080, the port of the API"):
         render({"gateway": {"metricsPort": 8080}})
@@ -85,7 +106,7 @@ def test_a_scrapers_namespace_reaches_the_metrics_of_all_processes(render: Rende
     rendered = render(values)
     for name in PROCESSES:
         rules = rendered.one("NetworkPolicy", name)["spec"]["ingress"]
-        assert [rule for rule in rules if peer in rule["from"]], name
+        assert [rule for rule in rules if peer in rule.get("from", ())], name
     calls = rendered.one("NetworkPolicy", "mcp-exec-broker")["spec"]["ingress"][0]
     assert peer not in calls["from"]
     gateway = rendered.one("NetworkPolicy", "mcp-exec-gateway")

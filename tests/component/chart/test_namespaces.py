@@ -225,7 +225,7 @@ def test_sandboxes_and_no_other_pods_are_cut_off_from_the_start(render: Render) 
     }
 
 
-@pytest.mark.parametrize(("component", "port"), [("operator", 8081), ("gateway", 8080)])
+@pytest.mark.parametrize(("component", "port"), [("operator", 8086), ("gateway", 8080)])
 def test_operator_and_gateway_reach_sandboxes_the_broker_and_the_api_server_alone(
     render: Render, component: str, port: int
 ) -> None:

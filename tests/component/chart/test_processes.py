@@ -35,7 +35,7 @@ def test_the_operator_reads_every_variable_that_it_is_given(render: Render, monk
     assert settings.namespaces == ("agents", "batch")
     assert (settings.release_namespace, settings.release_name) == ("mcp-exec-system", "mcp-exec")
     assert (settings.bind_timeout_seconds, settings.resync_seconds, settings.pod_start_timeout_seconds) == (11, 12, 13)
-    assert (settings.port, settings.verify_isolation) == (8081, False)
+    assert (settings.port, settings.isolation_port, settings.verify_isolation) == (8081, 8086, False)
     assert settings.template_prefixes == ("cost.example.com", "team.example.com")
     assert settings.lease_name == "mcp-exec-operator"
     assert (settings.lease_duration_seconds, settings.lease_renew_seconds, settings.lease_retry_seconds) == (9, 8, 7)

@@ -328,10 +328,10 @@ def test_any_name_becomes_a_label_value(name: str) -> None:
 
 def test_a_pod_is_told_what_it_must_not_reach_and_what_it_can() -> None:
     spec = SandboxPoolSpec(image="sandbox:1")
-    isolation = IsolationAddresses(forbidden=("10.96.0.1:443", "[fd00::7]:8081"), answering="10.96.3.4:8090")
+    isolation = IsolationAddresses(forbidden=("10.96.0.1:443", "[fd00::7]:8086"), answering="10.96.3.4:8090")
     manifest = build_pod(spec=spec, pool=POOL, pod=POD, template_hash="h", isolation=isolation)
     values = {each["name"]: each["value"] for each in container_of(manifest)["env"]}
-    assert values["MCP_EXEC_FORBIDDEN_ADDRESSES"] == "10.96.0.1:443,[fd00::7]:8081"
+    assert values["MCP_EXEC_FORBIDDEN_ADDRESSES"] == "10.96.0.1:443,[fd00::7]:8086"
     assert values["MCP_EXEC_ANSWERING_ADDRESS"] == "10.96.3.4:8090"
     assert "_ADDRESS" not in str(build().body)
 
@@ -341,14 +341,15 @@ def test_a_pod_is_told_what_it_must_not_reach_and_what_it_can() -> None:
     [
         ("", ["10.0.0.7"], ()),
         ("10.96.0.1:443", ["10.0.0.7"], ("10.96.0.1:443",)),
-        ("10.96.0.1:443", ["10.0.0.7", "fd00::7"], ("10.96.0.1:443", "[fd00::7]:8081")),
-        ("[fd00::1]:6443", ["fd00::7", "10.0.0.7"], ("[fd00::1]:6443", "10.0.0.7:8081")),
+        ("10.96.0.1:443", ["10.0.0.7", "fd00::7"], ("10.96.0.1:443", "[fd00::7]:8086")),
+        ("[fd00::1]:6443", ["fd00::7", "10.0.0.7"], ("[fd00::1]:6443", "10.0.0.7:8086")),
     ],
 )
 def test_what_a_sandbox_must_not_reach_has_each_family_that_is_known(
     server: str, own: list[str], forbidden: Any
 ) -> None:
-    assert find_forbidden_addresses(server, own_ips=own, own_port=8081) == forbidden
+    assert find_forbidden_addresses(server, own_ips=own, own_port=8086) == forbidden
+    assert find_forbidden_addresses(server, own_ips=own, own_port=0) == forbidden[:1]
 
 
 def test_a_pods_last_words_are_kept() -> None:
