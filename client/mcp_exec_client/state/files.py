@@ -16,9 +16,9 @@ from mcp_exec_client.state.folders import (
     UNSAFE,
     LocalFile,
     LocalNames,
+    NameFilter,
     find_repositories,
     find_target,
-    is_excluded,
     is_within,
     pack_changes,
     scan_folder,
@@ -174,10 +174,10 @@ class Files:
     ) -> SyncResult:
         """Bring a version's files into a local folder; only those that differ travel. No local file is deleted.
 
-        Files and folders with names in `exclude`, such as `.git` and `*.pth`, are left out, and folders that git takes
-        for repositories: code in a sandbox may have written what programs on this machine execute because it is there.
-        With an empty `exclude` everything is written. Raises ValueError if two files are one for the local file system,
-        which may ignore case or forms of letters.
+        Files and folders with names in `exclude`, such as hidden ones and `*.pth`, are left out, and folders that git
+        takes for repositories: code in a sandbox may have written what programs on this machine execute because it is
+        there. With an empty `exclude` everything is written. Raises ValueError if two files are one for the local file
+        system, which may ignore case or forms of letters.
         """
         root = Path(folder)
         local = await scan_folder(root, exclude=())
@@ -190,12 +190,13 @@ class Files:
         files = [file async for file in self.list(workspace, version=version, user=user)]
         # Together with what is there: a repository may arrive in parts, by several versions.
         repositories = find_repositories([*local, *(file.path for file in files)]) if exclude else ()
+        excluded = NameFilter(exclude)
         for file in files:
             names.claim(file.path)
             if _is_same(local.get(file.path), file):
                 unchanged += 1
                 continue
-            if is_excluded(file.path, exclude) or is_within(file.path, repositories):
+            if excluded.matches(file.path) or is_within(file.path, repositories):
                 left_out.append(file.path)
                 continue
             target = find_target(root, file.path)
@@ -253,9 +254,8 @@ def _text(number: int | None) -> str | None:
 
 def _find_gone(remote: Collection[str], local: Collection[str], *, exclude: Collection[str]) -> list[str]:
     """Return the files of the workspace to delete: those that the folder lacks, without those it never gets."""
-    kept, repositories = (UNSAFE | set(exclude), find_repositories(remote)) if exclude else ((), ())
+    kept = NameFilter(UNSAFE | set(exclude) if exclude else ())
+    repositories = find_repositories(remote) if exclude else ()
     return sorted(
-        path
-        for path in remote
-        if path not in local and not is_excluded(path, kept) and not is_within(path, repositories)
+        path for path in remote if path not in local and not kept.matches(path) and not is_within(path, repositories)
     )

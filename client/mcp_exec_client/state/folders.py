@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 import tarfile
 import tempfile
 import unicodedata
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from pathlib import Path
 from typing import Final
 
@@ -18,49 +19,41 @@ from mcp_exec_tools.workspace_files import check_path
 
 EXCLUDED: Final = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
 """Names of files and folders that a synchronization leaves out by default, in both directions."""
+_DEVICES: Final = ("aux", "con", "conin$", "conout$", "nul", "prn", "com[0-9]", "lpt[0-9]")
 UNSAFE: Final = EXCLUDED | {
+    # hidden: settings of shells, git, editors, debuggers, agents, managers of packages and environments
+    ".*",
+    # the same on Windows, and of irb
+    "[_$]*rc",
+    "irbrc",
+    # names of Windows that stand for others: short ones such as GIT~1, drives, devices
+    "*~[0-9]*",
+    "?:*",
+    *_DEVICES,
+    *(f"{device}.*" for device in _DEVICES),
     # of git: without it no folder is a repository, whose configuration names commands
     "HEAD",
     # of Python
+    "*._pth",
     "*.pth",
     "conftest.py",
+    "pyvenv.cfg",
     "sitecustomize.py",
     "usercustomize.py",
-    ".pylintrc",
-    # of editors and debuggers
-    ".devcontainer",
-    ".devcontainer.json",
-    ".dir-locals.el",
-    ".exrc",
-    ".gdbinit",
-    ".idea",
-    ".lldbinit",
-    ".nvimrc",
-    ".vimrc",
-    ".vscode",
-    ".zed",
-    # of agents, whose settings start MCP servers
-    ".claude",
-    ".codex",
-    ".cursor",
-    ".gemini",
-    ".mcp.json",
-    # of shells and of managers of packages and environments
-    ".bash_profile",
-    ".bashrc",
-    ".cargo",
-    ".envrc",
-    ".mise.toml",
-    ".npmrc",
-    ".profile",
-    ".yarnrc",
-    ".yarnrc.yml",
-    ".zshenv",
-    ".zshrc",
-    "mise.toml",
+    # of editors, and instructions that agents follow
+    "*.code-workspace",
+    "*.sublime-project",
+    "agents.md",
+    "claude*.md",
+    "gemini.md",
+    # of managers of environments
+    "mise.*toml",
     # of desktops
     "*.desktop",
+    "*.library-ms",
     "*.lnk",
+    "*.scf",
+    "*.url",
     "autorun.inf",
     "desktop.ini",
 }
@@ -91,14 +84,23 @@ async def scan_folder(folder: Path, *, exclude: Collection[str]) -> dict[str, Lo
     return {file.path: file for file in sorted(found, key=lambda file: file.path)}
 
 
-def is_excluded(path: str, exclude: Collection[str]) -> bool:
-    """Return whether a name of the path is excluded, also as file systems see it that ignore case or some characters.
+class NameFilter:
+    """Patterns of names that a synchronization leaves out. A star stands for any characters.
 
-    Windows ignores dots and blanks at the end of a name, and macOS characters that are not visible. A star stands for
-    any characters.
+    Names are compared as file systems see them that ignore case or some characters: Windows dots and blanks at the end,
+    macOS characters that are not visible. What follows a colon is a stream of the same file in Windows.
     """
-    names = [_fold(name) for name in path.split("/")]
-    return any(fnmatchcase(name, _fold(pattern)) for pattern in exclude for name in names)
+
+    def __init__(self, patterns: Collection[str]) -> None:
+        parts = (translate(_fold(pattern)) for pattern in sorted(patterns))
+        self._pattern = re.compile("|".join(parts)) if patterns else None
+
+    def matches(self, path: str) -> bool:
+        """Return whether a name of the path is excluded."""
+        pattern = self._pattern
+        return pattern is not None and any(
+            pattern.match(_fold(form)) for name in path.split("/") for form in {name, name.partition(":")[0]} if form
+        )
 
 
 def find_repositories(paths: Iterable[str]) -> frozenset[str]:
@@ -207,12 +209,18 @@ def find_target(root: Path, path: str) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     inside = root.resolve()
     folder = inside
-    for name in path.split("/")[:-1]:
-        folder /= name
-        if folder.is_symlink():
-            raise ValueError(f"{folder} is a link; files are not written through links")
+    *folders, last = path.split("/")
+    for name in folders:
+        folder = join_name(folder, name)
         folder.mkdir(exist_ok=True)
-    target = folder / path.rpartition("/")[2]
+    return join_name(folder, last)
+
+
+def join_name(folder: Path, name: str) -> Path:
+    """Return the path of a file or folder in a folder. Raises ValueError if the name leads elsewhere, or is a link."""
+    target = folder / name
+    if (target.parent, target.name) != (folder, name):  # in Windows, a drive is no name in a folder
+        raise ValueError(f"{name!r} is no name of a file in {folder}")
     if target.is_symlink():
         raise ValueError(f"{target} is a link; files are not written through links")
     return target

@@ -13,11 +13,12 @@ from pydantic import PrivateAttr
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.wire.executions import ArtifactList, LinkedArtifact
 from mcp_exec_client.errors import McpExecError, UnexpectedResponse
+from mcp_exec_client.state.folders import UNSAFE, NameFilter
 from mcp_exec_client.transport import read_all
 
 MAX_READ_BYTES: Final = 64 * 1024 * 1024
 """Most bytes that are read into memory, unless the caller allows more."""
-_UNSAFE: Final = re.compile(r"[^\w.@+= -]+")
+_OTHERS: Final = re.compile(r"[^\w.@+= -]+")
 _MAX_NAME: Final = 120
 Content = bytes
 """The type `bytes`, whose name the field `bytes` hides."""
@@ -89,9 +90,10 @@ class SyncResult(Model):
 
 
 def safe_name(name: str, *, default: str) -> str:
-    """Return the last part of a name that code chose, as the name of a file that is no path and not hidden."""
+    """Return the last part of a name that code chose, as a name that is no path and that no program executes."""
     last = re.split(r"[/\\]", name)[-1]
-    return _UNSAFE.sub("_", last)[-_MAX_NAME:].strip(" .") or default
+    safe = _OTHERS.sub("_", last)[-_MAX_NAME:].strip(" .") or default
+    return f"_{safe}_" if NameFilter(UNSAFE).matches(safe) else safe
 
 
 async def write_file(target: Path, parts: AsyncIterator[bytes], *, check: Callable[[str], None]) -> None:

@@ -49,8 +49,9 @@ examples:
 _GET: Final = """Writes a workspace's files to a local folder, or one file to a local file.
 
 Only files that differ travel. With - as TARGET, one file is written to standard output. Code in a sandbox may have
-written what programs here execute because it is there. So folders such as .git and .vscode, bare repositories of git
-and files such as *.pth, conftest.py and .envrc are left out and named; --all writes them, too.
+written what programs here execute because it is there. So these are left out and named, and --all writes them, too:
+names that begin with a dot, as .git, .vscode and .envrc do, names that stand for others in Windows (GIT~1, _vimrc,
+AUX), bare repositories of git, and files such as *.pth, conftest.py, pyvenv.cfg, *.code-workspace and AGENTS.md.
 
 examples:
   mcp-exec workspace get sales ./sales
@@ -110,9 +111,7 @@ def add_to(commands: Subcommands) -> None:
     get = _add(group, "get", _get, "write files of a workspace to a local folder", _GET)
     set_completer(get.add_argument("target", metavar="TARGET", help="local folder; with -f, file or -"), "file")
     get.add_argument("-f", "--file", metavar="PATH", help="one file of the workspace")
-    get.add_argument(
-        "--all", action="store_true", help="also write files that programs here may execute, such as those in .git"
-    )
+    get.add_argument("--all", action="store_true", help="also write hidden files and what programs here may execute")
     get.add_argument("--version", metavar="N", type=int, help="another version than the newest")
     put = _add(group, "put", _put, "write a local file into a workspace", _PUT)
     set_completer(put.add_argument("source", metavar="FILE", type=Path, help="local file"), "file")
