@@ -49,7 +49,8 @@ class WaitingUnits:
         if len(self._rows) <= self.limit:
             return True
         callers = max(self._owners.values(), key=lambda each: sum(map(len, each.values())))
-        self._remove(next(reversed(max(callers.values(), key=len))))
+        largest = max(callers.values(), key=lambda each: len(each))
+        self._remove(next(reversed(largest)))
         return False
 
     def take(self, count: int) -> dict[_Key, _Row]:
