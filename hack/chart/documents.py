@@ -149,7 +149,7 @@ tested with Helm 3.10 (installations and upgrades on a cluster, and all template
   most three minutes. Pools that you created remain, without pods and with the reason NotObserved, until a release
   serves their namespace again. Tool servers that you created remain, too, and the pods of stdio servers go
   on: delete these. If the Job fails, for example because the image cannot be pulled, uninstall with
-  `--no-hooks`: sandboxes stay isolated until they are gone in any case
+  `--no-hooks`: sandboxes stay isolated until they are gone in any case, and the NetworkPolicy `mcp-exec-base` stays
   ([security.md](../../docs/platform/security.md#how-sandboxes-end)).
 - **A namespace that is removed from `namespaces`** is cleaned up by the operator after the upgrade
   ([upgrading.md](../../docs/platform/upgrading.md#removed-namespaces)).

@@ -226,6 +226,8 @@ class NamespaceManager:
                 self.pools.observe_pod(body, deleted=deleted)
             case "policy":
                 self.pools.observe_policy(body, deleted=deleted)
+                if self.tool_servers is not None:
+                    self.tool_servers.controller.observe_policy(body, deleted=deleted)
 
     def observe_deletion(self, deleting: bool) -> None:
         """End the sandboxes if the namespace is being deleted, and serve it if it was created again."""

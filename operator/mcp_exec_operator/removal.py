@@ -36,9 +36,10 @@ from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.executions.record import reduce_body
 from mcp_exec_operator.executions.status import build_finished_status
-from mcp_exec_operator.kube.api import GONE_CODES, POD_SELECTOR, ExecutionRow
+from mcp_exec_operator.kube.api import GONE_CODES, NETWORKING_GROUP, POD_SELECTOR, ExecutionRow
 from mcp_exec_operator.kube.claims import NamespaceClaims
 from mcp_exec_operator.kube.leader_election import COORDINATION_GROUP
+from mcp_exec_operator.pods.network_policy import NAMESPACE_POLICY
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,9 @@ class NamespaceRemoval:
         gone = await wait_until(self._no_pods, seconds=self.gone_seconds)
         await self._end_executions()
         await self._disown_pools()
+        # what is still ending has the base policy of its pool, which Kubernetes keeps as long
+        policies = resource_path("networkpolicies", namespace=self.namespace, group=NETWORKING_GROUP)
+        await self.kube.delete(f"{policies}/{NAMESPACE_POLICY}")
         return gone
 
     async def _find_other_operators(self) -> list[str]:

@@ -167,11 +167,10 @@ def test_a_deleted_policy_comes_back_and_a_deleted_pool_ends_its_runs(leaving: L
     for name in sorted(cluster.names("NetworkPolicy", namespace=FIRST)):
         before = cluster.get("NetworkPolicy", name, namespace=FIRST)["metadata"]["uid"]
         cluster.delete("NetworkPolicy", name, namespace=FIRST, wait=False)
-        if name.endswith("-default"):
-            eventually(
-                lambda name=name, uid=before: leaving.is_replaced(name, uid),  # type: ignore[misc]
-                seconds=30, every=0.2, what=f"{name} exists again",
-            )  # fmt: skip
+        eventually(
+            lambda name=name, uid=before: leaving.is_replaced(name, uid),  # type: ignore[misc]
+            seconds=30, every=0.2, what=f"{name} exists again",
+        )  # fmt: skip
 
     def owned() -> bool:
         uid = cluster.get("NetworkPolicy", BASE, namespace=FIRST)["metadata"]["uid"]
@@ -191,13 +190,14 @@ def test_an_upgrade_without_a_namespace_ends_its_runs_and_leaves_nothing_in_it(l
     leaving.install(FIRST, DELETED)
     leaving.emptied(REMOVED)
     assert leaving.finished(REMOVED)["phase"] == "Cancelled"
-    for kind in ("SandboxPool", "NetworkPolicy", "Role", "ResourceQuota", "LimitRange"):
+    for kind in ("SandboxPool", "Role", "ResourceQuota", "LimitRange"):
         assert not cluster.names(kind, namespace=REMOVED), kind
     # the operator deletes its last right after all else
     eventually(
         lambda: not cluster.names("RoleBinding", namespace=REMOVED), seconds=READ_SECONDS, what="no right is left"
     )
     assert not cluster.names("Skill", namespace=REMOVED)
+    assert not cluster.names("NetworkPolicy", namespace=REMOVED)
 
 
 def test_a_namespace_that_is_deleted_goes_without_help_and_lets_nothing_out(leaving: Leaving) -> None:
@@ -225,6 +225,7 @@ def test_an_uninstallation_ends_all_runs_and_leaves_only_what_others_made(leavin
     for namespace in (FIRST, SYSTEM):
         for kind in ("Role", "RoleBinding", "Job", "NetworkPolicy"):
             assert not {name for name in cluster.names(kind, namespace=namespace) if FULLNAME in name}, kind
+    assert "mcp-exec-base" not in cluster.names("NetworkPolicy", namespace=FIRST)
 
 
 @pytest.mark.long

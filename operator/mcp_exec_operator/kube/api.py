@@ -236,11 +236,11 @@ class OperatorApi:
         return await self.kube.create(path, policy)
 
     async def correct_network_policy(self, policy: Object) -> Object:
-        """Replace a NetworkPolicy's spec, owners and finalizers, and return it; a merge would keep added rules."""
+        """Replace spec and metadata of a NetworkPolicy, and return it: a merge would keep added rules."""
         self._count("network-policy")
         meta = policy["metadata"]
         patch = [{"op": "replace", "path": "/spec", "value": policy["spec"]}]
-        kept = [name for name in ("ownerReferences", "finalizers") if name in meta]
+        kept = [name for name in ("labels", "ownerReferences", "finalizers") if name in meta]
         patch += [{"op": "add", "path": f"/metadata/{name}", "value": meta[name]} for name in kept]
         return await self.kube.patch(
             resource_path("networkpolicies", namespace=meta["namespace"], name=meta["name"], group=NETWORKING_GROUP),

@@ -1,8 +1,8 @@
-"""NetworkPolicies of a pool, and those of others that open its sandboxes.
+"""NetworkPolicies of a pool and of its namespace, and those of others that open its sandboxes.
 
-Of a pool's two policies, the base denies every connection of its sandboxes and the other allows a few. Policies are
-additive, so either of them isolates the sandboxes, and each policy of others opens them. The base outlives the last
-sandbox.
+Of a pool's two policies, the base denies every connection of its sandboxes and the other allows a few. That of the
+namespace denies those of all sandboxes. Policies are additive, so each of them isolates the sandboxes, and each policy
+of others opens them. The base outlives the last sandbox, and that of the namespace the last pool.
 
 Policies of others are data of the namespace's users: what is kept of them is bounded, and what is too large to keep
 counts as selecting every pod.
@@ -24,6 +24,7 @@ from mcp_exec_api.constants import (
     LABEL_STATE,
     LABEL_TEMPLATE,
     MANAGED_BY,
+    SANDBOX_NAME,
     SUPERVISOR_PORT,
 )
 from mcp_exec_common.kube.objects import Object
@@ -33,6 +34,8 @@ from mcp_exec_operator.settings import Settings
 _NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 FOREGROUND: Final = "foregroundDeletion"
 """Finalizer that makes the garbage collector delete an object's blocking dependents before the object."""
+NAMESPACE_POLICY: Final = "mcp-exec-base"
+"""Name of the policy of a namespace."""
 _PREFIXES: Final = (base_policy_name(""), "mcp-exec-pool-")
 _MAX_POLICIES: Final = 256
 """Policies of a namespace that are kept."""
@@ -78,41 +81,53 @@ def build_policy(*, pool: PoolIdentity, release: ReleasePods, broker: bool = Fal
     peers = [release.select(component) for component in ("operator", "gateway")]
     egress = [{"to": [release.select("broker")], "ports": [{"protocol": "TCP", "port": BROKER_PORT}]}]
     ingress = [{"from": peers, "ports": [{"protocol": "TCP", "port": SUPERVISOR_PORT}]}]
-    return _build(pool, policy_name(pool.name), ingress=ingress, egress=egress if broker else [])
+    return _build_for_pool(pool, policy_name(pool.name), ingress=ingress, egress=egress if broker else [])
 
 
 def build_base_policy(*, pool: PoolIdentity) -> Object:
     """Build the policy that allows nothing. The garbage collector deletes it after the last pod that it owns."""
-    policy = _build(pool, base_policy_name(pool.name), ingress=[], egress=[])
+    policy = _build_for_pool(pool, base_policy_name(pool.name), ingress=[], egress=[])
     policy["metadata"]["finalizers"] = [FOREGROUND]
     return policy
 
 
+def build_namespace_policy(namespace: str) -> Object:
+    """Build the policy that allows nothing to any sandbox of a namespace. The release deletes it at its end."""
+    return _build(namespace, NAMESPACE_POLICY, {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME})
+
+
 def has_drifted(found: Object, wanted: Object) -> bool:
-    """Return whether a NetworkPolicy in the cluster differs from the wanted one. An empty list equals no list."""
-    meta = found["metadata"]
-    owners = {owner.get("uid") for owner in meta.get("ownerReferences") or ()}
-    unowned = not {owner["uid"] for owner in wanted["metadata"]["ownerReferences"]} <= owners
-    unblocked = not set(wanted["metadata"].get("finalizers") or ()) <= set(meta.get("finalizers") or ())
-    return unowned or unblocked or _normalize(found.get("spec") or {}) != _normalize(wanted["spec"])
+    """Return whether a NetworkPolicy in the cluster differs from the wanted one. An empty list equals no list.
+
+    It may have finalizers and labels of others, for example of a network plugin. An owner of others could be its end.
+    """
+    meta, own = found["metadata"], wanted["metadata"]
+    owners, own_owners = ({each["uid"] for each in one.get("ownerReferences") or ()} for one in (meta, own))
+    unblocked = not set(own.get("finalizers") or ()) <= set(meta.get("finalizers") or ())
+    unlabelled = not own["labels"].items() <= (meta.get("labels") or {}).items()
+    changed = owners != own_owners or unblocked or unlabelled
+    return changed or _normalize(found.get("spec") or {}) != _normalize(wanted["spec"])
 
 
-def _build(pool: PoolIdentity, name: str, *, ingress: list[Object], egress: list[Object]) -> Object:
+def _build_for_pool(pool: PoolIdentity, name: str, *, ingress: list[Object], egress: list[Object]) -> Object:
+    policy = _build(pool.namespace, name, pool_labels(pool.name))
+    policy["metadata"]["ownerReferences"] = [owned_by_pool(pool)]
+    policy["spec"] |= {"ingress": ingress, "egress": egress}
+    return policy
+
+
+def _build(namespace: str, name: str, selected: dict[str, str]) -> Object:
+    """Build a policy that allows nothing to the selected pods. Nobody else may write what has its label."""
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
         "metadata": {
             "name": name,
-            "namespace": pool.namespace,
+            "namespace": namespace,
             "labels": {LABEL_MANAGED_BY: MANAGED_BY},
-            "ownerReferences": [owned_by_pool(pool)],
+            "ownerReferences": [],
         },
-        "spec": {
-            "podSelector": {"matchLabels": pool_labels(pool.name)},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": ingress,
-            "egress": egress,
-        },
+        "spec": {"podSelector": {"matchLabels": selected}, "policyTypes": ["Ingress", "Egress"]},
     }
 
 

@@ -1,4 +1,4 @@
-"""Enforces what confines a pool's pods: restores its NetworkPolicies, and deletes pods that somebody altered.
+"""Enforces what confines a pool's pods: restores their NetworkPolicies, and deletes pods that somebody altered.
 
 The policies exist and are unchanged before any pod is created, and are verified after each change.
 """
@@ -16,7 +16,13 @@ from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.pods.integrity import ChangeableParts, find_alterations
 from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import ReleasePods, build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.network_policy import (
+    ReleasePods,
+    build_base_policy,
+    build_namespace_policy,
+    build_policy,
+    has_drifted,
+)
 from mcp_exec_operator.pods.pod import Pod, PodState
 from mcp_exec_operator.pods.status import PodProblem, is_terminating
 from mcp_exec_operator.pools.pool import Pool
@@ -36,7 +42,7 @@ class _PolicyDeleted(Exception):
 
 @dataclass(kw_only=True, eq=False)
 class NetworkPolicyEnforcer:
-    """The NetworkPolicies of one pool."""
+    """The NetworkPolicies of one pool, and that of its namespace, which all pools in it keep."""
 
     pool: Pool
     api: OperatorApi
@@ -65,26 +71,31 @@ class NetworkPolicyEnforcer:
         if not self.dirty or now < self.backoff.until:
             return
         identity = replace(pool.identity, policy_uid="")
+        self.dirty = False  # what changes meanwhile is verified again
         try:
-            base, _ = [await self._apply(policy) for policy in self._build(identity)]
+            base, *_ = [await self._apply(policy) for policy in self._build(identity)]
         except (ApiError, _PolicyDeleted) as error:
             cause = error.message if isinstance(error, ApiError) else str(error)
             message = f"no pod is created without its NetworkPolicies: {cause}"
             pool.exposed = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
             # only a refusal proves that a policy is missing; without an answer it is as last verified
             pool.isolated = pool.isolated and isinstance(error, ApiError) and error.code == 0
+            self.dirty = True
             self.backoff.fail(monotonic())
         else:
             self.backoff.succeed()
             # policies of the former pool are deleted with it
             if pool.body is not None and replace(pool.identity, policy_uid="") == identity:
                 pool.policy_uid = base["metadata"]["uid"]
-                pool.exposed, pool.isolated, self.dirty = None, True, False
+                pool.exposed, pool.isolated = None, True
+            else:
+                self.dirty = True
 
-    def _build(self, identity: PoolIdentity) -> tuple[Object, Object]:
-        """Return the base and the other policy."""
+    def _build(self, identity: PoolIdentity) -> tuple[Object, ...]:
+        """Return the base and the others."""
         return (
             build_base_policy(pool=identity),
+            build_namespace_policy(identity.namespace),
             build_policy(pool=identity, release=self.release, broker=self.broker),
         )
 
@@ -93,7 +104,14 @@ class NetworkPolicyEnforcer:
         name = policy["metadata"]["name"]
         found = await self.api.get_network_policy(self.pool.namespace, name)
         if found is None:
-            return await self.api.create_network_policy(policy)
+            try:
+                return await self.api.create_network_policy(policy)
+            except ApiError as error:
+                if error.code != 409:
+                    raise
+            # another pool has created that of the namespace meanwhile
+            if (found := await self.api.get_network_policy(self.pool.namespace, name)) is None:
+                raise _PolicyDeleted(f"NetworkPolicy {name} was deleted again")
         if is_terminating(found):
             raise _PolicyDeleted(f"NetworkPolicy {name} is being deleted")
         return await self.api.correct_network_policy(policy) if has_drifted(found, policy) else found

@@ -12,7 +12,7 @@ from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.kube.observations import DeletedUids
 from mcp_exec_operator.pods.manifest import pool_of
-from mcp_exec_operator.pods.network_policy import NamespacePolicies, pool_of_policy
+from mcp_exec_operator.pods.network_policy import NAMESPACE_POLICY, NamespacePolicies, pool_of_policy
 from mcp_exec_operator.pods.nodes import NodeCache
 from mcp_exec_operator.pods.pod import IDLE, Pod, PodState
 from mcp_exec_operator.pods.status import is_terminating
@@ -151,9 +151,10 @@ class PoolRegistry:
     def observe_policy(self, policy: Object, *, deleted: bool) -> None:
         """Process a NetworkPolicy's object of a watch."""
         namespace, name = object_key(policy)
-        pool = self._pools.get((namespace, pool_of_policy(name)))
-        if pool is not None:
-            self._controllers[pool].network_policy.observe(policy, deleted=deleted)
+        owner = pool_of_policy(name)
+        for pool in self:
+            if pool.namespace == namespace and (name == NAMESPACE_POLICY or pool.name == owner):
+                self._controllers[pool].network_policy.observe(policy, deleted=deleted)
         policies = self.policies[namespace]
         before = policies.version
         policies.observe(policy, deleted=deleted)

@@ -212,6 +212,16 @@ class ToolServerController:
                 state.due_at = 0.0
                 self._wakeup.set()
 
+    def observe_policy(self, policy: Object, *, deleted: bool) -> None:
+        """Reconcile the server whose NetworkPolicy is deleted, or is not as it was written."""
+        namespace, name = object_key(policy)
+        for key, state in self._servers.items():
+            if key[0] == namespace and workload_name(key[1]) == name:
+                _, version = state.applied.get("NetworkPolicy", ("", ""))
+                if deleted or version != _version_of(policy):
+                    state.due_at = 0.0
+                    self._wakeup.set()
+
     async def run(self) -> None:
         """Reconcile each server when it is due, until cancelled."""
         async with asyncio.TaskGroup() as group:

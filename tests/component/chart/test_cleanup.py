@@ -56,6 +56,7 @@ def test_what_ends_a_removed_namespace_stays_there_until_it_has(render: Render) 
         ("sandboxpools/status", "patch"),
         ("skills", "list", "delete"),
         ("pods", "list", "delete"),
+        ("networkpolicies", "mcp-exec-base", "delete"),
         ("leases", "mcp-exec", "get", "delete"),
         ("namespaceclaims", "delete"),
         ("namespaces", "get"),

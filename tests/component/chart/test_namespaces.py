@@ -61,7 +61,8 @@ def test_every_served_namespace_has_all_that_it_needs(render: Render) -> None:
         accounts = [f"mcp-exec-{name}" for name in ("broker", "cleanup", "gateway", "operator")]
         assert rendered.names("Role", namespace=namespace) == accounts
         assert rendered.names("RoleBinding", namespace=namespace) == [*accounts, "mcp-exec-operator-removal"]
-        for kind in ("ResourceQuota", "LimitRange", "NetworkPolicy"):
+        assert rendered.names("NetworkPolicy", namespace=namespace) == [], "the operator makes them"
+        for kind in ("ResourceQuota", "LimitRange"):
             assert rendered.names(kind, namespace=namespace) == ["mcp-exec-sandboxes"]
 
 
@@ -215,14 +216,6 @@ def test_the_limits_of_a_namespace_leave_room_for_the_default_sandbox(render: Re
     limits = render().one("LimitRange", "mcp-exec-sandboxes")["spec"]["limits"][0]
     assert limits["default"] == {"cpu": "1", "memory": "512Mi"}
     assert limits["max"] == {"cpu": "4", "memory": "8Gi"}
-
-
-def test_sandboxes_and_no_other_pods_are_cut_off_from_the_start(render: Render) -> None:
-    spec = render().one("NetworkPolicy", "mcp-exec-sandboxes")["spec"]
-    assert spec == {
-        "podSelector": {"matchLabels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}},
-        "policyTypes": ["Ingress", "Egress"],
-    }
 
 
 @pytest.mark.parametrize(("component", "port"), [("operator", 8086), ("gateway", 8080)])

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from tests.component.operator.test_claims import claim, holder, label
 from tests.support.api_server import Fault
-from tests.support.world import BINDINGS, CEX, DEPLOYMENTS, LEASES, NAMESPACE, PODS, SBP, SYSTEM, World
+from tests.support.world import BINDINGS, CEX, DEPLOYMENTS, LEASES, NAMESPACE, PODS, POLICIES, SBP, SYSTEM, World
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
@@ -66,6 +66,7 @@ async def test_the_operator_ends_the_runs_then_stops_and_no_sandbox_is_left(
     release.merge(LEASES, OPERATOR, {"spec": {"holderIdentity": None}})
     assert await cleaning
     assert release.pods() == {}
+    assert set(release.collections[POLICIES]) == {"mcp-exec-base-default", "mcp-exec-pool-default"}
 
 
 async def test_a_namespace_that_another_release_has_claimed_is_left_to_it(release: World, operating: Operating) -> None:

@@ -9,7 +9,7 @@ from tests.component.operator.conftest import settings
 from tests.component.operator.test_claims import claim, holder, label
 from tests.support.api_server import Fault
 from tests.support.skills import make_skill
-from tests.support.world import BINDINGS, LEASES, NAMESPACE, PODS, SBP, World
+from tests.support.world import BINDINGS, LEASES, NAMESPACE, PODS, POLICIES, SBP, World
 
 from mcp_exec_api.constants import ANNOTATION_SERVED, LABEL_COMPONENT, LABEL_NAME, LABEL_SHIPPED, MANAGED_BY, SKILLS
 from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
@@ -63,6 +63,7 @@ async def test_its_runs_end_with_a_reason_and_its_sandboxes_and_shipped_skills_g
     assert world.pods() == {}
     assert set(world.collections[custom_resource_path(SKILLS, namespace=NAMESPACE)]) == {"own-v1"}
     assert world.collections[SBP]["default"]["status"] == UNOBSERVED_STATUS
+    assert "mcp-exec-base" not in world.collections[POLICIES]
     assert world.collections[BINDINGS] == {}
     assert recorded(world) == "others"
 

@@ -310,6 +310,19 @@ async def test_a_pod_that_somebody_alters_is_not_called_or_gets_its_digest_back(
             await world.until(lambda: workload(world).get("reason") == "PodsOfOthers")
 
 
+async def test_a_deleted_or_altered_policy_of_a_server_is_put_back_at_once(world: World, running: Operating) -> None:
+    add(world)
+    async with running(resync_seconds=3600):
+        await world.until(lambda: workload(world).get("address"))
+        before = world.collections[POLICIES]["ts-git"]
+        world.remove(POLICIES, "ts-git")
+        await world.until(lambda: "ts-git" in world.collections[POLICIES])
+        stored = world.collections[POLICIES]["ts-git"]
+        meta = {**stored["metadata"], "generation": 7}
+        world.put(POLICIES, {**stored, "metadata": meta, "spec": {**stored["spec"], "egress": [{}]}})
+        await world.until(lambda: world.collections[POLICIES]["ts-git"]["spec"] == before["spec"])
+
+
 async def test_the_policy_of_a_server_is_deleted_after_its_pod(world: World, running: Operating) -> None:
     """The garbage collector does it, by the policy's finalizer and the Deployment's owners."""
     add(world)

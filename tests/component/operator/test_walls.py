@@ -7,20 +7,55 @@ import pytest
 from tests.support.world import NAMESPACE, NAMESPACES, PODS, POLICIES, SBP, World
 
 Operating = Callable[..., Any]
-BASE, POOLS_OWN = "mcp-exec-base-default", "mcp-exec-pool-default"
+BASE, POOLS_OWN, NAMESPACES_OWN = "mcp-exec-base-default", "mcp-exec-pool-default", "mcp-exec-base"
 
 
 def policy(name: str, **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {"podSelector": {}, "policyTypes": ["Egress"], **spec}}
 
 
-@pytest.mark.parametrize("name", [BASE, POOLS_OWN])
+@pytest.mark.parametrize("name", [BASE, POOLS_OWN, NAMESPACES_OWN])
 async def test_a_deleted_policy_is_put_back_at_once(world: World, operating: Operating, name: str) -> None:
     world.pool()
     async with operating(resync_seconds=3600):
         await world.warm(1)
         world.remove(POLICIES, name)
         await world.until(lambda: name in world.collections[POLICIES])
+
+
+FOREIGN = [{"kind": "ConfigMap", "name": "gone", "uid": "gone"}]
+
+
+@pytest.mark.parametrize("changes", [{"labels": {}}, {"ownerReferences": FOREIGN}], ids=["labels", "owners"])
+@pytest.mark.parametrize("name", [BASE, POOLS_OWN, NAMESPACES_OWN])
+async def test_a_policy_that_somebody_altered_is_corrected_at_once(
+    world: World, operating: Operating, name: str, changes: dict[str, Any]
+) -> None:
+    """Without its labels no admission policy guards it, and with another owner Kubernetes may delete it."""
+    world.pool()
+    async with operating(resync_seconds=3600):
+        await world.warm(1)
+        before = world.collections[POLICIES][name]
+        spec = {**before["spec"], "podSelector": {"matchLabels": {"app": "web"}}}
+        world.put(POLICIES, {**before, "metadata": {**before["metadata"], **changes}, "spec": spec})
+
+        def corrected() -> bool:
+            found = world.collections[POLICIES][name]
+            same = all(found["metadata"].get(each) == before["metadata"].get(each) for each in changes)
+            return same and found["spec"] == before["spec"]
+
+        await world.until(corrected)
+
+
+async def test_pools_of_one_namespace_share_its_policy(world: World, operating: Operating) -> None:
+    world.pool()
+    world.put(SBP, {"metadata": {"name": "other"}, "spec": {"image": "sandbox", "warm": {"min": 1}}})
+    async with operating(resync_seconds=3600):
+        await world.until(lambda: len(world.pods()) == 2)
+        world.remove(POLICIES, NAMESPACES_OWN)
+        await world.until(lambda: NAMESPACES_OWN in world.collections[POLICIES])
+        world.execution("plain")
+        assert (await world.finished("plain"))["phase"] == "Succeeded"
 
 
 async def test_the_pods_of_a_policy_that_was_deleted_belong_to_the_new_one(world: World, operating: Operating) -> None:
@@ -99,7 +134,7 @@ async def test_the_sandboxes_of_a_namespace_that_is_deleted_end_while_its_polici
         await world.until(lambda: not world.pods())
         world.execution("late")
         late = await world.finished("late")
-        assert set(world.collections[POLICIES]) == {BASE, POOLS_OWN}
+        assert set(world.collections[POLICIES]) == {BASE, POOLS_OWN, NAMESPACES_OWN}
         assert (status["phase"], late["phase"]) == ("Cancelled", "Cancelled")
         assert status["conditions"][-1]["message"] == "cancelled: the namespace agents is being deleted"
         world.put(NAMESPACES, {"metadata": namespace["metadata"]})  # deleted, and created again

@@ -7,13 +7,20 @@ from typing import Any, cast
 import pytest
 from tests.unit.operator.test_pod_cache import item
 
+from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.executions.record import ExecutionRecord
 from mcp_exec_operator.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import ReleasePods, build_base_policy, build_policy, has_drifted
+from mcp_exec_operator.pods.network_policy import (
+    ReleasePods,
+    build_base_policy,
+    build_namespace_policy,
+    build_policy,
+    has_drifted,
+)
 from mcp_exec_operator.pods.pod import PodCounts
 from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer
 from mcp_exec_operator.pools.pool import Pool
@@ -152,7 +159,33 @@ def test_the_base_policy_denies_everything_and_is_deleted_after_its_pods() -> No
     assert (policy["spec"]["ingress"], policy["spec"]["egress"]) == ([], [])
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     assert policy["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert has_drifted({**policy, "metadata": {**policy["metadata"], "finalizers": []}}, policy)
+
+
+def test_the_policy_of_a_namespace_denies_everything_to_all_its_sandboxes_and_to_no_other_pod() -> None:
+    policy = build_namespace_policy("agents")
+    assert policy["spec"] == {
+        "podSelector": {"matchLabels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_NAME: SANDBOX_NAME}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "drifted"),
+    [
+        ({"finalizers": []}, True),
+        ({"finalizers": ["foregroundDeletion", "networking.k8s.aws/resources"]}, False),
+        ({"labels": {}}, True),
+        ({"labels": {LABEL_MANAGED_BY: MANAGED_BY, "team": "a"}}, False),
+        ({"ownerReferences": []}, True),
+        ({"ownerReferences": [{"uid": "u"}, {"uid": "of-others"}]}, True),
+        ({"annotations": {"note": "n"}}, False),
+    ],
+    ids=str,
+)
+def test_a_policy_keeps_what_lets_it_stand(changes: Object, drifted: bool) -> None:
+    """Kubernetes deletes what has lost its owners. A network plugin adds its own finalizer."""
+    policy = build_base_policy(pool=PoolIdentity(namespace="agents", name="default", uid="u"))
+    assert has_drifted({**policy, "metadata": {**policy["metadata"], **changes}}, policy) is drifted
 
 
 def test_an_older_version_that_is_told_late_changes_nothing() -> None:
@@ -197,7 +230,19 @@ async def test_the_policy_of_a_pool_that_was_deleted_and_created_again_is_verifi
     assert not made.isolated
     await policy.ensure(2)
     assert made.isolated
-    assert [each["metadata"]["ownerReferences"][0]["uid"] for each in policies.created] == ["u", "u", "v", "v"]
+    owners = [owner["uid"] for each in policies.created for owner in each["metadata"]["ownerReferences"]]
+    assert owners == ["u", "u", "v", "v"]
+
+
+async def test_a_policy_that_is_deleted_while_it_is_verified_is_verified_again() -> None:
+    made = pool()
+    policies = Policies(on_create=lambda body: policy.observe(body, deleted=True))
+    policy = NetworkPolicyEnforcer(pool=made, api=cast(OperatorApi, policies), release=ReleasePods(namespace="system"))
+    await policy.ensure(1)
+    assert policy.dirty
+    policies.on_create = lambda body: None
+    await policy.ensure(2)
+    assert not policy.dirty
 
 
 async def test_a_pool_that_is_deleted_while_its_status_is_written_stays_deleted() -> None:
@@ -212,6 +257,7 @@ class Policies:
     """An API server that has no object."""
 
     on_patch: Callable[[], None] = lambda: None
+    on_create: Callable[[Object], None] = lambda body: None
     created: list[Object] = field(default_factory=list)
 
     async def get_network_policy(self, *_: str) -> None:
@@ -219,6 +265,7 @@ class Policies:
 
     async def create_network_policy(self, policy: Object) -> Object:
         self.created.append(policy)
+        self.on_create(policy)
         return {**policy, "metadata": {**policy["metadata"], "uid": f"policy-{len(self.created)}"}}
 
     async def patch_pool_status(self, namespace: str, name: str, status: Object) -> Object:
