@@ -187,10 +187,10 @@ class ApiServerValues(Model):
 
 
 class NetworkPoliciesValues(Model):
-    """NetworkPolicies. The operator manages those of the pools; they cannot be disabled."""
+    """NetworkPolicies. The operator manages those of sandboxes; they cannot be disabled."""
 
     enabled: bool = True
-    """Create the NetworkPolicies of operator, gateway and sandboxes."""
+    """Create the NetworkPolicies of operator, gateway and broker."""
     gateway_from: Peers = Field(default_factory=list)
     """Peers that may reach the gateway, as in a NetworkPolicy. Empty means all. Kubelets always may."""
     metrics_from: Peers = Field(default_factory=list)
@@ -215,7 +215,8 @@ class AdmissionPolicyValues(Model):
     own_user_only: bool = False
     """Require that `spec.user` of an execution that was not created by the gateway is its creator's username."""
     isolation: bool = True
-    """Refuse pods that pose as sandboxes, changes of sandboxes, and NetworkPolicies that could open sandboxes."""
+    """Refuse pods that pose as sandboxes or stdio servers, changes of these and of all that the operator makes, and
+    NetworkPolicies that could open them."""
 
 
 class Values(Model):

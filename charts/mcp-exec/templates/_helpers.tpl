@@ -328,6 +328,22 @@ them, which is since Kubernetes 1.30.
 {{- printf "system:serviceaccount:%s:%s" $root.Release.Namespace (include "mcp-exec.serviceAccount" (list $root (index . 1))) -}}
 {{- end -}}
 
+{{/*
+CEL: whether a request is of Kubernetes itself, whose controllers have accounts in kube-system or share one. No account of
+another namespace gets these names.
+*/}}
+{{- define "mcp-exec.isKubernetes" -}}
+(request.userInfo.username == 'system:kube-controller-manager' || request.userInfo.username.startsWith('system:serviceaccount:kube-system:'))
+{{- end -}}
+
+{{/*
+CEL: whether an account has all rights in the whole cluster. No role but those with wildcards has this one: no right of
+`edit` or `admin` in a namespace gives it.
+*/}}
+{{- define "mcp-exec.isAdministrator" -}}
+authorizer.group('mcp-exec.dev').resource('sandboxpools').subresource('isolation').check('delete').allowed()
+{{- end -}}
+
 {{/* The release as the value of a namespace's label: its namespace and the prefix of its names, at most 63 characters. */}}
 {{- define "mcp-exec.owner" -}}
 {{- $name := printf "%s.%s" .Release.Namespace (include "mcp-exec.fullname" .) -}}

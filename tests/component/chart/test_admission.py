@@ -17,8 +17,11 @@ ACCOUNT = "system:serviceaccount:mcp-exec-system:mcp-exec-"
 GATEWAY, OPERATOR, BROKER = (f"{ACCOUNT}{name}" for name in ("gateway", "operator", "broker"))
 ALICE = "alice@example.com"
 BOB = "bob@example.com"
-RIGHTS = ("mayApprove", "mayClaim")
+RIGHT = "mayApprove"
+RIGHTS = {RIGHT, "mayClaim", "administers", "writesAllPolicies"}
 """The variables that ask the API server for a right, which a test states."""
+APART = {"mcp-exec-definitions", "mcp-exec-secrets"}
+"""Policies that bind the operator elsewhere than in served namespaces."""
 
 Verdict = Callable[..., list[str]]
 
@@ -219,7 +222,11 @@ def test_every_status_has_a_policy(rendered: Rendered) -> None:
     assert sorted(guarded) == sorted(f"{plural}/status" for plural in build_definitions())
 
 
+SERVER = "mcp-exec-tool-server"
 SANDBOX = {"metadata": {"labels": {LABEL_NAME: SANDBOX_NAME, "mcp-exec.dev/pool": "a"}}, "spec": {"nodeName": "n"}}
+
+
+ALTERED = ["only the operator may change the labels or the spec of a sandbox or of a stdio server's pod"]
 
 
 def changed(**changes: Any) -> Object:
@@ -247,13 +254,12 @@ def test_nobody_but_the_operator_makes_a_sandbox(verdict: Verdict) -> None:
     ],
 )
 def test_nobody_but_the_operator_changes_what_isolates_a_sandbox(verdict: Verdict, new: Object, allowed: bool) -> None:
-    said = [] if allowed else ["only the operator may change the labels or the spec of a sandbox"]
+    said = [] if allowed else ALTERED
     assert verdict("sandboxes", user=ALICE, new=new, old=SANDBOX) == said
     assert verdict("sandboxes", user=OPERATOR, new=new, old=SANDBOX) == []
 
 
 KUBELET, SCHEDULER = "system:node:n", "system:kube-scheduler"
-ALTERED = ["only the operator may change the labels or the spec of a sandbox"]
 MADE = ["only the operator may create sandboxes, or make a pod one"]
 
 
@@ -300,10 +306,14 @@ def expression(operator: str, *values: str, key: str = LABEL_NAME) -> Object:
         ({"matchLabels": {"app": "web"}}, False),
         ({"matchLabels": {LABEL_NAME: SANDBOX_NAME}}, False),
         ({"matchLabels": {LABEL_NAME: "web"}}, True),
-        (expression("NotIn", SANDBOX_NAME), True),
+        ({"matchLabels": {LABEL_NAME: SERVER}}, False),
+        (expression("NotIn", SANDBOX_NAME, SERVER), True),
+        (expression("NotIn", SANDBOX_NAME), False),
+        (expression("NotIn", SERVER), False),
         (expression("NotIn", "web"), False),
         (expression("In", "web", "db"), True),
         (expression("In", "web", SANDBOX_NAME), False),
+        (expression("In", "web", SERVER), False),
         (expression("DoesNotExist"), True),
         (expression("Exists"), False),
         (expression("NotIn", SANDBOX_NAME, key="app"), False),
@@ -344,16 +354,19 @@ def test_the_operator_creates_the_releases_keys_and_no_other_secret(verdict: Ver
 def test_the_operator_makes_no_secret_if_the_user_has_made_them(helm3: Render) -> None:
     values = {"sandboxKey": {"existingSecret": "a"}, "gateway": {"apiKeys": {"existingSecret": "b"}}}
     names = helm3(values, "--kube-version", "1.30.0").names("ValidatingAdmissionPolicy")
-    assert len(names) == 5
+    assert len(names) == 9
     assert "mcp-exec-secrets" not in names
 
 
 def test_the_policies_hold_where_they_are_about_alone_and_fail_closed(rendered: Rendered) -> None:
     policies = rendered.names("ValidatingAdmissionPolicy")
-    assert len(policies) == 6
+    assert len(policies) == 10
     assert sorted({each["spec"]["policyName"] for each in rendered.all("ValidatingAdmissionPolicyBinding")}) == policies
     for binding in rendered.all("ValidatingAdmissionPolicyBinding"):
         assert binding["spec"]["validationActions"] == ["Deny"]
+        if binding["spec"]["policyName"] == "mcp-exec-definitions":
+            assert "matchResources" not in binding["spec"], "definitions are in no namespace"
+            continue
         (one, *_) = binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
         about_keys = binding["spec"]["policyName"] == "mcp-exec-secrets"
         assert (one["operator"], one["values"]) == ("In", ["mcp-exec-system"] if about_keys else ["agents", "batch"])
@@ -371,14 +384,15 @@ def find_bound(rendered: Rendered, labels: dict[str, str]) -> list[str]:
     return sorted(
         binding["spec"]["policyName"]
         for binding in rendered.all("ValidatingAdmissionPolicyBinding")
-        if all(map(selects, binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]))
+        if "matchResources" in binding["spec"]
+        and all(map(selects, binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]))
     )
 
 
 def test_a_namespace_of_a_release_is_bound_by_the_policies_of_no_other(render: Render) -> None:
     values = {"admissionPolicy": {"enabled": True}}
     first, second = render(values), render({**values, "createNamespaces": False}, namespace="other")
-    policies = [name for name in first.names("ValidatingAdmissionPolicy") if name != "mcp-exec-secrets"]
+    policies = [name for name in first.names("ValidatingAdmissionPolicy") if name not in APART]
     labels = first.one("Namespace", "agents")["metadata"]["labels"]
     assert find_bound(first, labels) == policies
     assert find_bound(second, labels) == []
@@ -409,10 +423,11 @@ def test_only_who_may_claim_a_namespace_writes_its_claim(verdict: Verdict, name:
     ("version", "values", "count"),
     [
         ("1.29.9", {}, 0),
-        ("1.30.0-gke.100", {}, 7),
+        ("1.30.0-gke.100", {}, 10),
         ("1.30.0", {"admissionPolicy": {"enabled": False}}, 0),
-        ("1.20.0", {"admissionPolicy": {"enabled": True}}, 7),
-        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 5),
+        ("1.20.0", {"admissionPolicy": {"enabled": True}}, 10),
+        ("1.30.0", {"crds": {"upgrade": False}}, 9),
+        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 7),
     ],
 )
 def test_a_cluster_gets_the_policies_that_it_has_or_that_it_is_said_to_have(

@@ -24,8 +24,8 @@ NEIGHBOUR = f"system:serviceaccount:{NAMESPACE}:default"
 EVERYBODY = frozenset({OPERATOR, GATEWAY, BROKER, CLEANUP, ADMIN, KUBELET, SCHEDULER, CONTROLLER, NEIGHBOUR})
 
 CREATED = "only the operator may create sandboxes, or make a pod one"
-ALTERED = "only the operator may change the labels or the spec of a sandbox"
-OPENED = "this NetworkPolicy could open sandboxes"
+ALTERED = "only the operator may change the labels or the spec of a sandbox or of a stdio server's pod"
+OPENED = "this NetworkPolicy could open sandboxes or stdio servers"
 LABELLED = "only the gateway may set, change or remove labels with the prefix mcp-exec.dev/"
 ANNOTATED = "only the gateway may set, change or remove annotations with the prefix mcp-exec.dev/"
 DECIDED = "spec.approvals must be empty when an execution is created"
