@@ -317,9 +317,9 @@ them, which is since Kubernetes 1.30.
 {{- if include "mcp-exec.clusterObjects" . -}}{{ include "mcp-exec.policies" . }}{{- end -}}
 {{- end -}}
 
-{{/* "true" if the cluster has MutatingAdmissionPolicies: as it says, or without a cluster by its version. */}}
+{{/* "true" if the cluster has MutatingAdmissionPolicies, which is since Kubernetes 1.36. */}}
 {{- define "mcp-exec.mutatingPolicies" -}}
-{{- if or (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") (semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version) -}}true{{- end -}}
+{{- if semverCompare ">=1.36-0" .Capabilities.KubeVersion.Version -}}true{{- end -}}
 {{- end -}}
 
 {{/* Username of a component's ServiceAccount. Arguments: root, component. */}}

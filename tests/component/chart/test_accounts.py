@@ -31,6 +31,8 @@ OWNED = "only mcp-exec and Kubernetes may set, change or remove metadata.ownerRe
 FINALIZERS = {"finalizers": ["example.com/held"]}
 OWNERS = {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "gone", "uid": "0"}]}
 
+pytestmark = pytest.mark.timeout(400)  # for the start of the API server on a busy machine
+
 Send = Callable[..., httpx.Response]
 
 

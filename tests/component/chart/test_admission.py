@@ -135,6 +135,8 @@ def test_accounts_are_proven_only_with_the_policies(helm3: Render) -> None:
     ):
         rendered = helm3(values, "--kube-version", version)
         assert rendered.names("MutatingAdmissionPolicy") == mutating
+        bound = [each["spec"]["policyName"] for each in rendered.all("MutatingAdmissionPolicyBinding")]
+        assert sorted(set(bound)) == mutating
         assert ("mcp-exec-creators" in rendered.names("ValidatingAdmissionPolicy")) == bool(proven)
         for process in ("mcp-exec-operator", "mcp-exec-gateway"):
             assert rendered.environment(process).get("MCP_EXEC_ACCOUNTS_PROVEN") == proven

@@ -11,8 +11,9 @@ CLUSTER_CHART = CHART.parent / "mcp-exec-cluster"
 OWN = {"Chart.yaml", "README.md", "templates/NOTES.txt"}
 """Files that the two charts do not share."""
 ADMINISTRATORS = {
-    "ClusterRole", "ClusterRoleBinding", "LimitRange", "Namespace", "PriorityClass", "ResourceQuota", "Role",
-    "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+    "ClusterRole", "ClusterRoleBinding", "LimitRange", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding",
+    "Namespace", "PriorityClass", "ResourceQuota", "Role", "RoleBinding",
+    "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 }  # fmt: skip
 """Kinds that Kubernetes' role `admin` in a namespace does not let create, or only with the rights that they give."""
 FULL: Object = yaml.safe_load((CHART / "ci" / "full-values.yaml").read_text())

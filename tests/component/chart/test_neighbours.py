@@ -37,7 +37,7 @@ def test_two_releases_share_no_cluster_scoped_object(
         values = {**EVERYTHING, "namespaces": [f"agents-{index}"]}
         found.append(list_cluster_scoped(render(values, release=release, namespace=namespace)))
     assert {kind for kind, _ in found[0]} == {
-        "ClusterRole", "ClusterRoleBinding", "Namespace",
+        "ClusterRole", "ClusterRoleBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "Namespace",
         "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
     }  # fmt: skip
     assert len(found[0]) == len(found[1])

@@ -22,7 +22,7 @@ def body(name: str = "s", /, *, managed: bool = True, status: Object | None = No
     return {"metadata": metadata, "spec": spec, "status": status or {}}
 
 
-def record(name: str = "s", /, *, caller: str = "", **options: Any) -> SessionRecord:
+def record(name: str = "s", /, *, caller: str = "k8s/ann", **options: Any) -> SessionRecord:
     return SessionRecord.from_object(body(name, **options), caller=caller)
 
 
@@ -90,7 +90,10 @@ def test_a_pod_of_another_owner_is_not_taken_over_from_a_changed_object() -> Non
     # somebody removed caller and name while no operator ran
     stolen = SessionRecord.from_object(body(name, status=status), caller="")
     assert stolen.find_stored_pod() is None
-    assert "another owner" in stolen.invalid
+    assert "nobody may use it" in stolen.invalid
+    changed = SessionRecord.from_object(body(name, status=status), caller="d")
+    assert changed.find_stored_pod() is None
+    assert "executions of its owner look" in changed.invalid
 
 
 @pytest.mark.parametrize("status", [{"phase": "Strange"}, {"executions": -1}, {"phase": "Ready", "startedAt": "soon"}])
@@ -113,4 +116,4 @@ def test_an_invalid_object_says_what_is_wrong(spec: Object, message: str) -> Non
 def test_amounts_and_owners_are_shown_for_people() -> None:
     assert [format_memory(count) for count in (0, 48 * 2**20, 3 * 2**29)] == ["0Mi", "48Mi", "1.5Gi"]
     owners = [Owner(namespace="a"), Owner(namespace="a", user="u"), Owner(namespace="a", caller="c", user="u")]
-    assert [describe_owner(owner) for owner in owners] == ["namespace", "user u", "c, user u"]
+    assert [describe_owner(owner) for owner in owners] == ["nobody", "nobody", "c, user u"]
