@@ -110,7 +110,7 @@ def server(helm3: Render, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         found = Server(plane=plane, client=client)
         rendered = helm3({"namespaces": [NAMESPACE, "ending"]}, "--kube-version", "1.36.0")
         roles = [
-            bind(TENANT, "edit"), bind(OWNER, "admin"),
+            bind(TENANT, "edit"), bind(OWNER, "admin"), bind(OWNER, "mcp-exec-manager"),
             {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRole",
@@ -348,6 +348,25 @@ def test_operator_and_administrators_write_what_the_operator_made(server: Server
             server.send("DELETE", path, user=user).raise_for_status()
     path = f"{RESOURCES['NetworkPolicy']}/mcp-exec-base"
     server.send("DELETE", path, user=CLEANUP).raise_for_status()
+
+
+def test_who_administers_the_namespace_installs_upgrades_and_removes_the_chart_without_cluster_objects(
+    server: Server, helm3: Render
+) -> None:
+    values = {"namespaces": [NAMESPACE], "clusterObjects": {"create": False}}
+    own = [each for each in helm3(values).objects if each["metadata"].get("namespace") == NAMESPACE]
+    labels = {"app.kubernetes.io/managed-by": "Helm"}
+    spec = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "mcp-exec-sandbox"}}, "policyTypes": ["Egress"]}
+    former = named("NetworkPolicy", "mcp-exec-sandboxes", "networking.k8s.io/v1", labels=labels, spec=spec)
+    server.create(former, user=OWNER).raise_for_status()
+    gone = server.send("DELETE", f"{RESOURCES['NetworkPolicy']}/mcp-exec-sandboxes", user=OWNER, dry=False)
+    gone.raise_for_status()
+    assert own
+    for verb in (("apply", "--server-side", "--force-conflicts"), ("delete",)):
+        done = server.plane.kubectl(
+            *verb, "--dry-run=server", "-f", "-", input=yaml.safe_dump_all(own), user=OWNER
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
 
 
 def test_a_network_plugin_marks_the_policies_and_opens_none(server: Server) -> None:
