@@ -158,6 +158,28 @@ async def test_a_reflector_resumes_from_the_end_of_its_watch() -> None:
     assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", "7", "7"]
 
 
+async def test_a_reflector_lists_again_at_once_when_what_its_listener_decides_by_has_changed() -> None:
+    script = Script(page(pod("a", 1), version=1), None, page(pod("a", 1), version=2))
+    script.answers[1] = [{"type": "ADDED", "object": pod("b", 7)}]
+    told: list[str] = []
+    watched = asyncio.Event()
+
+    def take(item: dict[str, Any], deleted: bool) -> None:
+        told.append(item["metadata"]["name"])
+        if told[-1] == "b":
+            watched.set()
+
+    async with served(script) as kube:
+        reflector = Reflector(kube=kube, path=PODS, on_change=take)
+        reflector.relist()  # before its first list: no other one is needed
+        async with reflector.run_in_background():
+            await watched.wait()
+            reflector.relist()
+            await script.exhausted.wait()
+    assert told == ["a", "b", "a", "b"]
+    assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", None, "2"]
+
+
 async def test_a_reflector_whose_listener_fails_restarts() -> None:
     script = Script(page(pod("a", 1), version=1), page(pod("a", 1), pod("b", 2), version=2))
     told = []

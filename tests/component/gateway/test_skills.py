@@ -49,6 +49,17 @@ async def gateway(api: FakeApiServer) -> AsyncIterator[Gateway]:
         yield made
 
 
+async def test_a_decision_whose_key_was_withdrawn_is_not_shown_any_more(gateway: Gateway) -> None:
+    skill = await save(gateway)
+    assert (await approve(gateway, skill)).json["state"] == "Approved"
+    path = f"/v1/skills/report/versions/{skill['version']}"
+    gateway.dependencies.supervisors.keys.replace((b"the key after the leak",))
+    await until(lambda: gateway.dependencies.skills.cache.list_newest("agents") == [])
+    assert (await gateway.ask("GET", path, key=BOB)).status == 404
+    shown = await gateway.ask("GET", f"{path}?asApprover=true", key=ANN)
+    assert (shown.json["state"], shown.json["author"][:8]) == ("Draft", "claimed:")
+
+
 async def save(gateway: Gateway, *, key: str = KEY, **fields: Any) -> Object:
     answer = await gateway.ask("POST", "/v1/skills", json={**NEW, **fields}, key=key)
     assert answer.status == 201, answer.text

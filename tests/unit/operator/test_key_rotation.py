@@ -13,7 +13,14 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import read_skill
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_operator.keys.renewal import renew_session, renew_skill
-from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE, RotationRules, Step, plan_change
+from mcp_exec_operator.keys.rotation import (
+    ANNOTATION_ROTATE,
+    ANNOTATION_SINCE,
+    RotationRules,
+    Step,
+    plan_change,
+    plan_renewal,
+)
 from mcp_exec_operator.keys.secrets import decode_entries
 
 Object = dict[str, Any]
@@ -22,11 +29,11 @@ RULES = RotationRules.of(rotate_days=90, max_ttl_seconds=3600)
 OVERLAP = timedelta(days=8)
 
 
-def secret(*, since: timedelta | None = timedelta(0), rotate: bool = False, **entries: str) -> Object:
+def secret(*, since: timedelta | None = timedelta(0), rotate: bool | str = False, **entries: str) -> Object:
     """The Secret as it has been for so long."""
     annotations = {} if since is None else {ANNOTATION_SINCE: micro_time(NOW - since)}
     data = {name.replace("_", "-"): base64.b64encode(key.encode()).decode() for name, key in entries.items()}
-    annotations |= {ANNOTATION_ROTATE: "now"} if rotate else {}
+    annotations |= {ANNOTATION_ROTATE: "now" if rotate is True else rotate} if rotate else {}
     return {"metadata": {"name": "keys", "resourceVersion": "7", "annotations": annotations}, "data": data}
 
 
@@ -51,6 +58,12 @@ def apply(item: Object, patch: Object) -> Object:
         # one rotation after the other
         (secret(key="a", next_key="b", since=timedelta(minutes=4), rotate=True), None),
         (secret(key="b", previous_key="a", since=timedelta(days=1), rotate=True), None),
+        (secret(key="a", rotate="later"), None),
+        # after a leak nothing waits
+        (secret(key="a", rotate="compromised"), Step.WITHDRAW),
+        (secret(key="a", rotate="compromised", since=None), Step.WITHDRAW),
+        (secret(key="a", next_key="b", rotate="compromised"), Step.WITHDRAW),
+        (secret(key="b", previous_key="a", rotate="compromised"), Step.WITHDRAW),
         # three keys are somebody else's work: the oldest goes first
         (secret(key="b", previous_key="a", next_key="c", since=timedelta(days=1)), None),
         (secret(key="b", previous_key="a", next_key="c", since=OVERLAP), Step.RETIRE),
@@ -98,6 +111,53 @@ def test_a_key_of_unknown_age_is_new(since: str | None) -> None:
     later = plan_change(apply(item, change.build_patch(item)), RULES, moment=NOW)
     assert later is not None
     assert later.step is Step.PUBLISH
+
+
+def test_a_key_that_has_leaked_is_replaced_with_all_others_by_one_that_nobody_has_seen() -> None:
+    item = secret(key="a", next_key="b", previous_key="c", rotate="compromised")
+    for _ in range(2):  # and once more if it leaks again
+        change = plan_change(item, RULES, moment=NOW)
+        assert change is not None
+        before, item = read_keys(decode_entries(item)), apply(item, change.build_patch(item))
+        (new,) = read_keys(decode_entries(item))
+        assert new not in before
+        assert item["metadata"]["annotations"] == {ANNOTATION_SINCE: micro_time(NOW)}
+        assert plan_change(item, RULES, moment=NOW) is None
+        item["metadata"]["annotations"][ANNOTATION_ROTATE] = "compromised"
+
+
+@pytest.mark.parametrize(
+    ("item", "keys", "before"),
+    [
+        (secret(key="a", since=timedelta(days=1)), None, None),
+        (secret(key="a", next_key="b", since=timedelta(minutes=4)), None, None),
+        (secret(key="a", next_key="b", since=timedelta(minutes=5)), (b"b", b"a"), None),
+        (secret(key="b", previous_key="a", since=timedelta(minutes=4)), None, None),
+        (secret(key="b", previous_key="a", since=timedelta(minutes=5)), (b"b", b"a"), NOW),
+        (secret(key="b", previous_key="a", since=timedelta(minutes=14)), (b"b", b"a"), NOW - timedelta(minutes=9)),
+        (secret(key="b", previous_key="a", since=timedelta(minutes=15)), None, None),
+        (secret(key="b", previous_key="a", since=None), None, None),
+    ],
+)
+def test_proofs_are_renewed_before_a_key_signs_and_for_some_minutes_after_it(
+    item: Object, keys: tuple[bytes, ...] | None, before: datetime | None
+) -> None:
+    plan = plan_renewal(item, seen_at=None, moment=NOW)
+    assert (plan and (plan.keys, plan.before)) == (keys and (keys, before))
+
+
+def test_what_was_made_later_is_not_renewed() -> None:
+    created, reviewed = datetime(2026, 11, 23, 10, 0, 1, tzinfo=UTC), datetime(2026, 11, 24, 10, tzinfo=UTC)
+    item, second = skill(FORMER), timedelta(seconds=1)
+    assert renew_skill(item, BOTH, created - second) == {}
+    assert renew_skill(item, BOTH, created).keys() == {"metadata"}
+    assert renew_skill(item, BOTH, reviewed).keys() == {"metadata", "spec"}
+    session = build({"name": "data"}, name="data-1")
+    with_proof(session, FORMER.sign_caller(session))
+    assert renew_session(session, BOTH, created - second) == {}
+    assert renew_session(session, BOTH, created) != {}
+    item["spec"]["review"]["at"] = "yesterday"
+    assert renew_skill(item, BOTH, created).keys() == {"metadata"}
 
 
 def test_zero_days_leave_the_annotation() -> None:
