@@ -48,10 +48,10 @@ From these accounts it accepts approvals of calls and of skills, and promotions,
 """
 
 
-def render_chart(chart: Path) -> list[dict[str, Any]]:
-    """Render the chart with its default values; return all objects."""
+def render_chart(chart: Path, *, values: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Render the chart, by default with its default values; return all objects."""
     with helm_python.Chart.load(str(chart)) as loaded:
-        files = loaded.render({}, name="mcp-exec", namespace="mcp-exec-system")
+        files = loaded.render(values or {}, name="mcp-exec", namespace="mcp-exec-system")
     texts = [text for name, text in sorted(files.items()) if name.endswith(".yaml")]
     return [item for text in texts for item in yaml.safe_load_all(text) if item]
 

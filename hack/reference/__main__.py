@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hack.reference import http_api, metrics, reasons, resources
+from hack.reference import accounts, http_api, metrics, reasons, resources
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -18,6 +18,7 @@ def build_pages() -> dict[str, str]:
     """Build all pages, by path below docs/reference."""
     return {
         **resources.build_pages(),
+        "accounts.md": accounts.build_page(),
         "http-api.md": http_api.build_page(),
         "metrics.md": metrics.build_page(),
         "reasons.md": reasons.build_page(),

@@ -1,0 +1,58 @@
+"""Requests to a real API server, as any user."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import httpx
+
+Object = dict[str, Any]
+
+_PATCHES: Final = {True: "application/strategic-merge-patch+json", False: "application/merge-patch+json"}
+"""By whether the objects are pods, whose containers are merged by their names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A client of the administrator, who may impersonate everybody."""
+
+    client: httpx.Client
+
+    def request(
+        self, method: str, path: str, body: Object | None = None, *, user: str = "", **parameters: str
+    ) -> httpx.Response:
+        """Send a request as a user, by default as the administrator."""
+        headers = {"Impersonate-User": user} if user else {}
+        if method == "PATCH":
+            headers["Content-Type"] = _PATCHES["/pods/" in path]
+        return self.client.request(method, path, json=body, headers=headers, params=parameters)
+
+    def send(self, method: str, path: str, body: Object | None = None, *, user: str = "") -> Object:
+        """Send a request that must be accepted, and return the answer's body."""
+        answer = self.request(method, path, body, user=user)
+        assert answer.is_success, f"{method} {path}: {answer.text}"
+        found: Object = answer.json()
+        return found
+
+    def create(self, item: Object, *, user: str = "") -> Object:
+        """Create an object and return it."""
+        return self.send("POST", self._find_path(item), item, user=user)
+
+    def apply(self, item: Object) -> None:
+        """Apply an object as the administrator."""
+        answer = self.client.patch(
+            f"{self._find_path(item)}/{item['metadata']['name']}", json=item,
+            params={"fieldManager": "helm", "force": "true"}, headers={"Content-Type": "application/apply-patch+yaml"},
+        )  # fmt: skip
+        assert answer.is_success, f"{item}: {answer.text}"
+
+    def list_kinds(self, version: str) -> dict[str, Object]:
+        """Return the resources of a version by kind; none if it is not served."""
+        answer = self.request("GET", f"{'/api' if version == 'v1' else '/apis'}/{version}")
+        resources = answer.json()["resources"] if answer.is_success else []
+        return {each["kind"]: each for each in resources if "/" not in each["name"]}
+
+    def _find_path(self, item: Object) -> str:
+        version = item["apiVersion"]
+        kind = self.list_kinds(version)[item["kind"]]
+        inside = f"/namespaces/{item['metadata']['namespace']}" if kind["namespaced"] else ""
+        return f"{'/api' if version == 'v1' else '/apis'}/{version}{inside}/{kind['name']}"
