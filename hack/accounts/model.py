@@ -34,7 +34,13 @@ class Row:
     effect: str
     verdict: Verdict
     because: str
-    """The policy, the mechanism, the row of the table of trust, or the reason."""
+    """The policies, the mechanism, the row of the table of trust, or the reason."""
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """The policies that refuse it; none if the API server itself does. Its answer names one of them."""
+        is_named = self.verdict == "refused" and self.because.startswith("mcp-exec-")
+        return tuple(self.because.split(", ")) if is_named else ()
 
     def __str__(self) -> str:
         return f"{' and '.join(self.by)}: {' '.join(self.verbs)} {' '.join(self.kinds)}"

@@ -52,11 +52,10 @@ def build_page() -> str:
 
 
 def _build_cells(row: Row) -> tuple[str, ...]:
-    verb = f"{row.verdict} by" if row.verdict in ("refused", "detected") else f"{row.verdict}:"
-    because = format_code(row.because) if row.verdict == "refused" and " " not in row.because else row.because
+    answer = f"{row.verdict}: {_join_code(row.policies) or row.because}"
     return (
         _join_code(row.by), ", ".join(row.verbs), _join_code(row.kinds), ", ".join(row.what),
-        row.effect, f"{verb} {because}",
+        row.effect, answer,
     )  # fmt: skip
 
 

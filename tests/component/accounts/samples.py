@@ -93,6 +93,8 @@ _ARMS: Final = {
     "control": "direct",
     "stages": [{"name": "few", "percent": 5, "manual": True}],
 }
+_SESSION: Final = {"name": OWN, "user": "ann", "poolRef": {"name": POOL}}
+_SKILL: Final = {"name": OWN, "version": 1, "description": "d", "code": "def run(): ..."}
 _SELECTED: Final = {"selector": select(LABELS)}
 
 _EXECUTIONS: Final = {
@@ -108,17 +110,21 @@ _EXECUTIONS: Final = {
     "finalizer of an execution": Sample(name=EXECUTION, patch={"metadata": _FINALIZER}),
     "owner of an execution": Sample(name=EXECUTION, patch={"metadata": {"ownerReferences": [_OWNER]}}),
     "a session": _own(
-        of_project("SandboxSession", OWN, {"name": OWN, "user": "ann", "poolRef": {"name": POOL}}),
+        of_project("SandboxSession", OWN, _SESSION),
         patch={"spec": {"resetRequest": "again"}},
     ),
     "a skill": _own(
-        of_project("Skill", OWN, {"name": OWN, "version": 1, "description": "d", "code": "def run(): ..."}),
+        of_project("Skill", OWN, _SKILL),
         patch={
             "spec": {
                 "review": {"decision": "Approve", "by": "somebody@example.com", "at": "2026-01-01T00:00:00.000000Z"}
             }
         },
     ),
+    "a session with a finalizer": Sample(body=of_project("SandboxSession", OWN, _SESSION, **_FINALIZER)),
+    "finalizer of a session": Sample(patch={"metadata": _FINALIZER}),
+    "owner of a session": Sample(patch={"metadata": {"ownerReferences": [_OWNER]}}),
+    "a skill with a finalizer": Sample(body=of_project("Skill", OWN, _SKILL, **_FINALIZER)),
     "a rollout": _own(of_project("ExecutionRollout", OWN, _ARMS)),
     "a pool": _own(of_project("SandboxPool", OWN, {"image": "none.invalid/none:1", "warm": {"min": 0}})),
     "scale of a pool": Sample(name=POOL, patch={"spec": {"replicas": 9}}),
