@@ -23,6 +23,8 @@ from tests.support.control_plane import ROOT, running_control_plane
 from tests.support.until import eventually
 
 CHART: Final = ROOT / "charts" / "mcp-exec"
+OWNER: Final = "owner@example.com"
+"""An account with the roles `edit` and `mcp-exec-manager`."""
 _SECONDS: Final = 60
 _NOT_APPLIED: Final = {"Deployment", "Job", "Pod", "ResourceQuota", "PersistentVolumeClaim", "CustomResourceDefinition"}
 """Kinds of the chart that the namespace does not need: no tenant may write a quota, and there are no nodes."""
@@ -50,8 +52,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with running_control_plane(folder / "it", controllers=True) as plane, plane.connect() as client:
         made = Server(client=client)
         _install(made)
-        for name in INCLUDED:
-            _make_account(made, name)
+        for role in INCLUDED:
+            _bind(made, role, account(role))
+        for role in ("edit", "mcp-exec-manager"):
+            _bind(made, role, OWNER)
         for make in (make_sandboxes, make_stdio, make_claim, make_execution):
             make(made)
         for item in list_stored():
@@ -114,12 +118,14 @@ def _render(*options: str) -> list[Object]:
     return [item for item in yaml.safe_load_all(done.stdout) if item]
 
 
-def _make_account(server: Server, role: str) -> None:
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": f"tenant-{role}", "namespace": NAMESPACE},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"kind": "User", "name": account(role), "apiGroup": "rbac.authorization.k8s.io"}],
-    }
-    server.apply(binding)
+def _bind(server: Server, role: str, user: str) -> None:
+    group = "rbac.authorization.k8s.io"
+    server.apply(
+        {
+            "apiVersion": f"{group}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": f"{user.partition('@')[0]}-{role}", "namespace": NAMESPACE},
+            "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "User", "name": user, "apiGroup": group}],
+        }
+    )

@@ -10,13 +10,17 @@ from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_operator.kube.claims import CLAIM
 from mcp_exec_operator.pods.manifest import PodIdentity, PoolIdentity, build_pod
-from mcp_exec_operator.pods.network_policy import ReleasePods, build_base_policy, build_policy
+from mcp_exec_operator.pods.network_policy import (
+    ReleasePods,
+    build_base_policy,
+    build_namespace_policy,
+    build_policy,
+)
 from mcp_exec_operator.toolservers.manifests import (
     BridgeImage,
     ServerIdentity,
     build_deployment,
     build_server_policy,
-    build_service,
     workload_labels,
 )
 
@@ -61,9 +65,17 @@ def select(labels: dict[str, str]) -> Object:
     return {"matchLabels": labels}
 
 
-def workload(version: str, kind: str, name: str, *, spec: Object | None = None, restart: str = "Always") -> Object:
-    """Return what runs the pods of an account."""
-    template = {"metadata": {"labels": LABELS}, "spec": POD_SPEC | {"restartPolicy": restart}}
+def workload(
+    version: str,
+    kind: str,
+    name: str,
+    *,
+    spec: Object | None = None,
+    restart: str = "Always",
+    labels: dict[str, str] | None = None,
+) -> Object:
+    """Return what runs the pods of an account. `labels` are those of its pods besides the account's own."""
+    template = {"metadata": {"labels": LABELS | (labels or {})}, "spec": POD_SPEC | {"restartPolicy": restart}}
     return named(version, kind, name, spec={"template": template} | (spec or {}))
 
 
@@ -71,6 +83,7 @@ def make_sandboxes(server: Server) -> None:
     """Make what the operator makes for a pool: its NetworkPolicies and a sandbox."""
     found = server.send("GET", f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/sandboxpools/{POOL}")
     pool = PoolIdentity(namespace=NAMESPACE, name=POOL, uid=found["metadata"]["uid"])
+    server.create(build_namespace_policy(NAMESPACE), user=OPERATOR)
     base = server.create(build_base_policy(pool=pool), user=OPERATOR)
     server.create(build_policy(pool=pool, release=_RELEASE, broker=True), user=OPERATOR)
     spec = SandboxPoolSpec.model_validate(found["spec"])
@@ -85,9 +98,8 @@ def make_stdio(server: Server) -> None:
     owner = ServerIdentity(namespace=NAMESPACE, name=SERVER, uid=made["metadata"]["uid"])
     stdio = Stdio.model_validate(_STDIO)
     policy = server.create(build_server_policy(server=owner, stdio=stdio, release=_RELEASE), user=OPERATOR)
-    server.create(build_service(server=owner), user=OPERATOR)
     deployment = build_deployment(
-        server=owner, stdio=stdio, bridge=BridgeImage(image="none.invalid/bridge:1"), token_sha256=_DIGEST,
+        server=owner, stdio=stdio, bridge=BridgeImage(image="none.invalid/bridge:1"),
         secrets="", policy_uid=policy["metadata"]["uid"],
     )  # fmt: skip
     server.create(deployment, user=OPERATOR)

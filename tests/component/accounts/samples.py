@@ -21,7 +21,8 @@ from tests.component.accounts.objects import (
 )
 from tests.component.accounts.server import Object
 
-from mcp_exec_api.constants import LABEL_CALLER
+from mcp_exec_api.constants import ANNOTATION_SEAL, LABEL_CALLER
+from mcp_exec_operator.pods.network_policy import NAMESPACE_POLICY
 
 OWN: Final = "own"
 """Name of the objects of the account."""
@@ -30,6 +31,8 @@ _FINALIZER: Final = {"finalizers": ["example.com/kept"]}
 _OWNER: Final = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "00000000-0000-0000-0000-000000000000"}
 _DECISION: Final = {"approvals": [{"id": "1", "decision": "Approve", "by": "somebody@example.com"}]}
 _NOTE: Final = {"metadata": {"annotations": {"example.com/note": "changed"}}}
+_OF_A_CALLER: Final = {"labels": {LABEL_CALLER: "key.b"}}
+_OF_ANOTHER: Final = {"annotations": {"mcp-exec.dev/created-by": "somebody@example.com"}}
 _RELEASED: Final = {"metadata": {"finalizers": None}}
 _EVERYTHING: Final = {"ingress": [{}], "egress": [{}]}
 
@@ -99,8 +102,9 @@ _SELECTED: Final = {"selector": select(LABELS)}
 
 _EXECUTIONS: Final = {
     "an execution": Sample(name=EXECUTION, body=of_project("CodeExecution", OWN, {"code": "1"})),
-    "an execution with a caller": _execution(labels={LABEL_CALLER: "key.b"}),
+    "an execution with a caller": _execution(**_OF_A_CALLER),
     "an execution with a decision": _execution(_DECISION),
+    "an execution of another account": _execution(**_OF_ANOTHER),
     "an execution with a finalizer": _execution(**_FINALIZER),
     "an execution with an owner": _execution(ownerReferences=[_OWNER]),
     "cancellation of an execution": Sample(name=EXECUTION, patch={"spec": {"cancelRequested": True}}),
@@ -121,9 +125,13 @@ _EXECUTIONS: Final = {
             }
         },
     ),
+    "a session with an owner": Sample(body=of_project("SandboxSession", OWN, _SESSION, **_OF_A_CALLER)),
+    "a session of another account": Sample(body=of_project("SandboxSession", OWN, _SESSION, **_OF_ANOTHER)),
     "a session with a finalizer": Sample(body=of_project("SandboxSession", OWN, _SESSION, **_FINALIZER)),
     "finalizer of a session": Sample(patch={"metadata": _FINALIZER}),
     "owner of a session": Sample(patch={"metadata": {"ownerReferences": [_OWNER]}}),
+    "a skill with an author": Sample(body=of_project("Skill", OWN, _SKILL, **_OF_A_CALLER)),
+    "a skill of another account": Sample(body=of_project("Skill", OWN, _SKILL, **_OF_ANOTHER)),
     "a skill with a finalizer": Sample(body=of_project("Skill", OWN, _SKILL, **_FINALIZER)),
     "a rollout": _own(of_project("ExecutionRollout", OWN, _ARMS)),
     "a pool": _own(of_project("SandboxPool", OWN, {"image": "none.invalid/none:1", "warm": {"min": 0}})),
@@ -149,6 +157,7 @@ _PODS: Final = {
         name=SANDBOX, patch={"metadata": {"annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": None}}}
     ),
     "finalizer of a sandbox": Sample(name=SANDBOX, patch={"metadata": _FINALIZER}),
+    "seal of a sandbox": Sample(name=SANDBOX, patch={"metadata": {"annotations": {ANNOTATION_SEAL: "forged"}}}),
     "owners of a sandbox": Sample(name=SANDBOX, patch={"metadata": {"ownerReferences": None}}),
     "eviction of a sandbox": Sample(name=SANDBOX, body=named("policy/v1", "Eviction", SANDBOX)),
 }
@@ -160,7 +169,7 @@ _NETWORK: Final = {
     "a NetworkPolicy of other pods": _own(_policy({"app.kubernetes.io/name": "web"}, **_EVERYTHING)),
     "rules of a pool's NetworkPolicy": Sample(name=f"mcp-exec-pool-{POOL}", patch={"spec": _EVERYTHING}),
     "rules of a pool's base policy": Sample(name=f"mcp-exec-base-{POOL}", patch={"spec": _EVERYTHING}),
-    "rules of the chart's NetworkPolicy": Sample(name="mcp-exec-sandboxes", patch={"spec": _EVERYTHING}),
+    "rules of the namespace's base policy": Sample(name=NAMESPACE_POLICY, patch={"spec": _EVERYTHING}),
     "rules of a stdio server's NetworkPolicy": Sample(name=_SERVER, patch={"spec": _EVERYTHING}),
     "finalizers of a pool's base policy": Sample(name=f"mcp-exec-base-{POOL}", patch=_RELEASED),
     "owners of a pool's NetworkPolicy": Sample(
@@ -168,13 +177,11 @@ _NETWORK: Final = {
     ),
     "a pool's NetworkPolicy": Sample(name=f"mcp-exec-pool-{POOL}"),
     "a pool's base policy": Sample(name=f"mcp-exec-base-{POOL}"),
-    "the chart's NetworkPolicy": Sample(name="mcp-exec-sandboxes"),
+    "the namespace's base policy": Sample(name=NAMESPACE_POLICY),
     "a stdio server's NetworkPolicy": Sample(name=_SERVER),
     "a Service": _own(_service()),
     "a Service in front of sandboxes": Sample(body=_service(selector=SANDBOX_LABELS)),
     "a Service with an external address": Sample(body=_service(externalIPs=["192.0.2.1"])),
-    "selector of a stdio server's Service": Sample(name=_SERVER, patch={"spec": {"selector": LABELS}}),
-    "a stdio server's Service": Sample(name=_SERVER),
     "an Ingress": _own(
         named(
             "networking.k8s.io/v1", "Ingress", OWN,
@@ -203,6 +210,16 @@ _WORKLOADS: Final = {
         ),
         "replicationcontrollers": _own(
             workload("v1", "ReplicationController", OWN, spec={"replicas": 0, "selector": LABELS})
+        ),
+    },
+    "a workload with the labels of a stdio server": {
+        "deployments.apps": Sample(
+            body=workload("apps/v1", "Deployment", OWN, spec=_SELECTED, labels=SERVER_LABELS),
+            patch={"spec": {"template": {"metadata": {"labels": SERVER_LABELS}}}},
+        ),
+        "replicasets.apps": Sample(
+            body=workload("apps/v1", "ReplicaSet", OWN, spec=_SELECTED, labels=SERVER_LABELS),
+            patch={"spec": {"template": {"metadata": {"labels": SERVER_LABELS}}}},
         ),
     },
     "scale of a workload": Sample(patch={"spec": {"replicas": 1}}),
@@ -238,6 +255,11 @@ _CREDENTIALS: Final = {
             "rules": [{"apiGroups": ["mcp-exec.dev"], "resources": ["codeexecutions/status"], "verbs": ["update"]}]
         },
     ),
+    "rules of the operator's Role": Sample(name="mcp-exec-operator", patch={"rules": []}),
+    "subjects of the operator's RoleBinding": Sample(
+        name="mcp-exec-operator",
+        patch={"subjects": [{"kind": "User", "name": "a@example.com", "apiGroup": "rbac.authorization.k8s.io"}]},
+    ),
     "the operator's Role": Sample(name="mcp-exec-operator"),
     "a RoleBinding": _own(_binding(OWN)),
     "a RoleBinding of the operator's Role": Sample(body=_binding("mcp-exec-operator")),
@@ -253,7 +275,9 @@ _CREDENTIALS: Final = {
     ),
     "a Lease": _own(named("coordination.k8s.io/v1", "Lease", OWN)),
     "the claim of the namespace": Sample(
-        name=CLAIM, patch={"spec": {"holderIdentity": "another", "renewTime": "2999-01-01T00:00:00.000000Z"}}
+        name=CLAIM,
+        body=named("coordination.k8s.io/v1", "Lease", CLAIM),
+        patch={"spec": {"holderIdentity": "another", "renewTime": "2999-01-01T00:00:00.000000Z"}}
     ),
 }  # fmt: skip
 

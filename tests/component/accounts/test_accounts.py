@@ -8,9 +8,9 @@ import httpx
 import pytest
 from hack.accounts.model import Row, read_rows
 from hack.accounts.rights import FILE, KUBERNETES, build_file, read_file
-from tests.component.accounts.conftest import account
+from tests.component.accounts.conftest import OWNER, account
 from tests.component.accounts.objects import NAMESPACE
-from tests.component.accounts.samples import Sample, find_sample
+from tests.component.accounts.samples import OWN, Sample, find_sample
 from tests.component.accounts.server import Object, Server
 
 VERSIONS = {
@@ -78,12 +78,11 @@ class Attempt:
 
 
 def _rename(sample: Sample, subresource: str) -> Object:
-    """Return what is created, by a name that nothing has."""
+    """Return what is created. If it is of the account, its name is one that nothing has."""
     assert sample.body, sample
-    if subresource:
+    if subresource or sample.body["metadata"]["name"] != OWN:
         return sample.body
-    name = f"{sample.body['metadata']['name']}-new" if sample.body["metadata"]["name"] else ""
-    return sample.body | {"metadata": sample.body["metadata"] | ({"name": name} if name else {})}
+    return sample.body | {"metadata": sample.body["metadata"] | {"name": "new"}}
 
 
 def merge(item: Any, patch: Any) -> Any:
@@ -93,7 +92,7 @@ def merge(item: Any, patch: Any) -> Any:
         return {name: value for name, value in (item | merged).items() if value is not None}
     if isinstance(item, list) and isinstance(patch, list) and all("name" in each for each in item + patch):
         changes = {each["name"]: each for each in patch}
-        return [merge(each, changes.get(each["name"], {})) for each in item]
+        return [merge(each, changes.pop(each["name"], {})) for each in item] + list(changes.values())
     return patch
 
 
@@ -117,6 +116,12 @@ def test_a_write_of_an_account_gets_the_answer_of_its_row(server: Server, attemp
         assert [name for name in attempt.row.policies or (attempt.row.because,) if name in message], message
     else:
         assert answer.is_success, answer.text
+
+
+def test_an_account_that_may_scale_pools_may_let_an_autoscaler_do_it(server: Server) -> None:
+    sample = find_sample("an autoscaler of a pool", "horizontalpodautoscalers.autoscaling")
+    path = f"/apis/{VERSIONS['autoscaling']}/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+    assert server.request("POST", path, _rename(sample, ""), user=OWNER, dryRun="All").is_success
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if not row.what], ids=str)

@@ -356,13 +356,13 @@ def test_the_operator_creates_the_releases_keys_and_no_other_secret(verdict: Ver
 def test_the_operator_makes_no_secret_if_the_user_has_made_them(helm3: Render) -> None:
     values = {"sandboxKey": {"existingSecret": "a"}, "gateway": {"apiKeys": {"existingSecret": "b"}}}
     names = helm3(values, "--kube-version", "1.30.0").names("ValidatingAdmissionPolicy")
-    assert len(names) == 9
+    assert len(names) == 10
     assert "mcp-exec-secrets" not in names
 
 
 def test_the_policies_hold_where_they_are_about_alone_and_fail_closed(rendered: Rendered) -> None:
     policies = rendered.names("ValidatingAdmissionPolicy")
-    assert len(policies) == 10
+    assert len(policies) == 11
     assert sorted({each["spec"]["policyName"] for each in rendered.all("ValidatingAdmissionPolicyBinding")}) == policies
     for binding in rendered.all("ValidatingAdmissionPolicyBinding"):
         assert binding["spec"]["validationActions"] == ["Deny"]
@@ -425,11 +425,11 @@ def test_only_who_may_claim_a_namespace_writes_its_claim(verdict: Verdict, name:
     ("version", "values", "count"),
     [
         ("1.29.9", {}, 0),
-        ("1.30.0-gke.100", {}, 10),
+        ("1.30.0-gke.100", {}, 11),
         ("1.30.0", {"admissionPolicy": {"enabled": False}}, 0),
-        ("1.20.0", {"admissionPolicy": {"enabled": True}}, 10),
-        ("1.30.0", {"crds": {"upgrade": False}}, 9),
-        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 7),
+        ("1.20.0", {"admissionPolicy": {"enabled": True}}, 11),
+        ("1.30.0", {"crds": {"upgrade": False}}, 10),
+        ("1.30.0", {"admissionPolicy": {"isolation": False}}, 8),
     ],
 )
 def test_a_cluster_gets_the_policies_that_it_has_or_that_it_is_said_to_have(

@@ -15,8 +15,8 @@ ROWS = read_rows()
 WRITES = {"create", "update", "patch", "delete", "deletecollection"}
 CONNECTION = re.compile(r"pods/(exec|attach|portforward|proxy)|services/proxy|.*/approval")
 """Kinds without a dry run: connections to pods, and what only the gateway asks for."""
-OF_OTHERS = {"mcp-exec-secrets", "mcp-exec-status", "mcp-exec-server-status"}
-"""Policies about what no role of tenants may do: the operator's Secrets, and each status."""
+OF_OTHERS = {"mcp-exec-definitions", "mcp-exec-secrets", "mcp-exec-server-status", "mcp-exec-status"}
+"""Policies about what no role of tenants may do: the operator's Secrets and definitions, and each status."""
 
 
 def test_every_right_of_the_roles_has_a_row_and_every_row_a_right() -> None:
