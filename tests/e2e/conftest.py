@@ -30,6 +30,7 @@ from tests.e2e.support import (
     pool_manifest,
     require_gvisor,
 )
+from tests.support.pace import paced
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +111,7 @@ def url(installed: Cluster, provider: Provider) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def gateway(url: str, api_key: str) -> Iterator[Gateway]:
     headers = {"Authorization": f"Bearer {api_key}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=paced(120), trust_env=False) as client:
         yield Gateway(client=client)
 
 
@@ -147,10 +148,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     for component in ("operator", "gateway", "broker"):
         done = subprocess.run(
             ["kubectl", "logs", "-n", SYSTEM, "-l", f"app.kubernetes.io/component={component}", "--tail=60"],
-            capture_output=True, text=True, timeout=20, check=False,
+            capture_output=True, text=True, timeout=paced(20), check=False,
         )  # fmt: skip
         report.sections.append((f"logs of the {component}", done.stdout + done.stderr))
     done = subprocess.run(
-        ["kubectl", "get", "cex,sbp,pods", "-n", NAMESPACE], capture_output=True, text=True, timeout=20, check=False
+        ["kubectl", "get", "cex,sbp,pods", "-n", NAMESPACE],
+        capture_output=True,
+        text=True,
+        timeout=paced(20),
+        check=False,
     )
     report.sections.append(("objects", json.dumps(done.stdout)))

@@ -14,8 +14,9 @@ import httpx
 
 from tests.e2e.journal import TELL
 from tests.e2e.support import Cluster
+from tests.support.pace import paced
 
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS = paced(120.0)
 PLACES = 2
 """Sessions, and workspaces, of each pool. Every execution has one of either kind."""
 REMEMBER = """
@@ -118,7 +119,7 @@ class Load:
     def _post(self, body: dict[str, Any], me: str) -> dict[str, Any] | str:
         try:
             response = self.client.post(
-                "/v1/executions", params={"wait": "0"}, json=body, headers={"Idempotency-Key": me}, timeout=15
+                "/v1/executions", params={"wait": "0"}, json=body, headers={"Idempotency-Key": me}, timeout=paced(15)
             )
         except httpx.HTTPError as error:
             return f"{type(error).__name__}: {error}"

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.pace import paced
+
 ROOT: Final = Path(__file__).parents[2]
 GVISOR_NODES: Final = {"mcp-exec.dev/runtime": "gvisor"}
 """Label of the nodes where hack/kind has installed gVisor."""
-_SECONDS: Final = 90
+_SECONDS: Final = paced(90)
 
 
 @dataclass(frozen=True)

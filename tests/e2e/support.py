@@ -19,6 +19,7 @@ from kubernetes.client import CoreV1Api
 
 from tests.e2e.objects import MERGE, STRATEGIC, Objects, wait_until_none
 from tests.e2e.providers import Provider
+from tests.support.pace import paced
 from tests.support.pod_security import pods_of, violations
 from tests.support.until import eventually
 
@@ -54,7 +55,7 @@ class Cluster:
 
     def run(self, *command: str, stdin: str | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            command, input=stdin, capture_output=True, text=True, timeout=600, check=False,
+            command, input=stdin, capture_output=True, text=True, timeout=paced(600), check=False,
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
         )  # fmt: skip
         assert not check or done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
@@ -283,7 +284,7 @@ def forwarded(cluster: Cluster) -> Iterator[str]:
             while process.poll() is None and failures < SILENT_CHECKS and not over.wait(1):
                 failures = 0 if is_healthy(f"http://127.0.0.1:{port}") else failures + 1
             process.terminate()
-            process.wait(timeout=10)
+            process.wait(timeout=paced(10))
 
     thread = threading.Thread(target=forward, daemon=True)
     thread.start()
@@ -292,7 +293,7 @@ def forwarded(cluster: Cluster) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         over.set()
-        thread.join(timeout=20)
+        thread.join(timeout=paced(20))
 
 
 def is_healthy(url: str) -> bool:

@@ -20,11 +20,12 @@ from mcp_exec_api.wire import version
 from tests.e2e.objects import JSON_PATCH
 from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import HARDENED
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 # An installation takes as long as the images take to come.
 pytestmark = pytest.mark.timeout(900)
-GONE_SECONDS = 420
+GONE_SECONDS = paced(420)
 """A kubelet 1.20 that ends a pod whose volumes it mounts waits for them first: two minutes, perhaps twice."""
 
 CHART = ROOT / "charts" / "mcp-exec"

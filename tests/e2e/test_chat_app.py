@@ -14,6 +14,7 @@ import pytest
 
 from tests.e2e.support import Cluster, Gateway
 from tests.e2e.toolservers import IMAGE, running
+from tests.support.pace import paced
 
 pytestmark = pytest.mark.timeout(300)
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -41,7 +42,7 @@ def serving_chat(**environment: str) -> Iterator[str]:
 def ask(url: str, *, by_code: bool) -> list[tuple[str, dict[str, Any]]]:
     """Send the question and return the events of its answer."""
     body = {"message": QUESTION, "use_code_execution": by_code}
-    answer = httpx.post(f"{url}/api/chat", json=body, timeout=120)
+    answer = httpx.post(f"{url}/api/chat", json=body, timeout=paced(120))
     assert answer.status_code == 200, answer.text
     events = [part.split("\n") for part in answer.text.split("\n\n") if part]
     return [(kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for kind, data in events]
@@ -52,7 +53,7 @@ def test_the_shop_s_question_has_the_same_answer_by_direct_calls_and_by_code(
 ) -> None:
     made = subprocess.run(
         [sys.executable, "-m", "chat_app.toolserver", IMAGE],
-        cwd=EXAMPLES, capture_output=True, text=True, check=True, timeout=60,
+        cwd=EXAMPLES, capture_output=True, text=True, check=True, timeout=paced(60),
     )  # fmt: skip
     with (
         running(installed, json.loads(made.stdout)),

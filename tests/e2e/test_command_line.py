@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.support import NAMESPACE, Cluster
+from tests.support.pace import paced
 
 CODE = """
 import asyncio, sys
@@ -20,7 +21,7 @@ await asyncio.sleep(2)
 print("careful", file=sys.stderr)
 {"owner": owner, "limit": limit + 1}
 """
-SECONDS = 60
+SECONDS = paced(60)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.support import ROOT, Cluster
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 RUN = Path("/run/devcluster")
@@ -24,7 +25,7 @@ LINGER = "import signal, threading; signal.signal(signal.SIGTERM, signal.SIG_IGN
 
 def devcluster(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(ROOT / "hack/devcluster/devcluster"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=paced(120), check=False)
 
 
 def pids() -> dict[str, str]:

@@ -11,6 +11,7 @@ import pytest
 from tests.e2e import toolservers
 from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import running
+from tests.support.pace import paced
 
 TASKS = ROOT / "examples" / "tasks"
 pytestmark = pytest.mark.timeout(300)
@@ -33,7 +34,7 @@ def test_every_task_runs_and_prints_what_it_saved(installed: Cluster, servers: N
             env=environment | {"MCP_EXEC_APPROVER_API_KEY": key},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=paced(240),
             check=False,
         )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]

@@ -13,6 +13,7 @@ from kubernetes.client import AuthenticationV1TokenRequest, CoreV1Api, V1TokenRe
 
 from mcp_exec_api.meta import parse_quantity
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 
@@ -204,7 +205,7 @@ def test_a_service_account_may_what_its_role_says_and_no_more(installed: Cluster
     runner, reader = token(installed, "runner", NAMESPACE), token(installed, "reader", NAMESPACE)
     stranger = token(installed, "stranger", "default")
     body = {"code": "print('by token')"}
-    done = httpx.post(f"{url}/v1/executions", json=body, headers=runner, timeout=60)
+    done = httpx.post(f"{url}/v1/executions", json=body, headers=runner, timeout=paced(60))
     assert (done.status_code, done.json()["output"]["stdout"]) == (200, "by token\n")
     assert httpx.get(f"{url}/v1/executions", headers=reader).status_code == 200
     assert httpx.post(f"{url}/v1/executions", json=body, headers=reader).status_code == 403

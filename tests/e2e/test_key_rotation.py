@@ -17,12 +17,13 @@ from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_toke
 from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, MakePool, leader
 from tests.e2e.toolservers import approver, running, stdio, tool_server
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 pytestmark = [pytest.mark.timeout(1500), pytest.mark.long]
 SECRET = f"{RELEASE}-sandbox-key"
 COMPONENTS = ("operator", "gateway", "broker")
-READ_SECONDS = 180
+READ_SECONDS = paced(180)
 """Time for the kubelet to write a changed Secret into all pods, and for the operator to read it."""
 PAUSE_SECONDS = 1.0
 """Between two runs of one caller: a namespace keeps 1,500 executions that have ended, and one of them has a file."""
@@ -56,7 +57,7 @@ class Load:
     def __exit__(self, *error: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(timeout=120)
+            thread.join(timeout=paced(120))
 
     def went_on(self) -> bool:
         """Return whether each caller has had three answers since the last call, or a failure."""

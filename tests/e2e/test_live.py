@@ -15,6 +15,7 @@ from tests.e2e.support import ROOT, Cluster
 from tests.e2e.toolservers import running
 from tests.support.model_servers.messages_api import KEY, MessagesApi
 from tests.support.model_servers.script import Turn, says
+from tests.support.pace import paced
 
 BENCH = ROOT / "bench"
 TASKS = ("no tool needed", "triage old issues", "commits by author", "copy a file to a sheet", "remember notes")
@@ -30,7 +31,7 @@ def live(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"NO_PROXY": "*", **environment},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=paced(240),
         check=False,
     )
 

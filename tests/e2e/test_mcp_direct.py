@@ -13,6 +13,7 @@ from mcp_types import ElicitResult
 
 from tests.e2e.support import Cluster, Gateway
 from tests.e2e.toolservers import approver, running, stdio, tool_server
+from tests.support.pace import paced
 
 pytestmark = pytest.mark.timeout(600)
 GIT = "[ -d /data/repo/.git ] || git init -q /data/repo; exec python3 -m mcp_server_git --repository /data/repo"
@@ -117,7 +118,7 @@ def test_a_form_approves_a_call_and_hybrid_mode_follows_the_tool_servers(
             ]
             read = await client.call_tool("files__read_text_file", {"path": "/data/a"})
             assert read.structured_content == {"content": "a\n"}
-            async with client.listen(tools_list_changed=True) as changes, asyncio.timeout(60):
+            async with client.listen(tools_list_changed=True) as changes, asyncio.timeout(paced(60)):
                 change = {"spec": {"direct": ["read_text_file", "list_directory"]}}
                 await asyncio.to_thread(installed.merge, "ToolServer", "files", change)
                 await anext(aiter(changes))

@@ -21,6 +21,7 @@ from tests.e2e.support import (
     operator_lease,
     workers,
 )
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(900)
@@ -29,9 +30,9 @@ SANDBOXES = f"mcp-exec.dev/pool={POOL}"
 WARM = 4
 LOST = {"NodeLost", "SandboxLost", "StreamBroken"}
 """Reasons for the end of an execution whose node is gone."""
-NOTICE_SECONDS = 120
+NOTICE_SECONDS = paced(120)
 """Kubernetes takes 40 to 50 seconds to see that a node is lost."""
-RETURN_SECONDS = 180
+RETURN_SECONDS = paced(180)
 TAKEOVER_SECONDS = 20
 WAIT = "import threading\nthreading.Event().wait(seconds)\nprint('over')"
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.e2e.support import Cluster, Gateway
 from tests.e2e.toolservers import running, stdio, tool_server
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(300)
@@ -20,7 +21,7 @@ def export(url: str, api_key: str, table: str) -> list[dict[str, object]]:
     """Return the rows of a table, as the command line exports them."""
     command = [sys.executable, "-m", "mcp_exec_client", "records", "export", table]
     env = os.environ | {"MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": api_key}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=paced(60))
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 
@@ -72,7 +73,7 @@ def test_usage_shows_what_a_model_and_its_code_used(
     def read(by: str) -> dict[str, dict[str, Any]]:
         command = [sys.executable, "-m", "mcp_exec_client", "usage", "--by", by, "-o", "json"]
         env = os.environ | {"MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": api_key}
-        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=paced(60))
         return {group["key"]: group for group in json.loads(ended.stdout)["groups"]}
 
     [used] = read("model")[report["model"]]["models"]

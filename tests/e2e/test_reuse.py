@@ -13,6 +13,7 @@ import pytest
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, leader
 from tests.support import leftovers
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 MAX_USES = 4
@@ -45,7 +46,7 @@ def bob(installed: Cluster, gateway: Gateway) -> Iterator[Gateway]:
     data = {name: base64.b64encode(entry.encode()).decode()}
     installed.merge("Secret", f"{RELEASE}-api-keys", {"data": data}, namespace=SYSTEM)
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=gateway.client.base_url, headers=headers, timeout=120, trust_env=False) as client:
+    with httpx.Client(base_url=gateway.client.base_url, headers=headers, timeout=paced(120), trust_env=False) as client:
         eventually(lambda: client.get("/v1/executions").status_code == 200, what="the gateway knows the key")
         yield Gateway(client=client)
     installed.merge("Secret", f"{RELEASE}-api-keys", {"data": {name: None}}, namespace=SYSTEM)

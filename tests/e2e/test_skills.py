@@ -13,6 +13,7 @@ import pytest
 from mcp_exec_api.constants import LABEL_SHIPPED
 from tests.e2e.support import NAMESPACE, Cluster, Gateway, eventually
 from tests.e2e.toolservers import approver, patch_keys
+from tests.support.pace import paced
 from tests.support.shipped_skills import NAMES, build_examples, check_answers
 
 CODE = "total = sum(row['n'] for row in rows)\nprint('rows', len(rows))\ntotal"
@@ -39,7 +40,7 @@ def third(installed: Cluster, url: str) -> Iterator[Gateway]:
     entry = {"sha256": hashlib.sha256(key.encode()).hexdigest(), "namespace": NAMESPACE}
     patch_keys(installed, {"skills-third": base64.b64encode(json.dumps(entry).encode()).decode()})
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+    with httpx.Client(base_url=url, headers=headers, timeout=paced(60), trust_env=False) as client:
         eventually(lambda: client.get("/v1/executions").status_code == 200, what="the new key is known")
         yield Gateway(client=client)
     patch_keys(installed, {"skills-third": None})

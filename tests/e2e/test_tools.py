@@ -14,6 +14,7 @@ from tests.e2e.toolservers import Agent, http_server, running, secret, statuses,
 from tests.support.model_servers.messages_api import KEY as MODEL_KEY
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import results_in, says, uses
+from tests.support.pace import paced
 from tests.support.pages import steps
 from tests.support.until import eventually
 
@@ -245,7 +246,7 @@ answer
     eventually(answers, seconds=120, every=2, what="the server is there")  # another test may have ended it
     name = agent.start(code, "everything.*")
 
-    with agent.gateway.client.stream("GET", f"/v1/executions/{name}/events", timeout=60) as stream:
+    with agent.gateway.client.stream("GET", f"/v1/executions/{name}/events", timeout=paced(60)) as stream:
         assert any("tool_call" in line and "operation" in line for line in stream.iter_lines())
         # asked to go, as by a drain: it says farewell to the broker, where a killed gVisor would not
         installed.delete("Pod", *installed.names("Pod", labels="mcp-exec.dev/tool-server=everything"), wait=False)

@@ -12,14 +12,15 @@ import pytest
 from kubernetes.client import CoreV1Api
 
 from tests.e2e.support import ROOT, Cluster, api_server, execution_manifest
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 # An installation takes as long as the images take to come.
 pytestmark = pytest.mark.timeout(900)
-GONE_SECONDS = 420
+GONE_SECONDS = paced(420)
 """A kubelet 1.20 that ends a pod whose volumes it mounts waits for them first: two minutes, perhaps twice."""
 
-READ_SECONDS = 180
+READ_SECONDS = paced(180)
 """Time for the kubelet to write the changed namespaces into the operator's pod."""
 
 RELEASE, SYSTEM, FREE = "leaving", "leaving-system", "leaving-free"

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 IMAGE = os.environ.get("SERVERS_IMAGE", "localhost/mcp-exec-servers:dev")
@@ -129,7 +130,7 @@ def approver(cluster: Cluster, url: str) -> Iterator[httpx.Client]:
     patch_keys(cluster, {"approver": base64.b64encode(json.dumps(entry).encode()).decode()})
     try:
         headers = {"Authorization": f"Bearer {key}"}
-        with httpx.Client(base_url=url, headers=headers, timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=paced(60), trust_env=False) as client:
             eventually(lambda: client.get("/v1/executions").status_code == 200, what="the new key is known")
             yield client
     finally:

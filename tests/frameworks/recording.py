@@ -9,8 +9,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.support.pace import paced
+
 KEPT = ("accept", "content-type", "mcp-method", "mcp-name", "mcp-protocol-version")
-SECONDS = 120
+SECONDS = paced(120)
 
 
 class Recorder(ThreadingHTTPServer):

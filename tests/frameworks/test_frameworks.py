@@ -20,13 +20,14 @@ from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.responses_api import ResponsesApi
 from tests.support.model_servers.script import Block, Request, says, uses
 from tests.support.model_servers.server import ModelServer
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "frameworks"
 ENVIRONMENTS = Path(os.environ.get("MCP_EXEC_CACHE", Path.home() / ".cache" / "mcp-exec")) / "frameworks"
 RECORDED = ROOT / "tests" / "data" / "frameworks"
 """What each example asks the gateway. `RECORD=yes make frameworks` writes it, and the component tests ask it again."""
-SECONDS = 240
+SECONDS = paced(240)
 CODE = """\
 from servers.expenses import get_expenses
 

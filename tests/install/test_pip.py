@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hack.artifacts import plugin
 from tests.support.installs import CHECKS, ROOT, build_wheel, check, create_environment, locked_versions, run
+from tests.support.pace import paced
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +24,12 @@ def test_pip_installs_the_wheel_with_an_extra_and_it_works(wheel: Path, extra: s
     (tmp_path / "constraints.txt").write_text(locked_versions())
     requirement = f"{wheel}[{extra}]" if extra else str(wheel)
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", "constraints.txt"]
-    subprocess.run([*command, requirement], cwd=tmp_path, check=True, timeout=500)
+    subprocess.run([*command, requirement], cwd=tmp_path, check=True, timeout=paced(500))
     check(python, extra)
     assert (
         "usage: mcp-exec"
         in subprocess.run(
-            [python.parent / "mcp-exec", "--help"], capture_output=True, text=True, check=True, timeout=60
+            [python.parent / "mcp-exec", "--help"], capture_output=True, text=True, check=True, timeout=paced(60)
         ).stdout
     )
     assert run(python, "-c", "import mcp_exec_client; print(mcp_exec_client.__file__)").startswith(str(tmp_path))
@@ -59,10 +60,10 @@ def test_mypy_checks_a_user_s_program(wheel: Path, tmp_path: Path) -> None:
     python = create_environment(tmp_path / "environment")
     (tmp_path / "constraints.txt").write_text(locked_versions())
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", "constraints.txt"]
-    subprocess.run([*command, f"{wheel}[client]"], cwd=tmp_path, check=True, timeout=500)
+    subprocess.run([*command, f"{wheel}[client]"], cwd=tmp_path, check=True, timeout=paced(500))
     (tmp_path / "user.py").write_text(USER)
     check_types = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(python), "user.py"]
-    done = subprocess.run(check_types, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
+    done = subprocess.run(check_types, cwd=tmp_path, capture_output=True, text=True, timeout=paced(500), check=False)
     wrong = [number for number, line in enumerate(USER.splitlines(), 1) if "# wrong" in line]
     assert [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error: " in line] == wrong, done.stdout
 
@@ -71,7 +72,7 @@ def test_mypy_checks_a_user_s_program(wheel: Path, tmp_path: Path) -> None:
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with both wheels of a release."""
     folder = tmp_path_factory.mktemp("wheels")
-    subprocess.run([ROOT / "hack/wheels", folder], check=True, capture_output=True, timeout=60)
+    subprocess.run([ROOT / "hack/wheels", folder], check=True, capture_output=True, timeout=paced(60))
     return folder
 
 
@@ -89,7 +90,7 @@ def test_pip_installs_a_release_and_it_works(wheels: Path, requirement: str, pro
     python = create_environment(tmp_path / "environment")
     (tmp_path / "constraints.txt").write_text(locked_versions())
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "-qq", "-c", "constraints.txt"]
-    subprocess.run([*command, "--find-links", str(wheels), requirement], cwd=tmp_path, check=True, timeout=500)
+    subprocess.run([*command, "--find-links", str(wheels), requirement], cwd=tmp_path, check=True, timeout=paced(500))
     run(python, "-c", program)
 
 
@@ -107,7 +108,7 @@ def test_an_archive_of_the_plugin_runs_without_an_installation(wheels: Path, tmp
     done = subprocess.run(
         [tmp_path / "store" / plugin.NAME, "get", "--kubeconfig", "none"],
         env={"PATH": "/usr/bin:/bin", "MCP_EXEC_PYTHON": str(python)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=paced(60), check=False,
     )  # fmt: skip
     assert "none" in done.stderr
     assert "Python package" not in done.stderr

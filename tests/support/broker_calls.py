@@ -8,7 +8,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-SECONDS = 20
+from tests.support.pace import paced
+
+SECONDS = paced(20)
 GRANT = "grant-of-this-test"
 
 

@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
-from time import monotonic
 from typing import Final
 
 import httpx
 import pytest
 import yaml
 
+from tests.support.pace import paced
 from tests.support.ports import free_port
+from tests.support.until import eventually
 
 ROOT: Final = Path(__file__).parents[2]
-SECONDS: Final = 120
+SECONDS: Final = paced(120)
 _TOKEN: Final = "an-administrator"
 _UNPACK: Final = """
 set -euo pipefail
@@ -158,14 +158,13 @@ def _start(stack: ExitStack, folder: Path, *command: object) -> "subprocess.Pope
 
 def _wait(plane: ControlPlane, server: "subprocess.Popen[bytes]", path: str, folder: Path) -> None:
     """Wait until the API server answers a request with 200."""
-    deadline, waiting = monotonic() + SECONDS, Event()
-    while True:
+
+    def answers() -> bool:
         assert server.poll() is None, (folder / "kube-apiserver.log").read_text()[-4000:]
-        assert monotonic() < deadline, f"the API server did not answer {path} within {SECONDS} seconds"
         try:
             with plane.connect() as client:
-                if client.get(path).status_code == 200:
-                    return
+                return client.get(path).status_code == 200
         except (httpx.TransportError, OSError):
-            pass
-        waiting.wait(0.1)
+            return False
+
+    eventually(answers, seconds=SECONDS, what=f"the API server answers {path}")

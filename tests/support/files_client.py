@@ -23,9 +23,10 @@ from mcp_exec_api.wire.workspaces import (
 from mcp_exec_common.broker.client import BrokerClient, BrokerResponse
 from mcp_exec_common.broker.files import CALLER_LIMIT, FilesReason, WorkspaceCount
 from mcp_exec_tools.workspace_files import is_digest
+from tests.support.pace import paced
 
 _MAX_BYTES: Final = 16 * 1024 * 1024
-_SECONDS: Final = 30.0
+_SECONDS: Final = paced(30.0)
 _HEADERS: Final = {
     name: re.compile(r"[\x20-\x7e]+") for name in ("ETag", "X-Workspace-Version", "X-Artifact-Name", "Retry-After")
 }

@@ -13,6 +13,8 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.support.pace import paced
+
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 CHECKS = {
@@ -69,7 +71,7 @@ print("{_SEPARATOR}", *(each.name for each in importlib.metadata.distributions()
 def build_wheel(folder: Path) -> Path:
     """Build the wheel in a folder and return its path."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=paced(60))
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -110,7 +112,13 @@ def run(python: Path, *arguments: str | Path) -> str:
     """Run an environment's interpreter without this checkout's packages and return its output."""
     environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
-        [python, "-I", *arguments], env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=False
+        [python, "-I", *arguments],
+        env=environment,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=paced(60),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -11,7 +11,9 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
-_SECONDS: Final = 30
+from tests.support.pace import paced
+
+_SECONDS: Final = paced(30)
 _INSTALLED: Final = Path("/usr/lib/postgresql")
 
 

@@ -12,8 +12,9 @@ from typing import Any
 import yaml
 
 from tests.support.constants import SANDBOX_KEY
+from tests.support.pace import paced
 
-SECONDS = 40
+SECONDS = paced(40)
 
 
 def write_kubeconfig(path: Path, url: str) -> Path:

@@ -24,7 +24,7 @@ from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delay_after, delays
 from mcp_exec_operator.kube.api import WritePriority
 from mcp_exec_operator.pods.pod import Pod, PodState
-from mcp_exec_tools.names import may_use_server
+from mcp_exec_tools.patterns import NamePatterns, ToolPatterns
 
 log = logging.getLogger(__name__)
 
@@ -107,11 +107,14 @@ class NamespaceBundle:
     def lacks(self, tools: Iterable[str]) -> bool:
         """Return whether one of the patterns names only servers that the bundle lacks."""
         servers = self.bundle.servers if self.bundle is not None else frozenset[str]()
-        return not all(any(may_use_server((pattern,), server) for server in servers) for pattern in tools)
+        named = {pattern.partition(".")[0] for pattern in tools}
+        patterns = NamePatterns(named)
+        return not named.issubset(found for server in servers for found in patterns.find(server))
 
     def misses(self, tools: Collection[str]) -> bool:
         """Return whether the bundle lacks an available server that one of the patterns names."""
-        return any(may_use_server(tools, server) for server in self.missing)
+        patterns = ToolPatterns(tools)
+        return any(patterns.match_server(server) for server in self.missing)
 
     def observe(self, body: Object, *, deleted: bool) -> None:
         """Record a ToolServer; request a refresh if the wrappers may have changed."""

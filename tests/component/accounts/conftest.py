@@ -20,12 +20,13 @@ from tests.component.accounts.objects import (
 from tests.component.accounts.samples import list_stored
 from tests.component.accounts.server import Object, Server
 from tests.support.control_plane import ROOT, running_control_plane
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 CHART: Final = ROOT / "charts" / "mcp-exec"
 OWNER: Final = "owner@example.com"
 """An account with the roles `edit` and `mcp-exec-manager`."""
-_SECONDS: Final = 60
+_SECONDS: Final = paced(60)
 _NOT_APPLIED: Final = {"Deployment", "Job", "Pod", "ResourceQuota", "PersistentVolumeClaim", "CustomResourceDefinition"}
 """Kinds of the chart that the namespace does not need: no tenant may write a quota, and there are no nodes."""
 _CANARY: Final = """

@@ -6,12 +6,13 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
+from tests.support.pace import paced
 
 from mcp_exec_common.broker.client import BrokerClient, BrokerError, Repeat
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.sandbox_keys import SandboxKeys
 
-DEADLINE = 10.0
+DEADLINE = paced(10.0)
 UNREACHABLE = "127.0.0.1:1"
 PATH = "/v1/thing"
 SECONDS = 2.0

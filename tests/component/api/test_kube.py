@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from tests.support.pace import paced
 
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -53,7 +54,7 @@ async def served(script: Script) -> AsyncIterator[KubeClient]:
     async with (
         TestServer(app) as server,
         aiohttp.ClientSession(base_url=server.make_url("/")) as session,
-        asyncio.timeout(20),
+        asyncio.timeout(paced(20)),
     ):
         yield KubeClient(session=session, credentials=KubeCredentials(server=""), retry_delays=(0.001, 0.001))
 

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hack.artifacts import chart
 from tests.component.artifacts.conftest import IMAGES, ROOT
+from tests.support.pace import paced
 
 from mcp_exec_api.wire.version import RELEASE
 
@@ -40,7 +41,7 @@ def test_the_manifests_are_what_helm_renders_without_hooks_and_a_namespace(folde
     options = ("--namespace", chart.SYSTEM, "--include-crds", "--no-hooks", "--kube-version", "1.34.0")
     done = subprocess.run(
         ["sh", "-c", f'PATH="$PATH:{tools}" exec "$@"', "sh", "helm", "template", "mcp-exec", archive, *options],
-        check=True, capture_output=True, text=True, timeout=60,
+        check=True, capture_output=True, text=True, timeout=paced(60),
     )  # fmt: skip
     written = read(*((folder / name).read_text() for name in ("crds.yaml", "install.yaml")))
     assert names(written) == sorted([*names(read(done.stdout)), ("Namespace", "", chart.SYSTEM)])
@@ -58,11 +59,11 @@ def test_each_namespace_is_created_before_what_is_in_it_and_pods_after_their_pol
 
 
 def test_the_base_of_kustomize_builds_the_same_objects(folder: Path, tmp_path: Path) -> None:
-    subprocess.run([ROOT / "hack/tools", "kubectl"], check=True, capture_output=True, timeout=300)
+    subprocess.run([ROOT / "hack/tools", "kubectl"], check=True, capture_output=True, timeout=paced(300))
     with tarfile.open(folder / f"mcp-exec-kustomize-{RELEASE}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     built = subprocess.run(
-        ["kubectl", "kustomize", tmp_path / "mcp-exec"], check=True, capture_output=True, text=True, timeout=60
+        ["kubectl", "kustomize", tmp_path / "mcp-exec"], check=True, capture_output=True, text=True, timeout=paced(60)
     )
     assert names(read(built.stdout)) == names(read((folder / "install.yaml").read_text()))
     crds = tmp_path / "mcp-exec/crds.yaml"

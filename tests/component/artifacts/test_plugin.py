@@ -10,6 +10,7 @@ import pytest
 import yaml
 from hack.artifacts import plugin
 from hack.artifacts.places import Places
+from tests.support.pace import paced
 
 PLACES = Places(registry="", downloads="https://downloads.example/mcp-exec", source="https://source.example")
 CLIENT = 'import sys\n\ndef kubectl_main():\n    print("plugin", *sys.argv[1:])\n'
@@ -37,7 +38,7 @@ def run(
     environment = {"PATH": "/usr/bin:/bin", "MCP_EXEC_PYTHON": python}
     command = [str(folder / plugin.NAME), *arguments]
     return subprocess.run(
-        command, env=environment, cwd=current, capture_output=True, text=True, timeout=60, check=False
+        command, env=environment, cwd=current, capture_output=True, text=True, timeout=paced(60), check=False
     )
 
 

@@ -10,9 +10,10 @@ import pytest
 import suite
 from figures import render
 from programs import BENCHMARKS, Need, choose_smoke, list_checks, list_programs
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 200
+SECONDS = paced(200)
 """Limit of one program. On an idle machine it takes less than ten seconds."""
 WITHOUT_CLUSTER = {name: each for name, each in choose_smoke("").items() if each.need is Need.NOTHING}
 WRAPPED = {"workspace.py": "unshare", "tls.py": "openssl", "record_transcripts.py": "git"}

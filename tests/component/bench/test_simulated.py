@@ -10,9 +10,10 @@ import pytest
 import suite
 from programs import BENCHMARKS, Need, choose_smoke
 from tests.support.control_plane import ControlPlane, running_control_plane
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
-SECONDS = 400
+SECONDS = paced(400)
 """Limit of one program. On an idle machine each takes less than a minute."""
 ON_SIMULATED_NODES = {name: each for name, each in choose_smoke("").items() if each.need is Need.SIMULATED}
 OURS = {"operator", "gateway", "kube-apiserver", "etcd"}

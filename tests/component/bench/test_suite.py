@@ -10,6 +10,7 @@ import pytest
 import suite
 import tools
 from programs import Benchmark, Need
+from tests.support.pace import paced
 from tests.support.until import eventually, until
 
 IGNORES_SIGTERM = """
@@ -95,7 +96,7 @@ def test_the_run_ends_with_the_page_next_to_the_new_figures(capsys: pytest.Captu
 @pytest.mark.parametrize("arguments", [["--only", "speed"], ["--smoke", "--record"]])
 def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str]) -> None:
     command = [sys.executable, str(suite.FOLDER / "suite.py"), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=paced(60), check=False)
     assert done.returncode == 2
     assert "error: " in done.stderr
 
@@ -103,7 +104,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(arguments: list[str]) 
 def test_make_bench_refuses_an_unknown_benchmark_before_it_makes_a_cluster(tmp_path: Path) -> None:
     environment = {**os.environ, "VENV": sys.prefix, "MCP_EXEC_CACHE": str(tmp_path)}
     command = [str(suite.ROOT / "hack" / "bench"), "--only", "speed"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=paced(60), check=False)
     assert done.returncode == 2
     assert "no benchmark speed" in done.stderr
     assert list(tmp_path.iterdir()) == []

@@ -13,6 +13,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.clock import Clock
 from tests.support.constants import SANDBOX_KEY
 from tests.support.grants import make_grant
+from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_api.approvals import Approval, ApprovalState
@@ -25,7 +26,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.sandbox_keys import SandboxKeys
 
-DEADLINE = 10
+DEADLINE = paced(10)
 PATH = custom_resource_path(EXECUTIONS, namespace="agents")
 GRANT = make_grant(execution="u-1", expires=0)
 

@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.pace import paced
+
 from mcp_exec_broker.records.audit_log import AuditLog
 
-DEADLINE = 20
+DEADLINE = paced(20)
 
 KILLED = """
 import asyncio, sys

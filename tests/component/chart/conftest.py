@@ -11,6 +11,7 @@ from typing import Any
 import helm_python
 import pytest
 import yaml
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
 CHART = ROOT / "charts" / "mcp-exec"
@@ -86,7 +87,7 @@ def helm3(helm: str, tmp_path_factory: pytest.TempPathFactory) -> Render:
         file.write_text(json.dumps(values or {}))
         done = subprocess.run(
             [helm, "template", release, str(CHART), "--namespace", namespace, "--values", str(file), *options],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=paced(60), check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return Rendered(done.stdout, folder=folder)

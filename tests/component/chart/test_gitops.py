@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 from tests.component.chart.conftest import CHART, Object, Render, Rendered
+from tests.support.pace import paced
 
 ROOT = CHART.parents[1]
 PAGE = (ROOT / "docs" / "platform" / "gitops.md").read_text()
@@ -30,7 +31,9 @@ def test_the_application_renders_with_its_values(render: Render) -> None:
 def test_the_command_for_manifests_renders_all_but_the_hooks(helm: str, tmp_path: Path) -> None:
     text = PAGE.replace("\\\n", " ")
     (line,) = re.findall(r"^    helm (template .*) > ", text, re.MULTILINE)
-    done = subprocess.run([helm, *shlex.split(line)], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [helm, *shlex.split(line)], cwd=ROOT, capture_output=True, text=True, timeout=paced(60), check=True
+    )
     rendered = Rendered(done.stdout, folder=tmp_path)
     assert hooks(rendered) == []
     assert rendered.names("SandboxPool") == ["default"]

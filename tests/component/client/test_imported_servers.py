@@ -16,11 +16,12 @@ import yaml
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import CallToolResult, TextContent
+from tests.support.pace import paced
 
 from mcp_exec_client.__main__ import main
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_tools"
-DEADLINE = 60
+DEADLINE = paced(60)
 TOKEN = "the-applications-token"
 
 

@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from tests.support.pace import paced
 
 COMMAND = ["-m", "mcp_exec_client", "mcp", "--gateway"]
 """A command that only looks whether the gateway is there, because its standard input is empty."""
@@ -58,7 +59,7 @@ def errors(folder: Path, proxy: ProxyServer, gateway: str, *options: str, **vari
     proxy.asked.clear()
     done = subprocess.run(
         [sys.executable, *options, *COMMAND, gateway],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=paced(60), check=False,
         env=environment | variables, cwd=Path(__file__).parents[3],
     )  # fmt: skip
     assert done.stdout == ""

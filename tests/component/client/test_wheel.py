@@ -22,6 +22,7 @@ from tests.support.installs import (
     find_requirements,
     run,
 )
+from tests.support.pace import paced
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,7 @@ def link_packages(names: set[str], site: Path) -> None:
 def test_the_wheel_works_with_what_an_extra_declares_and_nothing_else(wheel: Path, extra: str, tmp_path: Path) -> None:
     python = create_environment(tmp_path / "environment")
     (site,) = tmp_path.glob("environment/lib/python*/site-packages")
-    subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, site], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "zipfile", "-e", wheel, site], check=True, timeout=paced(60))
     link_packages(find_requirements(extra), site)
     check(python, extra)
 

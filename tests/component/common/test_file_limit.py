@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.support.pace import paced
 
 PROGRAM = """
 import resource, sys
@@ -21,4 +22,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 )
 def test_the_limit_is_raised_as_far_as_it_may_be_and_never_lowered(soft: int, most: int, expected: str) -> None:
     command = (sys.executable, "-c", PROGRAM, str(soft), "1024", str(most))
-    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip() == expected
+    assert (
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=paced(60)).stdout.strip()
+        == expected
+    )

@@ -1,6 +1,7 @@
 """The chat service of examples/chat_app as a process, between a loopback model and a gateway in this process."""
 
 import asyncio
+from tests.support.pace import paced
 import os
 import re
 import sys
@@ -61,7 +62,7 @@ async def serve_chat(*options: str, **environment: str) -> AsyncIterator[str]:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(paced(60)):
             while not (found := _ADDRESS.search(line := await process.stderr.readline())):
                 assert line, "the chat service ended"
         yield found[1].decode()

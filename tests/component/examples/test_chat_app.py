@@ -1,6 +1,7 @@
 """The chat service over HTTP: its own loop on Anthropic's SDK, by direct calls and by code."""
 
 import asyncio
+from tests.support.pace import paced
 import json
 from typing import Any
 
@@ -19,7 +20,7 @@ QUESTION = "Which five customers wait for pending orders of the highest value?"
 async def ask(url: str, message: str, **fields: Any) -> list[tuple[str, dict[str, Any]]]:
     """Send a message and return the events of its answer."""
     async with (
-        httpx.AsyncClient(timeout=60) as http,
+        httpx.AsyncClient(timeout=paced(60)) as http,
         http.stream("POST", f"{url}/api/chat", json={"message": message, **fields}) as response,
     ):
         assert response.status_code == 200, await response.aread()
@@ -96,8 +97,8 @@ async def test_code_is_cancelled_if_the_page_is_gone(chat_url: str, gateway: Age
     asking = asyncio.create_task(ask(chat_url, "Wait.", use_code_execution=True))
     await asyncio.wait_for(gateway.started.wait(), 30)
     asking.cancel()
-    await asyncio.wait([asking], timeout=10)
-    async with asyncio.timeout(30):
+    await asyncio.wait([asking], timeout=paced(10))
+    async with asyncio.timeout(paced(30)):
         await gateway.cancelled_once.wait()
     assert gateway.cancelled == ["e1"]
 

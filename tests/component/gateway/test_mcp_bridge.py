@@ -13,6 +13,7 @@ from mcp import Client, MCPError, StdioServerParameters
 from tests.component.gateway.conftest import DEADLINE, KEY, serving
 from tests.component.gateway.mcp_client import MODERN, REVISIONS
 from tests.component.gateway.test_mcp_runs import Scene, ended, run, scene
+from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_client.transport import MAX_REQUEST_BYTES
@@ -97,7 +98,7 @@ async def test_an_address_without_a_gateway_ends_the_bridge_within_some_ten_seco
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stderr is not None
-    async with asyncio.timeout(25):  # ten, and the start of a program on a busy machine
+    async with asyncio.timeout(paced(25)):  # ten, and the start of a program on a busy machine
         notes = (await process.stderr.read()).decode()
         assert await process.wait() == 4
     assert f"mcp-exec: GET {url}/healthz: " in notes

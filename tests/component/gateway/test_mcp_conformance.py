@@ -11,11 +11,12 @@ from aiohttp import ClientConnectionResetError, ClientSession, web
 from tests.component.gateway.conftest import KEY, serving
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
 SUITE = Path(os.environ.get("MCP_EXEC_CACHE", Path.home() / ".cache" / "mcp-exec")) / "conformance"
 EXPECTED = ROOT / "tests" / "conformance" / "expected-failures.yaml"
-SECONDS = 120
+SECONDS = paced(120)
 SENT = ("accept", "content-type", "host", "last-event-id", "mcp-protocol-version", "mcp-session-id", "origin")
 RETURNED = ("Content-Type", "Mcp-Session-Id", "Allow")
 

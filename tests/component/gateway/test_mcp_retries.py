@@ -9,6 +9,7 @@ from tests.component.gateway.conftest import CEX, KEY, OTHER_KEY, SECRETS, key_e
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
 from tests.component.gateway.test_mcp_replicas import RUN, Events, Replicas, classic, initialize, modern, replicas
 from tests.component.gateway.test_mcp_runs import Scene, scene
+from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_gateway.executions.calls import ANNOTATION_UNDELIVERED
@@ -69,7 +70,7 @@ async def test_an_answer_that_nobody_had_is_given_once_after_the_end(scene: Scen
     async with connecting(scene.gateway.url, revision) as client:
         name = await give_up(client, scene)
         scene.finish()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(paced(10)):
             first = await client.call_tool("run_code", {**CODE, "description": "other words for the same"})
         assert first.structured_content["execution"] == name
         assert await call_new(client, scene) != name
@@ -85,7 +86,7 @@ async def test_a_run_is_found_when_the_sandbox_key_has_changed_since(
         name = await give_up(client, scene)
         keys.replace(steps[1])
         scene.finish()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(paced(10)):
             again = await client.call_tool("run_code", CODE)
     assert again.structured_content["execution"] == name
 
@@ -165,7 +166,7 @@ async def test_after_five_minutes_the_call_is_a_new_one_unless_the_run_goes_on(s
             again = asyncio.create_task(client.call_tool("run_code", CODE))
             await until(lambda: not is_marked(scene, name))
             scene.finish()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(paced(10)):
                 assert (await again).structured_content["execution"] == name
         else:
             scene.finish()

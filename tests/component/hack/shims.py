@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
+from tests.support.pace import paced
+
 ROOT = Path(__file__).parents[3]
 # Commands that the scripts use and that every system has.
 COMMON = (
@@ -82,7 +84,7 @@ class Machine:
         """Run a script of the checkout's hack/ on this machine."""
         return subprocess.run(
             [str(self.checkout / "hack" / script), *arguments],
-            capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, cwd=self.checkout,
+            capture_output=True, text=True, timeout=paced(60), check=False, stdin=subprocess.DEVNULL, cwd=self.checkout,
             env={
                 "PATH": str(self.folder / "bin"),
                 "HOME": str(self.folder / "home"),

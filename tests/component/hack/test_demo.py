@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.component.hack.shims import ROOT, Machine
+from tests.support.pace import paced
 
 PROXIES = {
     "HTTP_PROXY": "http://proxy:1", "http_proxy": "http://proxy:1", "HTTPS_PROXY": "http://proxy:1",
@@ -130,7 +131,7 @@ def test_code_through_the_gateway_must_succeed_and_print(status: int, answer: di
         done = subprocess.run(
             (sys.executable, str(ROOT / "hack/smoke.py"), f"http://127.0.0.1:{server.server_port}"),
             input="print(5)", env={**os.environ, "MCP_EXEC_API_KEY": "mcpx_a", "NO_PROXY": "*"},
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=paced(60), check=False,
         )  # fmt: skip
         serving.join(60)
     assert (done.returncode, done.stderr) == (code, "")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.component.hack.shims import Machine, refusal
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
 
@@ -104,7 +105,8 @@ def test_a_kubelet_that_would_pull_loaded_images_again_is_told_not_to(
     """
     done = subprocess.run(
         ("bash", "-c", script),
-        cwd=ROOT, env={**os.environ, "KUBERNETES_BINARIES": str(folder)}, capture_output=True, text=True, timeout=30,
+        cwd=ROOT, env={**os.environ, "KUBERNETES_BINARIES": str(folder)}, capture_output=True, text=True,
+        timeout=paced(30),
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

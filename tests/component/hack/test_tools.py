@@ -17,6 +17,7 @@ from typing import ClassVar
 
 import pytest
 from tests.component.hack.shims import ROOT, Machine, refusal
+from tests.support.pace import paced
 
 KIND = b"#!/bin/sh\necho kind\n"
 PLATFORMS = {
@@ -95,7 +96,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
         thread.start()
         yield served
         served.shutdown()
-        thread.join(timeout=10)
+        thread.join(timeout=paced(10))
 
 
 @pytest.fixture
@@ -234,7 +235,7 @@ def test_a_server_that_stalls_is_left_after_its_time(kind: Projects) -> None:
     def stall(handler: Handler) -> None:
         handler.begin(len(KIND))
         handler.wfile.write(KIND[:4])
-        ended.wait(timeout=30)
+        ended.wait(timeout=paced(30))
 
     kind.publish("/dl/v1.2.3/kind-linux-amd64", stall)
     status, messages = kind.run("kind", MCP_EXEC_FETCH_TIMEOUT="0.2")

@@ -11,6 +11,7 @@ import yaml
 from hack.monitoring.__main__ import BOARDS
 from hack.monitoring.alerts import ALERTS
 from hack.monitoring.panels import substitute
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "charts/mcp-exec/rules/mcp-exec.yaml"
@@ -81,7 +82,9 @@ FAULTS: dict[str, dict[str, str]] = {
 
 def promtool(*arguments: str, folder: Path) -> str:
     assert PROMTOOL is not None
-    done = subprocess.run([PROMTOOL, *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [PROMTOOL, *arguments], cwd=folder, capture_output=True, text=True, timeout=paced(60), check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from tests.support.pace import paced
 from tests.support.until import until
 from tests.support.world import CEX, KEY, KEY_SECRET, NAMESPACE, NODES, SBP, SBS, World
 
@@ -155,7 +156,7 @@ async def run_until_killed(world: World, step: int, over: Callable[[], object], 
     starting = asyncio.create_task(operator.start())
     held = asyncio.create_task(world.steps.held.wait())
     ended = asyncio.create_task(world.until(over))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(paced(20)):
         await asyncio.wait({held, ended}, return_when=asyncio.FIRST_COMPLETED)
     killed = held.done()
     for session in operator.sessions:

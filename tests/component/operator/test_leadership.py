@@ -8,6 +8,7 @@ import pytest
 from tests.component.operator.conftest import settings
 from tests.support.api_server import Fault
 from tests.support.clock import Clock
+from tests.support.pace import paced
 from tests.support.world import LEASES, World
 
 from mcp_exec_common.kube.objects import Object
@@ -86,7 +87,7 @@ async def test_the_duration_that_its_holder_promised_counts(world: World, conten
 
 async def test_a_standby_takes_a_lease_over_once_it_has_expired(world: World, contend: Contend) -> None:
     assert await contend("pod-a").try_acquire_or_renew()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(paced(10)):
         await contend("pod-b").wait_until_leader()
     assert holder(world) == "pod-b_1"
 
@@ -99,7 +100,7 @@ async def test_a_lease_that_is_given_up_is_taken_at_once(world: World, contend: 
     async with leader.holding():
         await world.until_asked(lambda: any("watch" in seen.query for seen in world.seen))
     assert not leader.is_leader
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(paced(5)):
         await waiting
     assert holder(world) == "pod-b_1"
 
@@ -175,7 +176,7 @@ async def test_a_leader_that_can_not_renew_has_lost_before_another_may_take_it(w
     assert not await standby.try_acquire_or_renew()
     async with leader.holding() as renewing:
         world.go_away()
-        await asyncio.wait({renewing}, timeout=10)
+        await asyncio.wait({renewing}, timeout=paced(10))
         assert not leader.is_leader
         with pytest.raises(LeaseLost, match=r"not renewed for 0\.6 s: the lease mcp-exec-operator can't be used"):
             renewing.result()

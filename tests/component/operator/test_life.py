@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from tests.support.pace import paced
 from tests.support.world import NODES, PODS, SBP, World
 
 from mcp_exec_operator.executions import run
@@ -259,7 +260,7 @@ async def test_a_run_goes_on_while_its_node_is_not_ready_but_its_sandbox_answers
         await world.until(lambda: world.ran and len(world.supervisor_of("long").events) == 2)
         supervisor = world.supervisor_of("long")
         world.change_node("node1", ready="False")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(paced(20)):
             await supervisor.questioned.wait()
         world.release.set()
         status = await world.finished("long")
@@ -305,5 +306,5 @@ def nodes_of(world: World) -> list[str]:
 
 async def test_an_idle_operator_stops_without_waiting_for_a_loop(world: World, operating: Operating) -> None:
     world.pool(warm={"min": 1})
-    async with asyncio.timeout(30), operating(shutdown_seconds=600):
+    async with asyncio.timeout(paced(30)), operating(shutdown_seconds=600):
         await world.until(lambda: world.pods)

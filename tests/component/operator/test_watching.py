@@ -15,6 +15,7 @@ from kopf._cogs.aiokits import aiotasks
 from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
+from tests.support.pace import paced
 from tests.support.processes import write_kubeconfig
 from tests.support.until import until
 from tests.support.world import CEX, KEY_SECRET, NODES, SECRETS, SYSTEM, World
@@ -66,7 +67,7 @@ async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settin
         await world.until(lambda: world.session_status("watched").get("phase"))
         assert (await world.finished("watched"))["phase"] == "Cancelled"
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(paced(15)):
             await running
         written = {seen.path for way in ("PUT", "PATCH") for seen in world.asked(way, "") if seen.path.startswith(CEX)}
         assert written == {f"{CEX}/watched/status"}
@@ -89,7 +90,7 @@ async def test_it_creates_the_keys_of_a_new_release_before_it_is_ready(made: Set
         await world.until_asked(lambda: [seen for seen in world.seen if seen.path.endswith("/sandboxpools")][1:])
         assert set(world.collections[SECRETS]) == {KEY_SECRET, "api-keys", "initial-api-key"}
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(paced(15)):
             await running
 
 
@@ -120,7 +121,7 @@ async def test_it_works_without_nodes_if_configured(made: Settings, kubeconfig: 
         world.execution("watched")
         assert (await world.finished("watched"))["phase"] == "Succeeded"
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(paced(15)):
             await running
         assert not [seen for seen in world.seen if seen.path == NODES]
 
@@ -140,7 +141,7 @@ async def test_a_namespace_that_was_deleted_does_not_stop_the_others(
         world.forbidden.clear()  # it is there again, with the rights in it
         await world.until_asked(lambda: world.asked("GET", "/gone/codeexecutions"))
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(paced(15)):
             await running
 
 
@@ -273,5 +274,5 @@ async def test_events_arrive_after_the_watches_expired(made: Settings, kubeconfi
             world.execution(name)
             assert (await world.finished(name))["phase"] == "Succeeded"
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(paced(15)):
             await running

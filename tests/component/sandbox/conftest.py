@@ -19,9 +19,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.broker_calls import FakeBrokerCalls
+from tests.support.pace import paced
 
 TOKEN = "a-token-of-this-test"
-SECONDS = 20
+SECONDS = paced(20)
 MIB = 1024 * 1024
 SANDBOX_IMAGE = Path(__file__).parents[3] / "sandbox_image"
 TOOLS = Path(__file__).parents[3] / "tools"

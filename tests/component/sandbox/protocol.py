@@ -22,6 +22,7 @@ from tests.component.sandbox.conftest import SandboxProcess
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import SANDBOX_KEY
 from tests.support.exchanges import Names, Object, recording
+from tests.support.pace import paced
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.files import WorkspaceMode, WorkspaceRef
@@ -47,7 +48,7 @@ NAMESPACE = "agents"
 PEERS = ("used", "session")
 """Names of the sandboxes, which are those of their pods."""
 BROKER, GRANT, FILES_GRANT = "http://BROKER", "THE-GRANT", "THE-FILES-GRANT"
-SECONDS = 20.0
+SECONDS = paced(20.0)
 
 CODE = """
 import sys

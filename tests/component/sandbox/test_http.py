@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import httpx
 import pytest
+from tests.support.pace import paced
 
 BODY = {"id": "uid-1", "code": "print(1)", "context": {}, "timeoutSeconds": 5, "outputBytes": 1000}
 FOREVER = "import threading\nprint('waiting')\nthreading.Event().wait()\n"
@@ -219,7 +220,7 @@ def test_other_paths_and_methods_are_refused(idle):
 
 def connect(sandbox, source="127.0.0.1"):
     url = sandbox.client.base_url
-    return socket.create_connection((url.host, url.port), timeout=10, source_address=(source, 0))
+    return socket.create_connection((url.host, url.port), timeout=paced(10), source_address=(source, 0))
 
 
 def test_headers_without_end_close_the_connection(idle):

@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from unittest import mock
 
 import pytest
+from tests.support.pace import paced
 from tests.support.until import eventually, until
 
 from mcp_exec_sandbox.supervisor import network_check
 from mcp_exec_sandbox.supervisor.network_check import Answer, IsolationGuard, connect, has_ipv6
 from mcp_exec_sandbox.supervisor.settings import NetworkAddress
 
-SECONDS = 20
+SECONDS = paced(20)
 SHORT_PATIENCE = """
 import sys
 from mcp_exec_sandbox.__main__ import main

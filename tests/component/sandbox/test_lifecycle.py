@@ -7,8 +7,9 @@ import signal
 
 import httpx
 import pytest
+from tests.support.pace import paced
 
-SECONDS = 20
+SECONDS = paced(20)
 
 
 def children_of(pid):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_common.peers import PeerNotProven, connect, demand_proof
@@ -22,7 +23,7 @@ from mcp_exec_servers import bridge
 
 TOKEN = "5e" * 32
 DIGEST = hashlib.sha256(TOKEN.encode()).hexdigest()
-DEADLINE = 20
+DEADLINE = paced(20)
 TIME = [sys.executable, "-m", "mcp_server_time", "--local-timezone", "UTC"]
 ECHO = [sys.executable, "-c", "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"]
 

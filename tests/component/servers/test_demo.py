@@ -16,9 +16,10 @@ from jsonschema import Draft202012Validator
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp_types import CallToolResult, TextContent
+from tests.support.pace import paced
 
 SERVERS = ("calculator", "weather", "database", "sheets", "slack", "expenses", "trips", "probe")
-DEADLINE = 30
+DEADLINE = paced(30)
 ROOT = Path(__file__).parents[3]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
 

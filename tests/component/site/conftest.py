@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.pace import paced
 
 from mcp_exec_api.wire.version import RELEASE
 
@@ -20,7 +21,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = f"{sys.prefix}/bin:{os.environ['PATH']}"
     env = os.environ | {"VENV": sys.prefix, "PATH": path, "PROJECT_URL": REPOSITORY}
     command = ["hack/docs", "--folder", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=paced(600))
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

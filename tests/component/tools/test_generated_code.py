@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.pace import paced
 from tests.unit.tools.wrappers.conftest import ROOT, real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
@@ -60,7 +61,7 @@ def test_every_wrapper_passes_mypy_strict_with_and_without_stubs(tmp_path: Path)
     (tmp_path / "client.py").write_text(CLIENT)
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
     checked = subprocess.run(
-        [*command, "-p", "plain", "-p", "stubbed"], cwd=tmp_path, capture_output=True, text=True, timeout=110
+        [*command, "-p", "plain", "-p", "stubbed"], cwd=tmp_path, capture_output=True, text=True, timeout=paced(110)
     )
     assert checked.returncode == 0, checked.stdout[-3000:] + checked.stderr[-1000:]
 
@@ -87,7 +88,7 @@ def test_calls_are_checked_against_the_stubs(tmp_path: Path) -> None:
         "    await create_issue('o', 'r', 't', 'b', [], 1, [], 'more')\n"
     )
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(tmp_path / "cache")]
-    checked = subprocess.run([*command, "agent.py"], cwd=tmp_path, capture_output=True, text=True, timeout=110)
+    checked = subprocess.run([*command, "agent.py"], cwd=tmp_path, capture_output=True, text=True, timeout=paced(110))
     lines = {line.split(":")[1] for line in checked.stdout.splitlines() if ": error:" in line}
     assert lines == {"12", "13", "14", "15", "16"}, checked.stdout
 
@@ -98,14 +99,14 @@ def test_what_is_generated_is_formatted_and_clean(tmp_path: Path) -> None:
         [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=paced(60),
     )
     assert formatted.returncode == 0, formatted.stdout[:3000]
     linted = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F,E7,E9,B,D1", str(tmp_path / "servers")],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=paced(60),
     )
     assert linted.returncode == 0, linted.stdout[:3000]
 
@@ -116,7 +117,7 @@ def test_wrappers_of_a_hostile_catalog_are_formatted(tmp_path: Path) -> None:
         [sys.executable, "-m", "ruff", "format", "--isolated", "--line-length", "120", "--diff", str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=paced(60),
     )
     assert formatted.returncode == 0, formatted.stdout[:3000]
 
@@ -127,7 +128,7 @@ def test_every_process_writes_the_same_bytes(tmp_path: Path) -> None:
     for seed, files in (("1", catalogs), ("2", catalogs[::-1])):
         command = [sys.executable, "-m", "mcp_exec_client", "servers", "generate", "--from-file", *files]
         environment = os.environ | {"PYTHONHASHSEED": seed}
-        subprocess.run([*command, "--out", str(tmp_path / seed)], env=environment, check=True, timeout=60)
+        subprocess.run([*command, "--out", str(tmp_path / seed)], env=environment, check=True, timeout=paced(60))
         paths = [path for path in (tmp_path / seed).rglob("*") if path.is_file()]
         written.append({path.relative_to(tmp_path / seed): path.read_bytes() for path in paths})
     assert len(written[0]) > 2 * len(catalogs)

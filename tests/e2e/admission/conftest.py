@@ -7,8 +7,9 @@ import httpx
 import pytest
 
 from tests.e2e.support import Cluster
+from tests.support.pace import paced
 
-_SECONDS = 60
+_SECONDS = paced(60)
 
 
 @pytest.fixture(scope="session")

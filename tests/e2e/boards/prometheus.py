@@ -15,6 +15,7 @@ import yaml
 from hack.monitoring.plot import DataSeries
 
 from tests.e2e.support import ROOT, SYSTEM, Cluster
+from tests.support.pace import paced
 from tests.support.ports import free_port
 from tests.support.until import eventually
 
@@ -70,7 +71,7 @@ def forwarded(cluster: Cluster, pod: str, port: int) -> Iterator[str]:
         yield found[1]
     finally:
         process.terminate()
-        process.wait(timeout=10)
+        process.wait(timeout=paced(10))
         process.stdout.close()
 
 
@@ -112,13 +113,13 @@ def prometheus(targets: dict[str, list[str]], folder: Path) -> Iterator[Promethe
             stdout=log, stderr=log,
         )  # fmt: skip
     try:
-        with httpx.Client(base_url=f"http://{address}", timeout=30, trust_env=False) as client:
+        with httpx.Client(base_url=f"http://{address}", timeout=paced(30), trust_env=False) as client:
             found = Prometheus(client=client)
             eventually(lambda: is_ready(client), what="Prometheus is ready")
             yield found
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=paced(30))
 
 
 def is_ready(client: httpx.Client) -> bool:

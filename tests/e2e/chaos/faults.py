@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from tests.e2e.providers import Devcluster
 from tests.e2e.support import NAMESPACE, SYSTEM, Cluster, workers
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 SANDBOXES: Final = "app.kubernetes.io/name=mcp-exec-sandbox"
-_RECOVERY_SECONDS: Final = 90
+_RECOVERY_SECONDS: Final = paced(90)
 
 
 @dataclass(frozen=True, kw_only=True)

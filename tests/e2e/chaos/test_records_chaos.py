@@ -18,6 +18,7 @@ from tests.e2e.chaos.faults import Faults
 from tests.e2e.providers import Devcluster, Provider
 from tests.e2e.support import RELEASE, ROOT, SYSTEM, Cluster, Gateway
 from tests.e2e.toolservers import running, stdio, tool_server
+from tests.support.pace import paced
 from tests.support.postgres import Postgres, find_programs
 from tests.support.until import eventually
 
@@ -79,7 +80,7 @@ def export(url: str, api_key: str, table: str) -> list[dict[str, Any]]:
     """Return the rows of a table, as the command line exports them."""
     command = [sys.executable, "-m", "mcp_exec_client", "records", "export", table]
     env = os.environ | {"MCP_EXEC_GATEWAY": url, "MCP_EXEC_API_KEY": api_key}
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60)
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=paced(60))
     return [json.loads(line) for line in ended.stdout.splitlines()]
 
 

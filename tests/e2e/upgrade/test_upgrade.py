@@ -28,6 +28,7 @@ from tests.e2e.support import (
     gateway_url,
     pool_manifest,
 )
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(900)
@@ -124,7 +125,7 @@ def gateway(released: Cluster, provider: Provider) -> Iterator[Gateway]:
     headers = {"Authorization": "Bearer " + base64.b64decode(secret["data"]["api-key"]).decode()}
     with ExitStack() as stack:
         url = gateway_url(cluster=released, provider=provider, stack=stack)
-        client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=120, trust_env=False))
+        client = stack.enter_context(httpx.Client(base_url=url, headers=headers, timeout=paced(120), trust_env=False))
         yield Gateway(client=client)
 
 

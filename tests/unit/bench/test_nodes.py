@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from nodes import SimulatedNodes
 from supervisors import SimulatedSupervisors
+from tests.support.pace import paced
 
 from mcp_exec_common.kube.errors import ApiError
 
@@ -57,7 +58,7 @@ async def done_with(*events: tuple[dict[str, Any], bool], calls: int, refusals: 
     for event in events:
         nodes.on_pod(*event)
     working = asyncio.create_task(nodes.work())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(paced(10)):
         await kube.done.wait()
     working.cancel()
     await asyncio.gather(working, return_exceptions=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import supervisors
 import uvloop
+from tests.support.pace import paced
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_common.sandbox_keys import SandboxKeys
@@ -36,7 +37,7 @@ async def simulation(run_seconds: float = 0.0) -> AsyncIterator[ScalingSimulatio
     server = await found.serve(port=0)
     port = server.sockets[0].getsockname()[1]
     try:
-        async with asyncio.timeout(20), SupervisorClient.connect(keys=SandboxKeys(KEY), port=port) as sandboxes:
+        async with asyncio.timeout(paced(20)), SupervisorClient.connect(keys=SandboxKeys(KEY), port=port) as sandboxes:
             yield ScalingSimulation(found, sandboxes)
     finally:
         server.close()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.pace import paced
 
 from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.access.quotas import CLOCK_SECONDS, KEEP_SECONDS, ExecutionUsage
@@ -14,7 +15,7 @@ from mcp_exec_broker.errors import CallOutcome
 from mcp_exec_broker.records import audit_writer
 from mcp_exec_broker.records.audit_log import AuditLog, build_record
 
-DEADLINE = 20
+DEADLINE = paced(20)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from tests.support.pace import paced
 
 from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.errors import CallOutcome
@@ -25,7 +26,7 @@ from mcp_exec_broker.records.audit_log import (
 from mcp_exec_broker.records.audit_writer import AuditWriter
 from mcp_exec_broker.records.tables import AUDIT
 
-DEADLINE = 20
+DEADLINE = paced(20)
 
 
 def call(id: str, **fields: Any) -> ToolCallRecord:

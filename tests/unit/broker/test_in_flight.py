@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 from tests.support.grants import make_grant
+from tests.support.pace import paced
 
 from mcp_exec_broker import memory
 from mcp_exec_broker.errors import ToolCallError
@@ -150,7 +151,7 @@ async def test_all_parts_of_an_answer_wait_for_memory_no_longer_than_one(monkeyp
     now = 0.0
     monkeypatch.setattr(memory, "monotonic", lambda: now)
     flight = BytesInFlight(limits=dataclasses.replace(FLIGHT, wait_seconds=3600))
-    async with asyncio.timeout(10), flight.lease(grant("a")) as lease:
+    async with asyncio.timeout(paced(10)), flight.lease(grant("a")) as lease:
         async with flight.lease(grant("b")) as first, flight.lease(grant("c")) as second:
             await first.acquire(50)
             await second.acquire(30)

@@ -4,12 +4,13 @@ import asyncio
 
 import pytest
 from tests.support.clock import Clock
+from tests.support.pace import paced
 
 from mcp_exec_api.tool_server import ServerLimits
 from mcp_exec_broker.access.limiters import FifoLimiter, ServerConcurrency
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 
-DEADLINE = 10
+DEADLINE = paced(10)
 
 
 async def test_a_place_goes_to_who_waits_longest_and_is_not_lost_with_who_gave_up() -> None:

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 from tests.support.clock import Clock
 from tests.support.grants import make_grant
+from tests.support.pace import paced
 
 from mcp_exec_broker.access.quotas import (
     CLOCK_SECONDS,
@@ -22,7 +23,7 @@ from mcp_exec_broker.access.quotas import (
 from mcp_exec_broker.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
-DEADLINE = 10
+DEADLINE = paced(10)
 
 
 def grant(*, uid: str = "u-1", calls: int = 3) -> Grant:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 from tests.component.broker.servers import greet
+from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_broker.memory import BytesInFlight, receiving_for
@@ -14,7 +15,7 @@ from mcp_exec_broker.upstream import stdio_transport
 from mcp_exec_broker.upstream.errors import ServerUnavailable
 from mcp_exec_broker.upstream.stdio_transport import connect_bridge
 
-DEADLINE = 20
+DEADLINE = paced(20)
 TOKEN = "ab" * 32
 TEXT = b"hello, this is no JSON\n"
 EXITED = (

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.pace import paced
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
@@ -53,7 +54,7 @@ async def abandon(created: Object | Exception | None) -> list[ObjectKey]:
             pytest.fail("the request was cancelled")
 
     starting = asyncio.create_task(start())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(paced(10)):
         await entered.wait()
     starting.cancel()
     release.set()

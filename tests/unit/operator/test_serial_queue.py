@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.pace import paced
 
 from mcp_exec_operator.queueing.turns import SerialQueue, Turn
 from mcp_exec_operator.queueing.wait_queue import QueueFull
@@ -23,7 +24,7 @@ async def test_a_pause_ends_when_the_turn_begins() -> None:
     first, second = queue.join("a", limit=9), queue.join("a", limit=9)
     pausing = asyncio.create_task(second.pause(60))
     queue.leave(first)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(paced(20)):
         await pausing
     assert second.is_granted
 

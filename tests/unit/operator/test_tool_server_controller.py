@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from tests.support.pace import paced
+
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.pods.network_policy import ReleasePods
@@ -42,7 +44,7 @@ async def test_a_reconcile_ends_at_its_time_limit_and_the_status_says_so() -> No
     )
     controller.observe(SERVER, deleted=False)
     running = asyncio.create_task(controller.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(paced(10)):
         workload = (await api.statuses.get())["workload"]
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

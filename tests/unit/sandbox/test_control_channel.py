@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
+from tests.support.pace import paced
 
 from mcp_exec_sandbox.protocol import RunnerLimits
 from mcp_exec_sandbox.supervisor.execution import code_run
@@ -161,7 +162,7 @@ async def run_against(data, *, repeat=False):
         writer = threading.Thread(target=write)
         writer.start()
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(paced(30)):
                 await run.run()
         finally:
             stopping.set()
@@ -202,7 +203,7 @@ def test_a_flood_of_messages_ends_the_run_by_its_size():
             with mock.patch.object(code_run, "MAX_WRITTEN_BYTES", 100_000):
                 task = asyncio.create_task(run.run())
                 await asyncio.get_running_loop().sock_sendall(channel, b"{}\n" * 50_000)
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(paced(20)):
                     await task
             return (await read_events(log))[-1]
 
@@ -246,7 +247,7 @@ async def test_code_is_killed_and_the_end_is_written_if_reading_its_outcome_fail
 async def test_a_run_whose_limits_can_not_be_watched_ends():
     async with hostile_run(timeoutSeconds=100) as (run, log, _):
         with mock.patch.object(Unlimited, "watch", side_effect=OSError("no /proc")):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(paced(20)):
                 await run.run()
         assert (await read_events(log))[-1]["reason"] == "RunnerDied"
         code_run.kill_descendants.assert_called()
@@ -254,7 +255,7 @@ async def test_a_run_whose_limits_can_not_be_watched_ends():
 
 async def test_a_job_that_nobody_reads_still_times_out():
     async with hostile_run(code="x" * 2_000_000) as (run, log, _):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(paced(20)):
             await run.run()
         assert (await read_events(log))[-1]["reason"] == "Timeout"
 

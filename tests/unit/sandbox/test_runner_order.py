@@ -5,6 +5,7 @@ import os
 import socket
 
 import pytest
+from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_sandbox.protocol import RunnerLimits, encode
@@ -32,7 +33,7 @@ class Told:
         self.news.set()
 
     async def until(self, length):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(paced(10)):
             while len(self.heard) < length:
                 self.news.clear()
                 await self.news.wait()

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from mcp import Client
 from mcp import types as mcp_types
 from mcp.server import Server, ServerRequestContext
+from tests.support.pace import paced
 from tests.unit.tools.wrappers.arguments import allowed
 from tests.unit.tools.wrappers.conftest import Echo, Load, real_catalogs
 
@@ -42,7 +43,7 @@ def test_arguments_arrive_at_a_real_server_unchanged(
     package = load([catalog])(catalog.module)
 
     async def check(seen: list[tuple[Tool, Any]]) -> None:
-        async with asyncio.timeout(30), Client(echo_server(catalog)) as client:
+        async with asyncio.timeout(paced(30)), Client(echo_server(catalog)) as client:
 
             async def answer(server: str, name: str, arguments: dict[str, Any]) -> Any:
                 return (await client.call_tool(name, arguments)).structured_content
