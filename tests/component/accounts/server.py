@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import httpx
+from tests.support.until import eventually
 
 Object = dict[str, Any]
 
@@ -18,17 +19,35 @@ class Server:
     client: httpx.Client
 
     def request(
-        self, method: str, path: str, body: Object | None = None, *, user: str = "", **parameters: str
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        user: str = "",
+        content_type: str = "",
+        **query: str,
     ) -> httpx.Response:
         """Send a request as a user, by default as the administrator."""
         headers = {"Impersonate-User": user} if user else {}
         if method == "PATCH":
-            headers["Content-Type"] = _PATCHES["/pods/" in path]
-        return self.client.request(method, path, json=body, headers=headers, params=parameters)
+            headers["Content-Type"] = content_type or _PATCHES["/pods/" in path]
+        return self.client.request(method, path, json=body, headers=headers, params=query or None)
 
-    def send(self, method: str, path: str, body: Object | None = None, *, user: str = "") -> Object:
-        """Send a request that must be accepted, and return the answer's body."""
-        answer = self.request(method, path, body, user=user)
+    def send(
+        self, method: str, path: str, body: Object | None = None, *, user: str = "", content_type: str = ""
+    ) -> Object:
+        """Send a request that must be accepted, and return the answer's body.
+
+        The API server lists a new kind before it accepts objects of it, and answers 503 in between.
+        """
+
+        def ask() -> httpx.Response | None:
+            answer = self.request(method, path, body, user=user, content_type=content_type)
+            return None if answer.status_code == httpx.codes.SERVICE_UNAVAILABLE else answer
+
+        answer = eventually(ask, what=f"{method} {path} is served")
+        assert answer is not None
         assert answer.is_success, f"{method} {path}: {answer.text}"
         found: Object = answer.json()
         return found
@@ -39,11 +58,8 @@ class Server:
 
     def apply(self, item: Object) -> None:
         """Apply an object as the administrator."""
-        answer = self.client.patch(
-            f"{self._find_path(item)}/{item['metadata']['name']}", json=item,
-            params={"fieldManager": "helm", "force": "true"}, headers={"Content-Type": "application/apply-patch+yaml"},
-        )  # fmt: skip
-        assert answer.is_success, f"{item}: {answer.text}"
+        path = f"{self._find_path(item)}/{item['metadata']['name']}?fieldManager=helm&force=true"
+        self.send("PATCH", path, item, content_type="application/apply-patch+yaml")
 
     def list_kinds(self, version: str) -> dict[str, Object]:
         """Return the resources of a version by kind; none if it is not served."""
