@@ -14,9 +14,10 @@ def test_each_user_has_a_key_of_their_own() -> None:
 
 
 def test_each_bridge_has_a_token_of_its_own() -> None:
-    tokens = {bridge_token(key=b"k", namespace=namespace, name=name) for namespace, name in (("a", "b"), ("a", "c"))}
+    bridges = (("a", "b", "1"), ("a", "c", "1"), ("a", "b", "2"))
+    tokens = {bridge_token(key=b"k", namespace=namespace, name=name, pod=pod) for namespace, name, pod in bridges}
     assert {len(token) for token in tokens} == {64}
-    assert len(tokens) == 2
+    assert len(tokens) == 3
 
 
 def test_an_address_is_host_and_port() -> None:
