@@ -47,7 +47,7 @@ push: venv  ## build the images and push them to IMAGE_REPOSITORY (or REGISTRY)
 up: venv  ## create a cluster and load the images
 	@set -euo pipefail; . hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"
 
-demo: venv  ## create a cluster, install the release and run an example
+demo:  ## create a cluster, install the release and run an example
 	@hack/demo
 
 examples: venv  ## run the tasks of examples/tasks on the release, and print what each saved; TASK=03 runs one

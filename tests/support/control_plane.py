@@ -167,4 +167,4 @@ def _wait(plane: ControlPlane, server: "subprocess.Popen[bytes]", path: str, fol
         except (httpx.TransportError, OSError):
             return False
 
-    eventually(answers, seconds=SECONDS, what=f"the API server answers {path}")
+    eventually(answers, seconds=120, what=f"the API server answers {path}")

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from tests.support.constants import DEADLINE
+from tests.support.pace import paced
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ async def until_answered(ask: Callable[[], Awaitable[T | None]], *, every: float
 
 def eventually(holds: Callable[[], T], *, seconds: float = 30, every: float = 0.1, what: str = "") -> T:
     """Return the first true value of `holds`, for tests without an event loop; raise AssertionError like `until`."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + paced(seconds)
     pause = threading.Event()
     while not (value := holds()):
         if time.monotonic() > end:
