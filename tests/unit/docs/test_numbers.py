@@ -171,7 +171,8 @@ COUNTS = {
     ),
     "catalogs without wrappers in git": (
         [("docs/agents/wrappers.md", r"the catalogs for those of (\w+) more")],
-        len(list((ROOT / "servers/catalogs").glob("*.json"))) - len(re.findall(r"^!/servers/(?!catalogs/)", IGNORED, re.M)),
+        len(list((ROOT / "servers/catalogs").glob("*.json")))
+        - len(re.findall(r"^!/servers/(?!catalogs/)", IGNORED, re.M)),
     ),
     "skills": (
         [("README.md", r"; a (\w+) are installed"), ("docs/README.md", r"; a (\w+) that are installed")],
