@@ -21,8 +21,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from hack.ci.parts import GREEN, LIMIT_MINUTES, PARTS, ROOT, Green, find_commit, find_next, list_old, record
-from hack.ci.plan import LONG_FILES, OLDEST, make_plan, measure_factor
+from hack.ci.parts import GREEN, LIMIT_MINUTES, PARTS, ROOT, Green, find_commit, list_by_age, list_old, record
+from hack.ci.plan import LONG_FILES, OLDEST, choose_plan, measure_factor
 
 _END_SECONDS: Final = 60.0
 """How long a command that is over its limit may take to end."""
@@ -129,7 +129,7 @@ def run_part(runner: Runner, name: str, *, traces: str) -> None:
 def run_plan(runner: Runner, *, traces: str, keep_cluster: bool) -> None:
     """Run what fits on this machine. Raises Failed."""
     green = Green.read_all(GREEN.read_text())
-    plan = make_plan(factor=runner.factor, newest=runner.binaries is not None, part=find_next(green))
+    plan = choose_plan(factor=runner.factor, newest=runner.binaries is not None, parts=list_by_age(green))
     print("\n".join(f"ci: {line}" for line in plan.describe()), flush=True)
     variables = {} if plan.long_files else {"WITHOUT": ",".join(LONG_FILES)}
     if plan.coverage:
@@ -170,7 +170,8 @@ def main() -> int:
         parser.error(f"PART must be one of {', '.join(PARTS)}, not {part}")
     binaries, factor = find_binaries(), arguments.plan or measure_factor()
     if arguments.plan is not None:
-        plan = make_plan(factor=factor, newest=binaries is not None, part=find_next(Green.read_all(GREEN.read_text())))
+        parts = list_by_age(Green.read_all(GREEN.read_text()))
+        plan = choose_plan(factor=factor, newest=binaries is not None, parts=parts)
         print("\n".join(plan.describe()))
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

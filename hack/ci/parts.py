@@ -82,9 +82,9 @@ class Green:
         return found
 
 
-def find_next(green: Mapping[str, Green], parts: Iterable[str] = PARTS) -> str:
-    """Return the part that was green longest ago; one that never was comes first."""
-    return min(sorted(parts), key=lambda name: green[name].at if name in green else "")
+def list_by_age(green: Mapping[str, Green], parts: Iterable[str] = PARTS) -> list[str]:
+    """Return the parts: first those that never ended green, then those that were green longest ago."""
+    return sorted(parts, key=lambda name: (green[name].at if name in green else "", name))
 
 
 def record(part: str, *, commit: str, now: datetime, file: Path = GREEN) -> None:

@@ -79,6 +79,12 @@ class Plan:
         return [*lines, *(f"left out: {each}" for each in self.left_out)]
 
 
+def choose_plan(*, factor: float, newest: bool, parts: Sequence[str]) -> Plan:
+    """Return the plan with the first of the parts that fits, or without a part if none does."""
+    plans = [make_plan(factor=factor, newest=newest, part=part) for part in parts]
+    return next((plan for plan in plans if plan.part), plans[0])
+
+
 def make_plan(*, factor: float, newest: bool, part: str, budget: float = BUDGET_MINUTES) -> Plan:
     """Return the plan that fits into the budget, or the smallest one."""
     plan = Plan(factor=factor, newest=newest, part=part)

@@ -31,17 +31,22 @@ unpack_binaries() {  # a folder with archives, NAME.tar.xz of several executable
   [ ${#archives[@]} -gt 0 ] || return 0
   folder=$cache/kubernetes/$(cksum "${archives[@]}" | cksum | cut -d' ' -f1)
   if [ ! -d "$folder" ]; then
-    apt_install xz-utils
-    rm -rf "$cache/kubernetes"
-    mkdir -p "$folder.part"
-    for archive in "${archives[@]}"; do
-      case $archive in
-        *.tar.xz) tar -xJf "$archive" -C "$folder.part" ;;
-        *) xz -dc "$archive" > "$folder.part/$(basename "$archive" .xz)" ;;
-      esac
-    done
-    chmod +x "$folder.part"/*
-    mv "$folder.part" "$folder"
+    mkdir -p "$cache"
+    (  # tests do this in several processes at the same time
+      flock -w 600 8 || fail "another process has held $cache/kubernetes.lock for 10 minutes."
+      [ ! -d "$folder" ] || exit 0
+      apt_install xz-utils
+      rm -rf "$cache/kubernetes"
+      mkdir -p "$folder.part"
+      for archive in "${archives[@]}"; do
+        case $archive in
+          *.tar.xz) tar -xJf "$archive" -C "$folder.part" ;;
+          *) xz -dc "$archive" > "$folder.part/$(basename "$archive" .xz)" ;;
+        esac
+      done
+      chmod +x "$folder.part"/*
+      mv "$folder.part" "$folder"
+    ) 8>"$cache/kubernetes.lock"
   fi
   binaries=$folder
 }

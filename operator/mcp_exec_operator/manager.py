@@ -51,7 +51,13 @@ class Manager:
         self.sandbox_keys = supervisors.keys
         self.sandbox_keys.changed.connect(self._apply_new_keys)
         self.sandbox_keys.withdrawn.connect(self._end_withdrawn)
-        self.keys = ReleaseKeys(settings=settings, kube=kube, metrics=metrics, served=membership.served)
+        self.keys = ReleaseKeys(
+            settings=settings,
+            kube=kube,
+            metrics=metrics,
+            served=membership.served,
+            named=lambda: membership.named,
+        )
         api, self.broker = OperatorApi(kube=kube, metrics=metrics), _discover_broker(settings, kube, supervisors)
         self.shared = SharedParts(
             settings=settings,
@@ -173,6 +179,7 @@ class Manager:
             on_pod=partial(self.observe, "pod"),
             on_policy=partial(self.observe, "policy"),
             on_deletion=manager.observe_deletion,
+            on_label=partial(self._observe_label, manager.namespace),
         )
         async with manager.running(), following:
             self.watched.add(manager.namespace)
@@ -181,7 +188,13 @@ class Manager:
             finally:
                 self.watched.remove(manager.namespace)
 
+    def _observe_label(self, namespace: str, label: str) -> None:
+        """Check at once whether another release has the namespace now."""
+        if label not in ("", self.shared.settings.release_label):
+            self.membership.suspect(namespace)
+
     def _note_end(self, namespace: str, task: "asyncio.Task[None]") -> None:
+        self.namespaces[namespace].resync.tried.set()  # a task that is cancelled before its first step does not
         del self._services[namespace], self.namespaces[namespace]
         self._ending.discard(namespace)
         if self.removed is not None:

@@ -50,7 +50,7 @@ _MODEL_FIELDS: Final = ("code", "context")
 _DETAIL_LEVELS: Final = ("name_only", "with_description", "full")
 _MAX_FENCED: Final = 256 * 1024
 """Most characters of an answer that is searched for code."""
-_VARIABLES: Final = "\nVariables that the application gives your code, whose values you don't see: {names}.\n"
+_VARIABLES: Final = "\nVariables that the application gives your code, whose values are not shown here: {names}.\n"
 TOOLS: Final[list[Block]] = [
     {
         "name": "search_tools",
@@ -164,7 +164,7 @@ class CodeMode:
     """Code execution for an existing loop: a system prompt, tool definitions, and a handler of tool uses.
 
     Everything in the options comes from the application and never from the model: the user, the patterns of tools, the
-    conversation, and `context`: the model sees its names and types, not the values.
+    conversation, and `context`. The prompt has its names and types; code that the model writes can print the values.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class CodeMode:
         return ToolOutcome(text=text, failed=failed)
 
     def _merge(self, given: object) -> Any:
-        """Return the model's context with the application's, which the model can neither see nor replace."""
+        """Return the model's context with the application's, whose names the model's own cannot take."""
         if not isinstance(given, Mapping):
             return given  # the gateway's error names what is allowed
         if taken := sorted(set(given) & set(self._context)):

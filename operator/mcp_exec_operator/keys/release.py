@@ -51,6 +51,8 @@ class ReleaseKeys:
     metrics: Metrics
     served: Iterable[str] = ()
     """The namespaces that are served now, whose proofs are renewed."""
+    named: Callable[[], Iterable[str]] = tuple
+    """Returns the namespaces that the release names. Those that are not served now have proofs, too."""
     clock: Callable[[], datetime] = now
     check_seconds: float = 20.0
     """Seconds until what is deleted is restored, and what is changed is used."""
@@ -144,7 +146,11 @@ class ReleaseKeys:
             namespaces=served,
             metrics=self.metrics,
         )
-        if await renewer.renew_all():
+        is_complete = await renewer.renew_all()
+        if absent := sorted(set(self.named()) - set(served)):
+            log.error("proofs in namespaces that are not served now are not renewed: %s", ", ".join(absent))
+            is_complete = False
+        if is_complete:
             self._renewed, self._repeat_at = plan, monotonic() + _REPEAT_SECONDS
             self._renewed_in = frozenset(served)
             return True

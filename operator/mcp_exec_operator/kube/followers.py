@@ -13,6 +13,7 @@ from typing import Final
 
 import aiohttp
 
+from mcp_exec_api.constants import LABEL_RELEASE
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, compact
@@ -26,6 +27,8 @@ OnEvent = Callable[[Object, bool], None]
 """Receives an object and whether it was deleted. Must not block."""
 OnDeletion = Callable[[bool], None]
 """Receives whether the namespace is being deleted. Must not block."""
+OnLabel = Callable[[str], None]
+"""Receives the release that the namespace's label names, or an empty text. Must not block."""
 _PAUSE_SECONDS: Final = 1.0
 _NO_ACCESS_SECONDS: Final = 10.0
 """Pause while the namespace cannot be read: the rights in a namespace are deleted with it."""
@@ -33,7 +36,13 @@ _NO_ACCESS_SECONDS: Final = 10.0
 
 @asynccontextmanager
 async def follow_namespace(
-    *, kube: KubeClient, namespace: str, on_pod: OnEvent, on_policy: OnEvent, on_deletion: OnDeletion
+    *,
+    kube: KubeClient,
+    namespace: str,
+    on_pod: OnEvent,
+    on_policy: OnEvent,
+    on_deletion: OnDeletion,
+    on_label: OnLabel,
 ) -> AsyncIterator[None]:
     """Pass every event of sandbox pods, NetworkPolicies and the namespace itself on while the context lasts."""
 
@@ -53,7 +62,7 @@ async def follow_namespace(
         on_change=on_policy,
         transform=strip,
     )
-    follower = NamespaceFollower(kube=kube, namespace=namespace, on_deletion=on_deletion)
+    follower = NamespaceFollower(kube=kube, namespace=namespace, on_deletion=on_deletion, on_label=on_label)
     async with pods.run_in_background(), policies.run_in_background(), follower.running():
         yield
 
@@ -73,6 +82,7 @@ class NamespaceFollower:
     kube: KubeClient
     namespace: str
     on_deletion: OnDeletion
+    on_label: OnLabel
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,3 +116,4 @@ class NamespaceFollower:
 
     def _report(self, body: Object, *, deleted: bool = False) -> None:
         self.on_deletion(deleted or bool(body["metadata"].get("deletionTimestamp")))
+        self.on_label(str((body["metadata"].get("labels") or {}).get(LABEL_RELEASE) or ""))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from hack.ci.__main__ import Failed, Runner
-from hack.ci.parts import LIMIT_MINUTES, PARTS, Green, find_next, list_old, record
-from hack.ci.plan import BUDGET_MINUTES, LONG_FILES, OLDEST, make_plan
+from hack.ci.parts import LIMIT_MINUTES, PARTS, Green, list_by_age, list_old, record
+from hack.ci.plan import BUDGET_MINUTES, LONG_FILES, OLDEST, choose_plan, make_plan
 
 ROOT = Path(__file__).parents[3]
 
@@ -50,8 +50,16 @@ def test_the_plan_is_printed_for_a_named_factor() -> None:
 def test_a_part_that_never_ended_green_is_next_and_then_the_oldest() -> None:
     green = {name: Green(part=name, commit="c", at=f"2026-01-{day:02}T00:00Z") for day, name in enumerate(PARTS, 1)}
     newest = list(PARTS)[-1]
-    assert find_next(green) == next(iter(PARTS))
-    assert find_next({name: each for name, each in green.items() if name != newest}) == newest
+    assert list_by_age(green) == list(PARTS)
+    assert list_by_age({name: each for name, each in green.items() if name != newest})[0] == newest
+
+
+def test_a_slow_machine_runs_the_first_part_that_fits() -> None:
+    longest, shortest = (pick(PARTS, key=lambda name: PARTS[name].minutes) for pick in (max, min))
+    fitting = make_plan(factor=2, newest=True, part=shortest)
+    assert fitting.part, "else the machine of this test is too slow"
+    assert make_plan(factor=2, newest=True, part=longest).part == ""
+    assert choose_plan(factor=2, newest=True, parts=[longest, shortest]) == fitting
 
 
 def test_a_green_part_is_written_with_its_commit_and_time(tmp_path: Path) -> None:
@@ -102,7 +110,7 @@ def test_a_stage_that_fails_or_takes_too_long_ends_the_run_with_all_its_processe
         runner.run("bad", ("bash", "-c", "exit 3"), minutes=1, newest=False)
     pid = tmp_path / "pid"
     with pytest.raises(Failed, match="slow was ended after"):
-        runner.run("slow", ("bash", "-c", f"tail -f /dev/null & echo $! > {pid}; wait"), minutes=0.02, newest=False)
+        runner.run("slow", ("bash", "-c", f"tail -f /dev/null & echo $! > {pid}; wait"), minutes=0.1, newest=False)
     assert (
         not Path("/proc", pid.read_text().strip(), "cmdline").exists()
         or not Path("/proc", pid.read_text().strip(), "cmdline").read_bytes()

@@ -140,3 +140,14 @@ async def test_without_its_definitions_the_operator_does_not_start(world: World,
     world.faults.append(Fault(method, POOLS, 403))
     with pytest.raises(CannotStart, match=rf"the CustomResourceDefinition {POOLS} can't be upgraded"):
         await upgrade()
+
+
+async def test_an_image_of_another_version_than_the_chart_starts_with_equal_definitions(
+    world: World, upgrade: Any
+) -> None:
+    """The admission policy allows the mark of the chart's version only."""
+    marked = {"annotations": {ANNOTATION_RELEASE_VERSION: "0.0.1"}}
+    install(world, lambda pools: pools["metadata"].update(marked))
+    world.faults.append(Fault("PUT", POOLS, 403))
+    await upgrade()
+    assert world.collections[CRDS][POOLS]["metadata"]["annotations"][ANNOTATION_RELEASE_VERSION] == "0.0.1"

@@ -55,7 +55,13 @@ def keys(kube: KubeClient, *, days: int = 0, **changes: Any) -> ReleaseKeys:
         "service_account": "operator",
     }
     made = settings(**(given | changes))
-    return ReleaseKeys(settings=made, kube=kube, metrics=Metrics(), clock=lambda: NOW + timedelta(days=days))
+    return ReleaseKeys(
+        settings=made,
+        kube=kube,
+        metrics=Metrics(),
+        served=made.namespaces,
+        clock=lambda: NOW + timedelta(days=days),
+    )
 
 
 def secret(world: World, name: str) -> dict[str, str]:
@@ -363,6 +369,17 @@ async def test_the_former_key_signs_until_all_proofs_are_renewed_but_for_an_hour
         await keys(kube).check(in_use)
         assert in_use.signing == (KEY if minutes < 60 else b"the new key")
         assert later.read_author(world.collections[SKILLS]["report-v1"]) == "claimed:team-a"
+
+
+async def test_the_new_key_waits_for_the_proofs_of_a_namespace_that_is_not_served(
+    world: World, kube: KubeClient
+) -> None:
+    in_use, ours = SandboxKeys(KEY, b"the new key"), replace(keys(kube), named=lambda: (NAMESPACE, "batch"))
+    world.merge(SECRETS, KEY_SECRET, {"data": {"next-key": encode(b"the new key")}})
+    for minutes, signing in ((6, KEY), (59, KEY), (61, b"the new key")):
+        set_since(world, days=minutes / 24 / 60)
+        await replace(ours).check(in_use)
+        assert in_use.signing == signing
 
 
 async def test_proofs_are_renewed_after_a_conflict_and_before_the_new_key_signs(world: World, kube: KubeClient) -> None:

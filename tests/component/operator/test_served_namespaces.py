@@ -37,6 +37,13 @@ async def cluster() -> AsyncIterator[Discovered]:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that checks its namespaces only for a reason."""
+    patient = QUICK.replace("CHECK_SECONDS = 0.2", "CHECK_SECONDS = 3600")
+    monkeypatch.setattr("tests.component.operator.test_failover.MAIN", patient)
+
+
+@pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.component.operator.test_failover.MAIN", QUICK)
 
@@ -117,6 +124,16 @@ async def test_a_namespace_that_is_taken_away_and_given_back_changes_nothing_for
         put_pool(cluster, "watched")
         await cluster.until(lambda: is_observed(cluster, "watched"))
         assert list_asked(cluster) == before
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_namespace_whose_label_gives_it_to_another_release_is_left_at_once(
+    cluster: Discovered, start: Start
+) -> None:
+    """The other release may see the label first, and two operators would correct each other's policies."""
+    async with serving_both(cluster, start) as operator:
+        take_by_label(cluster)
+        await until(lambda: count(operator, REFUSED) == 1)
 
 
 async def test_a_watch_that_is_refused_in_one_namespace_ends_no_watch_in_another(
