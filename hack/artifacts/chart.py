@@ -56,13 +56,17 @@ def package(folder: Path, name: str, *, repository: str) -> Path:
 
 
 def render(chart: Path, values: Mapping[str, Any] | None = None) -> list[Object]:
-    """Return the objects of a packaged chart, CRDs included and hooks not: only Helm runs those."""
+    """Return the objects of a packaged chart, CRDs included.
+
+    Hooks are left out, since only Helm runs them, and what Kubernetes serves only from 1.36 on.
+    """
     with helm_python.Chart.load(str(chart)) as loaded:
         crds = [each["data"] for each in loaded.crds]
         rendered = loaded.render(dict(values or {}), name="mcp-exec", namespace=SYSTEM)
     texts = [*crds, *(text for name, text in sorted(rendered.items()) if name.endswith(".yaml"))]
     found = [item for text in texts for item in yaml.safe_load_all(text) if item]
-    kept = [item for item in found if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
+    served = [item for item in found if not item["kind"].startswith("MutatingAdmissionPolicy")]
+    kept = [item for item in served if "helm.sh/hook" not in item["metadata"].get("annotations", {})]
     return sorted(kept, key=lambda item: _ORDER.index(item["kind"] if item["kind"] in _ORDER else ""))
 
 

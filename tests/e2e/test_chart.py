@@ -39,7 +39,13 @@ PLACES = {
     "the cluster": (),
 }
 
-NOT_EVERYWHERE = ("Prometheus", "ServiceMonitor", "HorizontalPodAutoscaler", "ValidatingAdmissionPolicy")
+NOT_EVERYWHERE = (
+    "Prometheus",
+    "ServiceMonitor",
+    "HorizontalPodAutoscaler",
+    "ValidatingAdmissionPolicy",
+    "MutatingAdmissionPolicy",
+)
 """How kinds begin that a cluster may lack: of the Prometheus operator, and of Kubernetes since 1.23 and 1.30."""
 FORBIDDEN = [
     ("operator", SERVED, "list", "secrets"),
@@ -153,14 +159,27 @@ class Release:
         self.cluster.merge("Secret", f"{FULLNAME}-api-keys", {"data": encoded}, namespace=SYSTEM)
 
     def may(self, account: str, verb: str, resource: str, *where: str) -> bool:
-        """Whether an account has a right, by the API server's own word. A resource is KIND[/PART][:NAME]."""
+        """Whether an account has a right, by the API server's own word. A resource is KINDS[.GROUP][/PART][:NAME].
+
+        `kubectl auth can-i` asks only for resources that the API server serves, which `namespaceclaims` is not.
+        """
         kind, _, name = resource.partition(":")
         kind, _, part = kind.partition("/")
-        target = [f"{kind}/{name}" if name else kind, *([f"--subresource={part}"] if part else [])]
-        who = f"--as=system:serviceaccount:{SYSTEM}:{account}"
-        done = self.cluster.run("kubectl", "auth", "can-i", verb, *target, who, *where, check=False)
-        assert done.stdout.strip() in ("yes", "no"), done.stderr
-        return done.stdout.strip() == "yes"
+        kind, _, group = kind.partition(".")
+        namespace = where[1] if where[:1] == ("--namespace",) else ""
+        asked = {"verb": verb, "resource": kind, "group": group, "subresource": part, "name": name}
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{SYSTEM}:{account}",
+                "groups": ["system:serviceaccounts", f"system:serviceaccounts:{SYSTEM}", "system:authenticated"],
+                "resourceAttributes": asked | {"namespace": namespace},
+            },
+        }
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        answer = json.loads(self.cluster.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(review)))
+        return bool(answer["status"]["allowed"])
 
 
 @pytest.fixture(scope="module")

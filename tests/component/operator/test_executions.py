@@ -380,7 +380,7 @@ async def test_the_network_policy_stands_before_the_first_pod(world: World, oper
     async with operating():
         await world.warm(1)
     created = [seen.path for seen in world.seen if seen.method == "POST"]
-    assert created[:3] == [POLICIES, POLICIES, PODS]
+    assert created[:4] == [POLICIES, POLICIES, POLICIES, PODS]
 
 
 def _pods(world: World) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ async def test_the_pool_counts_pods_that_are_kept_and_executions_that_got_them(
         await world.until(lambda: world.pool_status().get("reuseRate") == 0.5)
         await owned(world, 1)
         assert world.pool_status()["warm"] == 1
-    metrics = generate_latest(operator.metrics.registry).decode()
+        metrics = generate_latest(operator.metrics.registry).decode()
     assert 'mcp_exec_pool_pods{namespace="agents",pool="default",state="owned"} 1.0' in metrics
     assert 'mcp_exec_pod_recycles_total{namespace="agents",outcome="kept",pool="default"} 2.0' in metrics
     assert 'mcp_exec_pool_reuse_ratio{namespace="agents",pool="default"} 0.5' in metrics
@@ -184,9 +184,9 @@ async def test_a_pod_that_cannot_be_cleaned_is_deleted(world: World, operating: 
         world.release.set()
         await world.until(lambda: pod not in world.pods())
         second = await run(world, "second")
+        metrics = generate_latest(operator.metrics.registry).decode()
     assert (second["phase"], second["start"]) == ("Succeeded", "Cold")
-    failed = 'mcp_exec_pod_recycles_total{namespace="agents",outcome="failed",pool="default"} 1.0'
-    assert failed in generate_latest(operator.metrics.registry).decode()
+    assert 'mcp_exec_pod_recycles_total{namespace="agents",outcome="failed",pool="default"} 1.0' in metrics
 
 
 async def test_a_pod_whose_owner_is_not_recorded_serves_one_execution(world: World, operating: Operating) -> None:

@@ -313,7 +313,7 @@ async def test_a_pod_that_somebody_alters_is_not_called_or_gets_its_digest_back(
 async def test_a_deleted_or_altered_policy_of_a_server_is_put_back_at_once(world: World, running: Operating) -> None:
     add(world)
     async with running(resync_seconds=3600):
-        await world.until(lambda: workload(world).get("address"))
+        await world.until(lambda: workload(world) and "ts-git" in world.collections.get(POLICIES, {}))
         before = world.collections[POLICIES]["ts-git"]
         world.remove(POLICIES, "ts-git")
         await world.until(lambda: "ts-git" in world.collections[POLICIES])
