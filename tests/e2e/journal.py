@@ -20,7 +20,7 @@ with socket.create_server(("", 9000), backlog=128) as server:
 """
 TELL = """
 import socket
-with socket.create_connection((journal, 9000), timeout=paced(30)) as connection:
+with socket.create_connection((journal, 9000), timeout=30) as connection:
     connection.sendall(f"{me} {socket.gethostname()}\\n".encode())
     connection.recv(2)
 print(me)

@@ -68,7 +68,7 @@ def test_every_wait_has_a_limit_that_names_it() -> None:
         "async def f():\n    await done.wait()",
         "async def f():\n    await process.communicate()",
         "async def f():\n    while True:\n        await asyncio.sleep(1)",
-        "async def f():\n    async with asyncio.timeout(paced(3)):\n        pass",
+        "async def f():\n    async with asyncio.timeout(3):\n        pass",
         "def f():\n    subprocess.run(['kubectl', 'wait'])",
         "def f():\n    process.wait()",
     ],
