@@ -232,7 +232,9 @@ def test_every_right_in_the_table_is_given(release: Release) -> None:
 
     def rename(resource: str) -> str:
         # each release has the same name for the policy of a namespace
-        return re.sub("mcp-exec-(?!base$)", f"{FULLNAME}-", resource).replace("namespaces:agents", f"namespaces:{SERVED}")
+        return re.sub("mcp-exec-(?!base$)", f"{FULLNAME}-", resource).replace(
+            "namespaces:agents", f"namespaces:{SERVED}"
+        )
 
     denied = [
         (account, place, resource, verb)

@@ -32,6 +32,12 @@ def test_every_run_on_an_ordinary_machine_fits_into_the_limit_with_all_of_make_t
     assert plan.long_files
 
 
+def test_a_run_on_the_slowest_machine_fits_without_the_longest_files() -> None:
+    plan = make_plan(factor=3.5, newest=True, part="demo")
+    assert plan.minutes <= BUDGET_MINUTES
+    assert len(plan.left_out) == 4
+
+
 def test_without_another_kubernetes_nothing_runs_twice() -> None:
     plan = make_plan(factor=1, newest=False, part="demo")
     assert [line for line in plan.describe() if "1.20" in line] == ["make test MEASURED=yes, on Kubernetes 1.20"]
