@@ -83,8 +83,11 @@ class Green:
 
 
 def list_by_age(green: Mapping[str, Green], parts: Iterable[str] = PARTS) -> list[str]:
-    """Return the parts: first those that never ended green, then those that were green longest ago."""
-    return sorted(parts, key=lambda name: (green[name].at if name in green else "", name))
+    """Return the parts that have ended green, those that were longest ago first.
+
+    A part joins when somebody has run it alone, so that no change is refused for a part that never worked.
+    """
+    return sorted((name for name in parts if name in green), key=lambda name: (green[name].at, name))
 
 
 def record(part: str, *, commit: str, now: datetime, file: Path = GREEN) -> None:

@@ -83,7 +83,7 @@ class Plan:
 
 def choose_plan(*, factor: float, newest: bool, parts: Sequence[str]) -> Plan:
     """Return the plan with the first of the parts that fits, or without a part if none does."""
-    plans = [make_plan(factor=factor, newest=newest, part=part) for part in parts]
+    plans = [make_plan(factor=factor, newest=newest, part=part) for part in parts or ("",)]
     return next((plan for plan in plans if plan.part), plans[0])
 
 
@@ -103,7 +103,7 @@ def _list_smaller(plan: Plan) -> Sequence[tuple[Callable[[Plan], Plan], str]]:
     return [
         (lambda each: replace(each, coverage=False), "the measurement of coverage"),
         *([oldest] if plan.newest else []),
-        (lambda each: replace(each, part=""), f"the part {plan.part}"),
+        *([(lambda each: replace(each, part=""), f"the part {plan.part}")] if plan.part else []),
         (lambda each: replace(each, long_files=False), f"long files of tests/e2e: {', '.join(LONG_FILES)}"),
     ]
 

@@ -53,11 +53,12 @@ def test_the_plan_is_printed_for_a_named_factor() -> None:
     assert f"WITHOUT={','.join(LONG_FILES)}" in done.stdout
 
 
-def test_a_part_that_never_ended_green_is_next_and_then_the_oldest() -> None:
+def test_the_part_that_was_green_longest_ago_is_next_and_one_that_never_was_waits_to_be_run_alone() -> None:
     green = {name: Green(part=name, commit="c", at=f"2026-01-{day:02}T00:00Z") for day, name in enumerate(PARTS, 1)}
     newest = list(PARTS)[-1]
     assert list_by_age(green) == list(PARTS)
-    assert list_by_age({name: each for name, each in green.items() if name != newest})[0] == newest
+    assert list_by_age({name: each for name, each in green.items() if name != newest}) == list(PARTS)[:-1]
+    assert choose_plan(factor=1, newest=True, parts=list_by_age({})).part == ""
 
 
 def test_a_slow_machine_runs_the_first_part_that_fits() -> None:
