@@ -24,7 +24,7 @@ ZONE = "Europe/Berlin"
 REQUEST = re.compile(
     rb"GET /v1/proof\?nonce=[0-9a-f]{64} HTTP/1\.1\r\n(?:Host: peer\r\nAccept-Encoding: identity\r\n\r\n)?"
 )
-"""The only request before the proof, of which an impostor may read the first line alone."""
+"""The only request before the proof, whose first line is all that an impostor may read."""
 Play = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
