@@ -53,6 +53,8 @@ class SessionRecord:
     """Whether the key that proved its owner was withdrawn. It serves nobody, and is replaced at its next use."""
     invalid: str = ""
     """What is wrong with the object; empty if executions can use it."""
+    foreign: str = ""
+    """What is wrong with the status that it had first, which no later event mends; empty if nothing is."""
     stored: Object = field(default_factory=dict)
     """The status that the API server has, as far as it is known."""
     pod: Pod | None = None
@@ -118,6 +120,7 @@ class SessionRecord:
         record.proof = select_proof(meta) if caller and not caller.startswith(CLAIMED) else None
         record._check_name()
         record._apply_status(body.get("status") or {})
+        record.invalid = record.invalid or record.foreign
         return record
 
     @property
@@ -150,6 +153,7 @@ class SessionRecord:
         self.stored = _reduce_status(body.get("status") or {})
         self._apply_spec(body)
         self._check_name()
+        self.invalid = self.invalid or self.foreign
 
     def start(self, pod: Pod, *, moment: datetime) -> None:
         """Begin afresh in a pod."""
@@ -195,7 +199,7 @@ class SessionRecord:
             status = SandboxSessionStatus.model_validate({**self.stored, "conditions": []})
         except ValidationError:
             # a newer version wrote it: what it kept is unknown here
-            self.invalid = self.invalid or "its status was written by a newer version of the operator"
+            self.foreign = "its status was written by a newer version of the operator"
             return
         if status.phase in (SessionPhase.LOST, SessionPhase.ENDED):
             self.end, self.reason, self.ended_at = status.phase, status.reason, status.ended_at
@@ -207,7 +211,7 @@ class SessionRecord:
         self.executions, self.memory_bytes = status.executions or 0, status.memory_bytes
         if status.owner_digest not in (None, self.owner.digest):
             # somebody changed the spec or the labels while no operator ran: its pod serves its first owner only
-            self.invalid = self.invalid or "it belonged to another owner; delete it"
+            self.foreign = "it belonged to another owner; delete it"
         self.resets = self.spec.resets if status.resets is None else status.resets
         self.lost_reported_to = status.lost_reported_to or ""
 

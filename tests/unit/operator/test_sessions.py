@@ -63,6 +63,20 @@ def test_sessions_with_a_pod_count_for_their_owner_and_namespace() -> None:
     assert find_excess(others, foreign.owner, max_per_owner=1, max_per_namespace=3) == ""
 
 
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [({"ownerDigest": "0" * 16}, "another owner"), ({"phase": "Hibernating"}, "a newer version")],
+)
+def test_a_session_of_another_owner_or_version_stays_unusable_after_an_event(status: Object, message: str) -> None:
+    name = Owner(namespace="agents", caller="k8s/ann").qualify("s")
+    made = record(name, name="s", status=status)
+    assert message in made.invalid
+    later = body(name, name="s", status=status)
+    later["metadata"]["resourceVersion"] = "2"
+    made.observe(later)
+    assert message in made.invalid
+
+
 def test_only_a_change_that_the_next_operator_needs_is_written_at_once() -> None:
     made = running()
     stored = build_session_status(made, held=False, queued=0, moment=NOW)
