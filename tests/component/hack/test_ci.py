@@ -5,11 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hack.ci import __main__ as ci
 from hack.ci.__main__ import Failed, Runner
 from hack.ci.parts import LIMIT_MINUTES, PARTS, Green, list_by_age, list_old, record
 from hack.ci.plan import BUDGET_MINUTES, LONG_FILES, OLDEST, choose_plan, make_plan
@@ -131,6 +132,26 @@ def test_a_stage_sees_the_factor_and_the_other_kubernetes_only_where_it_is_meant
         runner.run("shows", command, minutes=1, newest=newest, ONLY="pools")
     lines = (tmp_path / "stages").read_text().splitlines()
     assert [line for line in lines if not line.startswith("stage: ")] == [f"2.40 {tmp_path} pools", "2.40 none pools"]
+
+
+class Recorder(Runner):
+    """Runs nothing, and keeps the names of what it was asked to run."""
+
+    ran: tuple[str, ...] = ()
+
+    def run(self, name: str, command: Sequence[str], *, minutes: float, newest: bool, **variables: str) -> None:
+        self.ran = (*self.ran, name)
+
+
+@pytest.mark.parametrize(("part", "runs"), [("installs", True), ("boards", False)])
+def test_beside_a_cluster_of_the_developer_only_a_part_without_a_cluster_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, runs: bool
+) -> None:
+    monkeypatch.setattr(ci, "choose_plan", lambda **given: make_plan(factor=1, newest=True, part=part))
+    monkeypatch.setattr(ci, "find_commit", lambda: "")
+    runner = Recorder(factor=1, binaries=None, notes=tmp_path)
+    ci.run_plan(runner, traces="", keep_cluster=True)
+    assert runner.ran == (("test", f"part {part}") if runs else ("test",))
 
 
 @pytest.fixture
