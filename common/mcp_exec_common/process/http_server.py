@@ -15,6 +15,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
+from mcp_exec_common.process.receipts import RECEIPT, Receipt
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +71,14 @@ class BoundedProtocol(HttpToolsProtocol):
         """Accept a connection, or abort it if there is no room for it."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
+        self._receipt = Receipt(transport)
         self._request_deadline = self.loop.time() + self._limits.head_seconds
         if not self._table.admit(self, self._peer):
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Handle the end of the connection."""
+        self._receipt.note_end(exc)
         self._table.remove(self, self._peer)
         super().connection_lost(exc)
 
@@ -107,6 +110,7 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _HeadRefused
         self._in_head, self._is_complete, self._head_bytes, self._header_bytes = True, False, 0, 0
         super().on_message_begin()
+        self.scope["state"][RECEIPT] = self._receipt
 
     def on_url(self, url: bytes) -> None:
         """Handle a part of the request's URL."""

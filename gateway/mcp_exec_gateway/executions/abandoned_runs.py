@@ -289,11 +289,17 @@ class AbandonedRuns:
 def _did_nothing(execution: Object) -> bool:
     """Return whether a run was cancelled before it called a tool: then the call may as well start from its begin."""
     status = execution.get("status") or {}
-    return (
-        is_finished(execution)
-        and status.get("phase") == "Cancelled"
-        and not (status.get("toolCalls") or {}).get("total")
-    )
+    return is_finished(execution) and status.get("phase") == "Cancelled" and not _count_tool_calls(execution)
+
+
+def may_have_had_effects(execution: Object) -> bool:
+    """Return whether code that runs again could do something twice: it called a tool, or keeps variables or files."""
+    spec = execution["spec"]
+    return bool(_count_tool_calls(execution) or spec.get("session") or spec.get("workspace"))
+
+
+def _count_tool_calls(execution: Object) -> int:
+    return ((execution.get("status") or {}).get("toolCalls") or {}).get("total") or 0
 
 
 def _read_digest(execution: Object) -> str:

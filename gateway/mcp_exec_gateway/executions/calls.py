@@ -6,7 +6,7 @@ import hmac
 import json
 import re
 import secrets
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -121,6 +121,7 @@ class CalledRun:
     followed: float
     """Seconds from 1970 since which the present request follows it."""
     mark: Mark | None
+    has_ended: bool = False
 
     @classmethod
     def from_object(cls, execution: Object, *, call: CallIdentity, mark: Mark | None) -> Self:
@@ -133,6 +134,7 @@ class CalledRun:
             created=created,
             followed=created if followed is None else followed,
             mark=mark,
+            has_ended=is_finished(execution),
         )
 
 
@@ -144,6 +146,8 @@ class CallCache:
     _keys: dict[tuple[str, str], dict[ObjectKey, None]] = field(default_factory=dict, init=False)
     _leaving: set[ObjectKey] = field(default_factory=set, init=False)
     """Runs that this replica is about to mark."""
+    _followed: Counter[ObjectKey] = field(default_factory=Counter, init=False)
+    """Runs that requests at this replica follow, with their number: their answers are not delivered yet."""
     _changes: dict[tuple[str, str], list[asyncio.Event]] = field(
         default_factory=lambda: defaultdict(list[asyncio.Event]), init=False
     )
@@ -157,7 +161,7 @@ class CallCache:
         key, metadata = object_key(execution), execution["metadata"]
         old = self._runs.get(key)
         call, mark = (None, None) if deleted else (CallIdentity.read(metadata), Mark.read(metadata))
-        if call is not None and (mark is not None or not is_finished(execution)):
+        if call is not None and (mark is not None or not is_finished(execution) or key in self._followed):
             self._remove(key)
             self._runs[key] = CalledRun.from_object(execution, call=call, mark=mark)
             self._keys.setdefault((key[0], call.digest), {})[key] = None
@@ -197,9 +201,26 @@ class CallCache:
             if (run := self._runs.get(key)) is not None:
                 self._announce((key[0], run.call.digest))
 
+    def follow(self, key: ObjectKey) -> None:
+        """Keep a run until `unfollow`, also when it has ended."""
+        self._followed[key] += 1
+
+    def unfollow(self, key: ObjectKey) -> None:
+        """Note that the answer of a run is delivered, or that the run has its mark."""
+        self._followed[key] -= 1
+        if self._followed[key] > 0:
+            return
+        del self._followed[key]
+        run = self._runs.get(key)
+        if run is not None:
+            if run.has_ended and run.mark is None:
+                self._remove(key)
+            self._announce((key[0], run.call.digest))
+
     def is_leaving(self, key: ObjectKey) -> bool:
-        """Return whether this replica is about to mark a run."""
-        return key in self._leaving
+        """Return whether this replica may be about to mark a run: its answer is on the way, or its client has left."""
+        run = self._runs.get(key)
+        return key in self._leaving or (key in self._followed and run is not None and run.has_ended)
 
     async def wait_while(self, unsettled: Callable[[], bool], index: tuple[str, str], *, seconds: float) -> None:
         """Wait until a condition of the runs of one call no longer holds, for so many seconds at most."""

@@ -16,7 +16,7 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.events.follower import EventFollower, StreamPosition
-from mcp_exec_gateway.executions.abandoned_runs import Departure
+from mcp_exec_gateway.executions.abandoned_runs import Departure, may_have_had_effects
 from mcp_exec_gateway.executions.calls import ANNOTATION_CALL
 from mcp_exec_gateway.executions.index import ExecutionDeleted, ShuttingDown
 from mcp_exec_gateway.executions.limits import find_longest_timeout
@@ -26,7 +26,7 @@ from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
 from mcp_exec_gateway.mcp.code_mode.task_state import TaskHandle, TaskState, relate_to_task
 from mcp_exec_gateway.mcp.forms import build_approval_form, list_pending
 from mcp_exec_gateway.mcp.request import McpRequest, mark_request
-from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere
+from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere, Delivery
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,9 @@ class Run:
     """Who follows the run, as its annotation says, while this request does."""
     _departure: Departure = field(init=False)
     _answered: bool = field(default=False, init=False)
+    _had_effects: bool = field(default=True, init=False)
+    """Whether the code could do something twice if it ran again. Nobody knows before its end."""
+    _is_followed: bool = field(default=False, init=False)
     _future: "asyncio.Future[Object | None]" = field(init=False)
     _relay: "asyncio.Task[None] | None" = field(default=None, init=False)
     _heartbeat: "asyncio.Task[None] | None" = field(default=None, init=False)
@@ -177,6 +180,8 @@ class Run:
 
     async def _begin(self, key: ObjectKey) -> None:
         self._note_key(key)
+        self._is_followed = True
+        self.request.sender.dependencies.abandoned.cache.follow(key)
         if self.of_task and not self.resumed:
             return  # the client has the task at once, and nothing before it
         request = self.request
@@ -217,7 +222,7 @@ class Run:
 
     async def _build_result(self, execution: Object) -> CallToolResult:
         result = await build_outcome(self.request, execution, attached=self.attached)
-        self._answered = True
+        self._answered, self._had_effects = True, may_have_had_effects(execution)
         return result
 
     @property
@@ -336,12 +341,19 @@ class Run:
 
     # the request ends
 
-    async def note_end(self, delivered: bool) -> None:
-        """Mark the run if its client left without the answer, so that it may ask again."""
+    async def note_end(self, delivery: Delivery) -> None:
+        """Mark the run if its client left without the answer, so that it may ask again.
+
+        In doubt the run stays the answer to the same call only if its repetition could do something twice.
+        """
         abandoned = self.request.sender.dependencies.abandoned
         if not self.key[1]:
             return
-        if not delivered:
-            await abandoned.leave(self.key, holder=self._holder, departure=self._departure)
-        elif self._answered and self.resumed:
-            await abandoned.note_delivery(self.key)
+        try:
+            if delivery is Delivery.MISSED or (delivery is Delivery.IN_DOUBT and self._had_effects):
+                await abandoned.leave(self.key, holder=self._holder, departure=self._departure)
+            elif self._answered and self.resumed:
+                await abandoned.note_delivery(self.key)
+        finally:
+            if self._is_followed:
+                abandoned.cache.unfollow(self.key)

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Final
 
 import anyio
@@ -12,6 +13,7 @@ from mcp_types import ProgressToken, RequestId
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from mcp_exec_common.process.receipts import find_receipt
 from mcp_exec_gateway.http.json import json_response, to_json
 from mcp_exec_gateway.http.limits import MemoryBudget
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
@@ -32,6 +34,17 @@ _MAX_QUEUED: Final = 16
 """Events that wait for a slow client. A sender then waits as well."""
 
 
+class Delivery(Enum):
+    """Whether a client has received a response."""
+
+    DONE = auto()
+    """Its system has acknowledged the last byte, or does not say and the connection was open at that byte."""
+    IN_DOUBT = auto()
+    """Its system has acknowledged the last byte and reset the connection at once, so the client may have read it."""
+    MISSED = auto()
+    """The connection ended, or time was up, before the last byte was acknowledged."""
+
+
 @dataclass(kw_only=True)
 class Exchange:
     """One request, as the SDK's dispatcher sees it (`mcp.shared.dispatcher.DispatchContext`).
@@ -49,8 +62,8 @@ class Exchange:
         default_factory=lambda: TransportContext(kind="streamable-http", can_send_request=False), init=False
     )
     cancel_requested: anyio.Event = field(default_factory=anyio.Event, init=False)
-    on_end: Callable[[bool], Awaitable[None]] | None = field(default=None, init=False)
-    """Called after the response, with whether the client was there to receive it."""
+    on_end: Callable[[Delivery], Awaitable[None]] | None = field(default=None, init=False)
+    """Called after the response, with whether the client has received it."""
     can_send_request: bool = field(default=False, init=False)
     """False: the response to a request of the server may arrive at another replica, so nobody waits for it here."""
 
@@ -113,8 +126,10 @@ def encode_event(message: Mapping[str, Any], *, event_id: str | None = None) -> 
 KEEP_ALIVE_SECONDS: Final = 15.0
 _SEND_SECONDS: Final = 60.0
 """Maximum time that a client may take to accept one event."""
-_LAST_TURNS: Final = 5
-"""Turns of the event loop to notice the end of a connection, before a response counts as received."""
+_TURNS: Final = 5
+"""Turns of the event loop to notice the end of a connection."""
+_RECEIPT_SECONDS: Final = (0.001, 0.05)
+"""First and longest pause between two looks at what the client's system has acknowledged."""
 _HEADERS: Final = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-store"),
@@ -163,24 +178,26 @@ class McpResponse(Response):
         with self._resources:
             serving = asyncio.create_task(self._serve())
             leaving = asyncio.create_task(wait_for_disconnect(receive))
-            delivered = False
+            delivery = Delivery.MISSED
 
             async def send_and_look(message: Message) -> None:
-                """Send a message. Before the last one ends the response, note whether the client is still there."""
-                nonlocal delivered
+                """Send a message. Between the last byte and the end of the response, see whether it arrives."""
+                nonlocal delivery
                 if message["type"] != "http.response.body" or message.get("more_body"):
                     await send(message)
                     return
+                await _take_turns()
+                if leaving.done():
+                    return
                 await send({**message, "more_body": True})
-                for _ in range(_LAST_TURNS):
-                    await asyncio.sleep(0)
-                delivered = not leaving.done()
+                # clients close a stream after its last event; an end that they have not read would reset the connection
+                delivery = await _wait_for_receipt(scope, leaving)
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
             try:
                 body = await self._send_events(serving, leaving, send)
                 if body is not None:
-                    await self._send_body(body, scope, receive, send_and_look)
+                    await self._send_body(body, scope, receive, send_and_look if self._exchange.on_end else send)
             except ContinueElsewhere:
                 await self._end(scope, receive, send)
             except TimeoutError:
@@ -190,7 +207,7 @@ class McpResponse(Response):
                     task.cancel()
                 await asyncio.gather(serving, leaving, return_exceptions=True)
                 if self._exchange.on_end is not None:
-                    await self._exchange.on_end(delivered)
+                    await self._exchange.on_end(delivery)
 
     async def _send_events(
         self, serving: "asyncio.Task[Body]", leaving: "asyncio.Task[None]", send: Send
@@ -248,3 +265,24 @@ class McpResponse(Response):
             await self._send_event(b"", send, more=False)
         else:
             await unavailable("this replica of the gateway is shutting down").response()(scope, receive, send)
+
+
+async def _take_turns() -> None:
+    for _ in range(_TURNS):
+        await asyncio.sleep(0)
+
+
+async def _wait_for_receipt(scope: Scope, leaving: "asyncio.Task[None]") -> Delivery:
+    """Wait until the client's system has acknowledged what was sent, or the connection ends. Raises TimeoutError."""
+    receipt = find_receipt(scope)
+    pause, longest = _RECEIPT_SECONDS
+    async with asyncio.timeout(_SEND_SECONDS):
+        while receipt is not None and receipt.is_complete() is False:
+            if leaving.done():
+                return Delivery.MISSED
+            await asyncio.wait({leaving}, timeout=pause)
+            pause = min(2 * pause, longest)
+    await _take_turns()
+    if receipt is not None and leaving.done() and receipt.is_complete() is False:
+        return Delivery.IN_DOUBT
+    return Delivery.DONE
