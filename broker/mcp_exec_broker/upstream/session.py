@@ -1,7 +1,6 @@
 """A session with an MCP server, in any version of the protocol."""
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager, suppress
@@ -30,12 +29,12 @@ from mcp_exec_broker.upstream.errors import (
 )
 from mcp_exec_broker.upstream.servers import TransportFactory, UpstreamRoute
 from mcp_exec_broker.upstream.tool_listing import OmittedEntry, ToolCollector, accept_malformed_tools
+from mcp_exec_tools.paging import Pages
 
 log = logging.getLogger(__name__)
 
 _CLIENT: Final = types.Implementation(name="mcp-exec", version="1")
 _RESUBSCRIBE_SECONDS: Final = 5.0
-_MAX_PAGES: Final = 100
 _MAX_OUTPUT: Final = 500
 """Characters of how a server ended, with its last line on standard error."""
 _MAX_ACCESS_TOKENS: Final = 4
@@ -162,28 +161,29 @@ class UpstreamSession:
                 raise
 
     async def _list_tools(self) -> ListedTools:
-        collector = ToolCollector()
+        collector, pages = ToolCollector(), Pages()
         ttl: float | None = None
-        is_public, cursor, cursors = True, None, set[bytes]()
-        for _ in range(_MAX_PAGES):
-            params = types.PaginatedRequestParams(cursor=cursor) if cursor is not None else None
-            with self._count_request(), self._interpret_errors():
-                accept_malformed_tools(self.client.session, is_modern=self.is_modern)
-                page = await self.client.session.list_tools(params=params)
+        is_public, goes_on = True, True
+        while goes_on:
+            params = types.PaginatedRequestParams(cursor=pages.cursor) if pages.cursor is not None else None
+            try:
+                with self._count_request(), self._interpret_errors():
+                    accept_malformed_tools(self.client.session, is_modern=self.is_modern)
+                    page = await self.client.session.list_tools(params=params)
+            except MCPError:
+                if pages.cursor == "":
+                    break  # it was the end of the listing
+                raise
             tools = [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
-            await asyncio.to_thread(collector.add_all, tools)
+            brings_news = await asyncio.to_thread(collector.add_all, tools)
             is_public = is_public and page.cache_scope == "public"
             if page.ttl_ms > 0:
                 ttl = min(page.ttl_ms / 1000, ttl if ttl is not None else float("inf"))
-            cursor = page.next_cursor
-            if not cursor:
-                break
-            if _digest(cursor) in cursors or collector.is_full:
-                collector.omit("(further pages)", "the server has too many tools, or repeats a page")
-                break
-            cursors.add(_digest(cursor))
-        else:
-            collector.omit("(further pages)", f"the server has more than {_MAX_PAGES} pages of tools")
+            goes_on = pages.advance(page.next_cursor, brings_news=brings_news)
+            if goes_on and collector.is_full:
+                pages.problem, goes_on = "has too many tools", False
+        if pages.problem:
+            collector.omit("(further pages)", f"the server {pages.problem}")
         self._retain(collector.tools)
         return ListedTools(
             tools=collector.tools,
@@ -318,11 +318,6 @@ class UpstreamSession:
                         self.on_tools_changed()
             await asyncio.sleep(_RESUBSCRIBE_SECONDS)
             self.on_tools_changed()  # changes in between were missed
-
-
-def _digest(cursor: str) -> bytes:
-    """Return what is kept of a cursor, which may be as long as an answer."""
-    return hashlib.sha256(cursor.encode("utf-8", "surrogatepass")).digest()
 
 
 async def _cancel(task: "asyncio.Task[Any]") -> None:

@@ -5,7 +5,7 @@ bound is left out, and the others are kept.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -137,7 +137,7 @@ class ToolCollector:
     """Bytes of the kept tools as JSON."""
     steps_left: int = _MAX_STEPS
     """Values in schemas that may still be visited."""
-    _names: set[str] = field(default_factory=set)
+    _named: dict[str, dict[str, Any]] = field(default_factory=dict)
     _received: int = 0
     _nodes: int = 0
 
@@ -146,13 +146,18 @@ class ToolCollector:
         """Whether further pages are not worth a request."""
         return self._received > _MAX_RECEIVED or len(self.tools) >= _MAX_TOOLS or self.steps_left <= 0
 
-    def add_all(self, tools: Iterable[dict[str, Any]]) -> None:
-        """Keep each tool that is within all bounds. Takes up to 0.3 s for a server that tries."""
-        for tool in tools:
+    def add_all(self, tools: Sequence[dict[str, Any]]) -> bool:
+        """Keep each tool that is within all bounds. Takes up to 0.3 s for a server that tries.
+
+        A tool that is there already, in the same words, is skipped. Return False if all of them are.
+        """
+        fresh = [tool for tool in tools if self._named.get(str(tool.get("name"))) != tool]
+        for tool in fresh:
             try:
                 self._add(tool)
             except _Exceeded as error:
                 self.omit(str(tool.get("name")), str(error))
+        return bool(fresh) or not tools
 
     def omit(self, name: str, reason: str) -> None:
         """Record a tool that is left out."""
@@ -161,13 +166,13 @@ class ToolCollector:
             self.omitted.append(OmittedEntry(name=ascii(name[:_SHOWN_NAME])[1:-1][:_SHOWN_NAME], reason=reason))
 
     def _add(self, tool: dict[str, Any]) -> None:
-        name = tool.get("name")
+        name, listed = tool.get("name"), tool
         if isinstance(text := tool.get("description"), str):
             tool = {**tool, "description": shorten(text, _MAX_DESCRIPTION)}
         size = len(json.dumps(tool))
         self._received += size
         _check_name(name)
-        if name in self._names:
+        if name in self._named:
             raise _Exceeded("an earlier tool of the server has this name")
         _check_length("the title", str(tool.get("title") or ""), _MAX_TITLE, unit="characters")
         _check_length("the annotations", json.dumps(tool.get("annotations") or {}), _MAX_ANNOTATIONS, unit="bytes")
@@ -184,7 +189,7 @@ class ToolCollector:
                 raise _Exceeded(f"the server has more than {limit} {what}")
         self.size += size
         self._nodes += nodes
-        self._names.add(str(name))
+        self._named[str(name)] = listed
         self.tools.append(tool)
 
     def _check_schema(self, key: str, schema: Any) -> int:

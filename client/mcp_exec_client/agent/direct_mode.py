@@ -63,7 +63,7 @@ class McpCalls:
         cursor: str | None = None
         for _ in range(_MAX_PAGES):
             try:
-                page = await self._request("tools/list", {"cursor": cursor} if cursor else {}, repeatable=True)
+                page = await self._request("tools/list", {} if cursor is None else {"cursor": cursor}, repeatable=True)
             except CallRefused as error:
                 raise AgentError(f"the gateway did not list tools: {error}") from error
             found = page.get("tools")

@@ -410,6 +410,68 @@ async def test_pages_without_end_are_bounded(world: World, box: Toolbox, evil: H
     await check_others(world)
 
 
+PAGES: list[tuple[str, list[tuple[int, str | None]], int, str]] = [
+    ("an empty cursor", [(3, ""), (2, None)], 5, ""),
+    ("an empty cursor in the middle", [(3, "a"), (2, ""), (1, None)], 6, ""),
+    ("a null cursor ends", [(3, None), (2, None)], 3, ""),
+    ("a cursor for an empty page", [(3, "a"), (0, "b"), (2, None)], 5, ""),
+    ("an empty cursor again", [(3, ""), (2, "")], 5, "the server repeats a page"),
+    ("a cursor again", [(3, "a"), (2, "a")], 5, "the server repeats a page"),
+    ("a cursor of two pages before", [(3, "a"), (2, "b"), (1, "a")], 6, "the server repeats a page"),
+]
+
+
+@pytest.mark.parametrize(("pages", "tools", "reason"), [row[1:] for row in PAGES], ids=[row[0] for row in PAGES])
+async def test_every_page_is_read_until_there_is_no_cursor_or_one_repeats(
+    world: World, evil: HostileServer, pages: list[tuple[int, str | None]], tools: int, reason: str
+) -> None:
+    async def page(request: Object, writer: Writer) -> None:
+        number = evil.methods().count("tools/list") - 1
+        count, cursor = pages[number]
+        named = [{"name": f"page{number}_{n}", "inputSchema": {"type": "object"}} for n in range(count)]
+        writer.write(result(request, {"tools": named, **({} if cursor is None else {"nextCursor": cursor})}))
+
+    evil.replies["tools/list"] = page
+    await add(world, evil)
+    status = world.status("evil")
+    assert (status["tools"], status.get("omitted", 0)) == (tools, 1 if reason else 0)
+    assert [entry["reason"] for entry in status.get("omittedTools", [])] == [reason] * bool(reason)
+
+
+@pytest.mark.parametrize("cursor", ["same", "another each time", ""])
+async def test_a_server_that_ignores_cursors_has_its_tools_and_none_of_them_counts_as_omitted(
+    world: World, evil: HostileServer, cursor: str
+) -> None:
+    async def page(request: Object, writer: Writer) -> None:
+        following = str(len(evil.methods())) if cursor == "another each time" else cursor
+        writer.write(result(request, {"tools": evil.tools, "nextCursor": following}))
+
+    evil.tools = [{"name": f"tool_{n}", "inputSchema": {"type": "object"}} for n in range(8)]
+    evil.replies["tools/list"] = page
+    await add(world, evil)
+    status = world.status("evil")
+    further = {"name": "(further pages)", "reason": "the server repeats a page"}
+    assert (status["tools"], status.get("omittedTools", [])) == (8, [further] * bool(cursor))
+    assert status.get("omitted", 0) == bool(cursor)
+    assert evil.methods().count("tools/list") == 2
+
+
+async def test_a_server_that_refuses_the_empty_cursor_of_its_last_page_is_available(
+    world: World, evil: HostileServer
+) -> None:
+    async def page(request: Object, writer: Writer) -> None:
+        if "cursor" in request.get("params", {}):
+            error = {"code": -32602, "message": "invalid cursor"}
+            writer.write(http(json.dumps({"jsonrpc": "2.0", "id": request["id"], "error": error}).encode()))
+        else:
+            writer.write(result(request, {"tools": evil.tools, "nextCursor": ""}))
+
+    evil.replies["tools/list"] = page
+    await add(world, evil)
+    status = world.status("evil")
+    assert (status["available"], status["tools"], "omitted" in status) == (True, 1, False)
+
+
 @pytest.mark.parametrize(
     "kind", ["a body without end", "a result nested deeply", "no JSON", "silence", "a compressed bomb"]
 )

@@ -13,12 +13,13 @@ from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.output import print_note
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
 from mcp_exec_client.transport import NO_RETRIES
 from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.paging import Pages
 
-_MAX_PAGES: Final = 100
 _MAX_TOOLS: Final = 5000
 _MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 
@@ -91,17 +92,25 @@ async def _fetch_live(client: Client, address: str, name: str, seconds: float) -
 
 
 async def _list_tools(client: Client, address: str) -> list[dict[str, Any]]:
-    tools: list[dict[str, Any]] = []
-    cursor: str | None = None
-    for _ in range(_MAX_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        tools += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
-        cursor = page.next_cursor
+    """Return the tools of all pages. Print to standard error why pages are missing."""
+    tools: dict[str, dict[str, Any]] = {}
+    pages, goes_on = Pages(), True
+    while goes_on:
+        try:
+            page = await client.list_tools(cursor=pages.cursor)
+        except MCPError:
+            if pages.cursor == "":
+                break  # it was the end of the listing
+            raise
+        listed = {tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools}
+        fresh = {name: tool for name, tool in listed.items() if tools.get(name) != tool}
+        tools = fresh | tools
         if len(tools) > _MAX_TOOLS:
-            break
-        if not cursor:
-            return tools
-    raise CommandError(f"{address} lists more than {_MAX_PAGES} pages or {_MAX_TOOLS} tools")
+            raise CommandError(f"{address} lists more than {_MAX_TOOLS} tools")
+        goes_on = pages.advance(page.next_cursor, brings_news=bool(fresh) or not listed)
+    if pages.problem:
+        print_note(f"{address} {pages.problem}; {len(tools)} tools are read")
+    return list(tools.values())
 
 
 def _build_catalog(server: str, tools: list[Any]) -> Catalog:
