@@ -60,16 +60,18 @@ _Row = ValueRow
 _NUMBERS: Final = ValueGroup(
     title="Numbers",
     text="""JSON has one sort of number. A float without a fraction, such as `1.0`, arrives as `1`, because the API
-server stores it so: the same number, which Python reads as an `int`. Integers are exact up to 64 bits in the status,
-over HTTP, in the text of MCP and in the Python client. JavaScript and other clients that read numbers as doubles round
-them beyond 2^53, so a note names the place; return `str(value)` for such clients. Decimals are texts as results. As an
-argument, a decimal is a number if a double has its value, since tools declare amounts as numbers.""",
+server stores it so: the same number, which Python reads as an `int`. A note says so if no float of the result has a
+fraction. NaN and infinities are null everywhere, with a note, so that a consumer can sum a column. Integers are exact up to 64 bits in the status, over HTTP, in the text of MCP and in the Python
+client. JavaScript and other clients that read numbers as doubles round them beyond 2^53, so a note names the place;
+return `str(value)` for such clients. Decimals are texts as results. As an argument, a decimal is a number if a double
+has its value, since tools declare amounts as numbers.""",
     rows=(
         _Row(python="7", result="7"),
         _Row(python="True", result="true"),
         _Row(python="None", result="null"),
         _Row(python="1.5", result="1.5"),
-        _Row(python="1.0", result="1.0"),
+        _Row(python="1.0", result="1.0", note="ValueChanged", shown="1"),
+        _Row(python="[1.0, 2.5]", result="[1.0, 2.5]", shown="[1, 2.5]"),
         _Row(python="-0.0", result="-0.0", note="ValueChanged", shown="0"),
         _Row(python="2**53", result="9007199254740992"),
         _Row(python="725653563933458433", result="725653563933458433", note="ValueChanged"),
@@ -85,9 +87,10 @@ argument, a decimal is a number if a double has its value, since tools declare a
             refused="pass str(value)",
             shown='"1000…" with all digits',
         ),
-        _Row(python="math.nan", result='"NaN"', note="ValueChanged", refused="pass None"),
-        _Row(python="math.inf", result='"Infinity"', note="ValueChanged", refused="pass None"),
-        _Row(python="-math.inf", result='"-Infinity"', note="ValueChanged", refused="pass None"),
+        _Row(python="math.nan", result="null", note="ValueChanged", refused="pass None"),
+        _Row(python="math.inf", result="null", note="ValueChanged", refused="pass None"),
+        _Row(python="-math.inf", result="null", note="ValueChanged", refused="pass None"),
+        _Row(python='{"a": [math.nan, 1.5]}', result='{"a": [null, 1.5]}', note="ValueChanged", refused="pass None"),
         _Row(python='Decimal("10.50")', result='"10.50"', argument="10.5"),
         _Row(python='Decimal("12")', result='"12"', argument="12"),
         _Row(
@@ -95,7 +98,9 @@ argument, a decimal is a number if a double has its value, since tools declare a
             result='"12345678901234567.89"',
             refused="pass str(value), or float(value)",
         ),
-        _Row(python='Decimal("NaN")', result='"NaN"', refused="pass None"),
+        _Row(python='Decimal("NaN")', result="null", note="ValueChanged", refused="pass None"),
+        _Row(python='Decimal("sNaN")', result="null", note="ValueChanged", refused="pass None"),
+        _Row(python='Decimal("-Infinity")', result="null", note="ValueChanged", refused="pass None"),
         _Row(python="Fraction(1, 3)", result='"1/3"'),
         _Row(python="3 + 4j", result='"(3+4j)"'),
     ),
@@ -226,10 +231,13 @@ _NUMPY: Final = ValueGroup(
         _Row(python='np.array([1, None, "a"], dtype=object)', result='[1, null, "a"]'),
         _Row(
             python="np.array([1.0, np.nan, np.inf])",
-            result='[1.0, "NaN", "Infinity"]',
+            result="[1.0, null, null]",
             note="ValueChanged",
             refused="pass None",
+            shown="[1, null, null]",
         ),
+        _Row(python="np.float32('nan')", result="null", note="ValueChanged", refused="pass None"),
+        _Row(python="np.longdouble('-inf')", result="null", note="ValueChanged", refused="pass None"),
         _Row(
             python='np.array([2**63 + 1], dtype="u8")',
             result='["9223372036854775809"]',
@@ -270,7 +278,13 @@ they are null, with a note.""",
             note="KeysCollided",
         ),
         _Row(python="pd.Series([1.5, np.nan])", result="[1.5, null]", note="ValueChanged"),
-        _Row(python="pd.Series([1.5, np.inf])", result='[1.5, "Infinity"]', note="ValueChanged", refused="pass None"),
+        _Row(python="pd.Series([1.5, np.inf])", result="[1.5, null]", note="ValueChanged", refused="pass None"),
+        _Row(
+            python='pd.DataFrame({"a": [1.5, np.nan]}).to_dict(orient="records")',
+            result='[{"a": 1.5}, {"a": null}]',
+            note="ValueChanged",
+            refused="pass None",
+        ),
         _Row(python='pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})', result='[{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]'),
         _Row(python='pd.DataFrame({"n": [1]}, index=pd.Index(["k"], name="key"))', result='[{"key": "k", "n": 1}]'),
         _Row(
@@ -308,15 +322,14 @@ they are null, with a note.""",
 )
 _OTHERS: Final = ValueGroup(
     title="polars and pyarrow",
-    text="""Their tables and columns have the same forms as those of pandas. They distinguish NaN and null, as results
-do. A lazy frame is not collected.""",
+    text="""Their tables and columns have the same forms as those of pandas. A lazy frame is not collected.""",
     rows=(
         _Row(
             python='pl.DataFrame({"a": [1, None], "d": [date(2026, 1, 2)] * 2})',
             result='[{"a": 1, "d": "2026-01-02"}, {"a": null, "d": "2026-01-02"}]',
         ),
         _Row(python='pl.Series("a", [1, 2])', result="[1, 2]"),
-        _Row(python="pl.Series([1.5, math.nan])", result='[1.5, "NaN"]', note="ValueChanged", refused="pass None"),
+        _Row(python="pl.Series([1.5, math.nan])", result="[1.5, null]", note="ValueChanged", refused="pass None"),
         _Row(python='pl.DataFrame({"t": [timedelta(hours=1)]})', result='[{"t": "1:00:00"}]'),
         _Row(python='pa.table({"a": [1, None]})', result='[{"a": 1}, {"a": null}]'),
         _Row(

@@ -331,8 +331,15 @@ np.array(["2026-01-01"], dtype="datetime64[ns]")""",
     ),
     "infinities": Case(
         code='[float("nan"), float("inf"), -float("inf")]',
-        result=["NaN", "Infinity", "-Infinity"],
+        result=[None, None, None],
         notes=("ValueChanged", "ValueChanged", "ValueChanged"),
+    ),
+    "NaN in records": Case(
+        code="""import pandas as pd
+df = pd.DataFrame({"a": [1, 2], "b": [1.5, None]})
+[df.to_dict(orient="records"), df]""",
+        result=[[{"a": 1, "b": 1.5}, {"a": 2, "b": None}]] * 2,
+        notes=("ValueChanged", "ValueChanged"),
     ),
     "an integer beyond 2**53": Case(
         code="725653563933458433",
@@ -352,6 +359,7 @@ np.array(["2026-01-01"], dtype="datetime64[ns]")""",
     "a float with the value of an integer": Case(
         code="1.0",
         result=1,
+        notes=("ValueChanged",),
     ),
     "negative zero": Case(
         code="-0.0",

@@ -5,6 +5,7 @@ Each part is bounded.
 
 import dataclasses
 import errno
+import math
 import threading
 import traceback
 from collections import deque
@@ -25,12 +26,14 @@ from mcp_exec_sandbox.protocol import (
 )
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.limits import explain_recursion
-from mcp_exec_sandbox.values.changes import Changes, ValueChange
+from mcp_exec_sandbox.values.changes import WHOLE_FLOAT, Changes, ValueChange
 from mcp_exec_sandbox.values.walk import Walk, escape_surrogates
 from mcp_exec_tools.text import measure_json, shorten, shorten_json
 
 _ROOT = "result"
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+_LARGE_FLOAT = 1e21
+"""Floats from here on have an exponent in JSON."""
 _HEAD = "Traceback (most recent call last):"
 _AGENT_PREFIX = AGENT_FILE.rstrip(">")
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
@@ -59,7 +62,8 @@ def convert_to_json(value: object, limit: int, *, notes: Notes) -> JsonResult:
     plain, is_cut = shorten_json(converted, limit, is_head=walk.full)
     if is_cut:
         notes.add("OutputCut", _describe_cut(value, converted, limit, is_head=walk.full), path=_ROOT)
-    walk.changes.write(notes)
+    for changes in walk.list_changes():
+        changes.write(notes)
     return JsonResult(value=plain, truncated=is_cut or walk.cut)
 
 
@@ -69,6 +73,20 @@ class _ResultWalk(Walk):
     def __init__(self, limit: int) -> None:
         super().__init__(limit)
         self.changes = Changes(_ROOT)
+        self._has_fraction = False
+        self._whole = Changes(_ROOT)
+        """Floats that look like integers in the result."""
+
+    def list_changes(self) -> Iterable[Changes]:
+        """Return the changes. A float with a fraction shows that those without are floats, too."""
+        return (self.changes,) if self._has_fraction else (self.changes, self._whole)
+
+    def _float(self, value: float) -> Any:
+        if not value.is_integer():
+            self._has_fraction |= math.isfinite(value)
+        elif value and abs(value) < _LARGE_FLOAT:
+            self._whole.add(WHOLE_FLOAT, self._path)
+        return super()._float(value)
 
     def report(self, change: ValueChange, what: str = "") -> None:
         self.changes.add(change, self._path, what)

@@ -8,7 +8,7 @@ from typing import Any
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_sandbox.values import changes
 from mcp_exec_sandbox.values.changes import UNKNOWN, ValueChange, ValueRefused
-from mcp_exec_sandbox.values.forms import find_form, is_of_imported
+from mcp_exec_sandbox.values.forms import find_form, is_decimal, read_special
 from mcp_exec_sandbox.values.walk import Walk
 from mcp_exec_tools.names import find_close_names, normalize, snake_case
 from mcp_exec_tools.text import format_path
@@ -76,14 +76,14 @@ class _ArgumentWalk(Walk):
             raise ValueRefused(f"{place} {change.refusal.replace('{what}', what)}")
 
     def _find_form(self, value: Any) -> Any:
-        return (
-            self._find_number(value) if is_of_imported(value, (("decimal", "Decimal"),)) else super()._find_form(value)
-        )
+        return self._find_number(value) if is_decimal(value) else super()._find_form(value)
 
     def _find_number(self, value: Any) -> int | float:
         """Return the number of a decimal, which parameters that are amounts need."""
-        number = int(value) if value.is_finite() and value == value.to_integral_value() else float(value)
-        if number == number and number != value:
+        if not value.is_finite():
+            return read_special(value)
+        number = int(value) if value == value.to_integral_value() else float(value)
+        if number != value:
             self.report(changes.INEXACT_DECIMAL)
         return number
 

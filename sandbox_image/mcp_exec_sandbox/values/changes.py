@@ -51,9 +51,10 @@ class ValueChange(NamedTuple):
 
 NOT_FINITE = ValueChange(
     "ValueChanged",
-    "JSON has no NaN and no infinity, so this is the text {what}.",
+    "JSON has no {what}, so this is null.",
     "is {what}, which JSON does not have: pass None, or leave it out",
 )
+WHOLE_FLOAT = ValueChange("ValueChanged", "JSON has one sort of number: a float without a fraction, such as 2.0, is written as 2.", "")
 MISSING = ValueChange("ValueChanged", "A missing value ({what}) is null.", "")
 NEGATIVE_ZERO = ValueChange("ValueChanged", "-0.0 is 0: the sign of a zero does not survive.", "")
 LONG_INTEGER = ValueChange("ValueChanged", "An integer of more than 64 bits is a text with all its digits.", "")

@@ -6,6 +6,7 @@ Values of libraries are recognized by module and shape, so that no library is im
 import dataclasses
 import datetime
 import enum
+import math
 import pathlib
 import sys
 from collections import UserString
@@ -15,8 +16,9 @@ from typing import Any
 from mcp_exec_sandbox.values.changes import UNKNOWN, Pairs
 
 _AS_TEXT = (datetime.timedelta, pathlib.PurePath, complex, UserString)
+_DECIMAL = (("decimal", "Decimal"),)
 _AS_TEXT_IF_IMPORTED = (
-    ("decimal", "Decimal"),
+    *_DECIMAL,
     ("uuid", "UUID"),
     ("fractions", "Fraction"),
     ("ipaddress", "IPv4Address"),
@@ -49,9 +51,21 @@ def find_form(value: Any, room: int) -> Any:
             return form
     if isinstance(value, _AS_ISO):
         return value.isoformat()
+    if is_decimal(value) and not value.is_finite():
+        return read_special(value)
     if isinstance(value, _AS_TEXT) or is_of_imported(value, _AS_TEXT_IF_IMPORTED):
         return str(value)
     return _find_record(value)
+
+
+def is_decimal(value: object) -> bool:
+    """Return whether a value is a decimal number."""
+    return is_of_imported(value, _DECIMAL)
+
+
+def read_special(value: Any) -> float:
+    """Return the float of a decimal that is NaN or infinite. `float` refuses the NaN that signals."""
+    return math.nan if value.is_nan() else float(value)
 
 
 def find_library(value: object) -> str | None:

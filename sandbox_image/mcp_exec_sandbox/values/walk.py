@@ -236,7 +236,7 @@ class Walk(ABC):
         if not math.isfinite(value):
             text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
             self.report(changes.NOT_FINITE, text)
-            return self._pay(text, _WORD_COST - 1)
+            return self._pay(None, _WORD_COST)
         if value == 0 and math.copysign(1, value) < 0:
             self.report(changes.NEGATIVE_ZERO)
         return self._pay(value, _WORD_COST - 1)

@@ -42,7 +42,7 @@ def test_a_result_that_was_cut_is_noted(sandbox: Any) -> None:
 
 def test_a_value_that_json_cannot_express_is_noted_with_its_path(sandbox: Any) -> None:
     run = sandbox.run("{'rows': [{'price': float('nan')}], 'id': 2**64 + 3, 1: 'a', '1': 'b'}")
-    assert run.result == {"rows": [{"price": "NaN"}], "id": "18446744073709551619", "1": "a", "1 (2)": "b"}
+    assert run.result == {"rows": [{"price": None}], "id": "18446744073709551619", "1": "a", "1 (2)": "b"}
     places = [(note["kind"], note["path"]) for note in run.end["notes"]]
     assert places == [
         ("ValueChanged", "result.rows[0].price"),

@@ -87,7 +87,7 @@ def test_a_note_names_the_first_place_and_the_number_of_places():
         {
             "kind": "ValueChanged",
             "path": "result.rows[1].price",
-            "message": "JSON has no NaN and no infinity, so this is the text NaN. So in 2 places.",
+            "message": "JSON has no NaN, so this is null. So in 2 places.",
         },
         {
             "kind": "ValueChanged",
@@ -95,6 +95,15 @@ def test_a_note_names_the_first_place_and_the_number_of_places():
             "message": "An integer of more than 64 bits is a text with all its digits.",
         },
     ]
+
+
+def test_a_whole_float_is_noted_only_if_no_other_float_shows_a_fraction():
+    assert find_notes({"n": 1, "mean": [2.0, 3.0]}) == [("ValueChanged", "result.mean[0]")]
+    assert find_notes({"mean": [2.0, 2.5]}) == find_notes([1e300, 0, 1]) == []
+
+
+def test_a_key_that_is_nan_is_that_of_a_missing_value():
+    assert convert({math.nan: 1}) == convert({None: 1}) == {"null": 1}
 
 
 def test_only_integers_that_a_double_cannot_hold_have_a_note():
