@@ -61,10 +61,11 @@ _NUMBERS: Final = ValueGroup(
     title="Numbers",
     text="""JSON has one sort of number. A float without a fraction, such as `1.0`, arrives as `1`, because the API
 server stores it so: the same number, which Python reads as an `int`. A note says so if no float of the result has a
-fraction. NaN and infinities are null everywhere, with a note, so that a consumer can sum a column. Integers are exact up to 64 bits in the status, over HTTP, in the text of MCP and in the Python
-client. JavaScript and other clients that read numbers as doubles round them beyond 2^53, so a note names the place;
-return `str(value)` for such clients. Decimals are texts as results. As an argument, a decimal is a number if a double
-has its value, since tools declare amounts as numbers.""",
+fraction. NaN and infinities are null everywhere, with a note, so that a consumer can sum a column. Integers are exact
+up to 64 bits in the status, over HTTP, in the text of MCP and in the Python client. JavaScript and other clients that
+read numbers as doubles round them beyond 2^53, so a note names the place; return `str(value)` for such clients.
+Decimals are texts as results. As an argument, a decimal is a number if a double has its value, since tools declare
+amounts as numbers.""",
     rows=(
         _Row(python="7", result="7"),
         _Row(python="True", result="true"),
@@ -122,8 +123,8 @@ JSON: decode them, encode them as base64, or write them to a file in `artifacts`
 _CONTAINERS: Final = ValueGroup(
     title="Collections and iterators",
     text="""Sets are sorted if their members can be. Of an iterator, the result has the first 1,000 items, or those of
-the first two seconds, and a note says if there are more; they are used up then. Files are not read. As an argument, an
-iterator may have 100,000 items.""",
+the first two seconds, and a note says if there are more; they are used up then. Asynchronous
+ones are read in the same way as a result. Files are not read. As an argument, an iterator may have 100,000 items.""",
     rows=(
         _Row(python='[1, "a", None]', result='[1, "a", null]'),
         _Row(python="(1, 2)", result="[1, 2]"),

@@ -210,6 +210,8 @@ NoteKind = Literal[
     "OutputCut",
     "CodeChanged",
     "LibraryHint",
+    "NotAwaited",
+    "NoNetwork",
     "NotesDropped",
 ]
 KINDS: tuple[NoteKind, ...] = get_args(NoteKind)

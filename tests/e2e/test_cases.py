@@ -334,6 +334,33 @@ np.array(["2026-01-01"], dtype="datetime64[ns]")""",
         result=[None, None, None],
         notes=("ValueChanged", "ValueChanged", "ValueChanged"),
     ),
+    "calls that are not awaited": Case(
+        code="""done = []
+for n in range(3):
+    done.append(call_mcp_tool("expenses.list_categories"))
+print("tagged", len(done))""",
+        stdout="tagged 3\n",
+        stderr="coroutine 'call_mcp_tool' was never awaited",
+        notes=("NotAwaited",),
+    ),
+    "a coroutine as a value": Case(
+        code="""async def load():
+    return [1]
+for row in load():
+    pass""",
+        phase="Failed",
+        reason="UserError",
+        error=("'coroutine' object is not iterable: write `await load(...)`",),
+        line=3,
+        notes=("NotAwaited",),
+    ),
+    "an asynchronous generator": Case(
+        code="""async def count():
+    yield 1
+    yield 2
+count()""",
+        result=[1, 2],
+    ),
     "NaN in records": Case(
         code="""import pandas as pd
 df = pd.DataFrame({"a": [1, 2], "b": [1.5, None]})

@@ -299,9 +299,11 @@ class InterpreterEnd:
 
     def _may_have_objects(self, code: str) -> bool:
         has_cleanup = "yield" in code and "finally" in code
-        return (
-            has_cleanup or any(word in code for word in _WRITING) or next(self._list_code_modules(), None) is not None
-        )
+        return has_cleanup or any(word in code for word in _WRITING) or self.has_modules()
+
+    def has_modules(self) -> bool:
+        """Return whether the code has imported modules of the workspace."""
+        return next(self._list_code_modules(), None) is not None
 
     def _list_code_modules(self) -> Iterator[str]:
         """Return the names of the modules of the workspace that the code has imported, without wrappers of servers."""

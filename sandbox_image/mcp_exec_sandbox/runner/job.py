@@ -13,6 +13,7 @@ from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, Notes, encode
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.ending import InterpreterEnd
 from mcp_exec_sandbox.runner.loop import AgentLoop, InterruptHandler, cancel_tasks, install_loop
+from mcp_exec_sandbox.runner.not_awaited import NotAwaited
 from mcp_exec_sandbox.runner.program import (
     RESULT_NAME,
     RETURN_NAME,
@@ -92,6 +93,7 @@ class JobRunner:
         self._artifacts = ArtifactWriter(workspace=workspace, emit=lambda event: None)
         self._notes = Notes()
         self._end = InterpreterEnd(interrupts=self._interrupts, workspace=workspace)
+        self._not_awaited = NotAwaited(workspace)
 
     def prepare(self) -> None:
         """Note the state of the interpreter. Call it last, before the job arrives."""
@@ -112,16 +114,20 @@ class JobRunner:
         set_reporter(progress)
         self._artifacts = ArtifactWriter(workspace=self._workspace, emit=self._send_event)
         set_writer(self._artifacts)
+        self._not_awaited.begin(job.code, is_first=self._jobs == 0)
         report = self._build_report(job, self._prepare_module(job))
         progress.flush()
         is_child = not self._channel.is_owner()
         if is_child and report["error"] is not None and not report["exitCode"]:
             sys.stderr.write(report["error"]["traceback"])
+        has_modules = self._end.has_modules()
         if job.session and not is_child:
             self._end.flush(notes=self._notes)
         else:
             report = self._end_interpreter(job, report)
             progress.flush()
+        if not is_child:
+            self._not_awaited.finish(self._notes, has_modules=has_modules, stays=job.session)
         self._streams.flush()
         if is_child:
             os._exit(report["exitCode"] or int(report["error"] is not None))
@@ -200,6 +206,7 @@ class JobRunner:
 
     def _evaluate(self, job: RunnerJob, module: ModuleType) -> Any:
         original = module.__dict__.get(RESULT_VARIABLE)
+        self._loop.before_cancel = self._not_awaited.add_tasks
         try:
             program = compile_program(job.code, file=self._file)
             for change in program.changes:
@@ -253,6 +260,7 @@ class JobRunner:
         limit = find_limit(error)
         if limit == "memory":
             limits.release_reserve()
+        self._not_awaited.explain(error)
         return report_end(error=describe_error(error, self._workspace, file=self._file), limit=limit)
 
     def _send_interruption(self, frames: list[FrameType]) -> None:

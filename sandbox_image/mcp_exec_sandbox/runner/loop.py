@@ -10,7 +10,7 @@ import contextlib
 import functools
 import signal
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from contextvars import Context
 from types import FrameType
 from typing import Any, TypeVar
@@ -119,6 +119,8 @@ class AgentLoop(asyncio.SelectorEventLoop):
         noop = asyncio.Handle(lambda: None, (), self)
         noop.cancel()
         self._ready = _ReadyQueue(noop)
+        self.before_cancel: Callable[[set[asyncio.Task[Any]]], None] = lambda tasks: None
+        """Is called with the tasks that the end of the code cancels."""
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future is done and return its result, also inside a running loop."""
@@ -209,9 +211,28 @@ def _wrap_run(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., An
     return run
 
 
+def iterate(items: AsyncIterator[T]) -> Iterator[T]:
+    """Return the items one after the other, by the loop of this thread, and close what gives them."""
+    loop = asyncio.get_event_loop()
+    try:
+        while True:
+            try:
+                yield loop.run_until_complete(_get_next(items))
+            except StopAsyncIteration:
+                return
+    finally:
+        if (close := getattr(items, "aclose", None)) is not None:
+            loop.run_until_complete(close())
+
+
+async def _get_next(items: AsyncIterator[T]) -> T:
+    return await anext(items)
+
+
 def cancel_tasks(loop: AgentLoop, tasks: set[asyncio.Task[Any]], seconds: float = 0.25) -> None:
     """Cancel left-over tasks and give their `finally` blocks at most `seconds`."""
     pending = {task for task in tasks if not task.done()}
+    loop.before_cancel(pending)
     for task in pending:
         task.cancel()
     if pending:

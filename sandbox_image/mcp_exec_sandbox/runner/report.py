@@ -9,7 +9,7 @@ import math
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterable, Sized
+from collections.abc import AsyncIterator, Iterable, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -26,6 +26,7 @@ from mcp_exec_sandbox.protocol import (
 )
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.limits import explain_recursion
+from mcp_exec_sandbox.runner.loop import iterate
 from mcp_exec_sandbox.values.changes import WHOLE_FLOAT, Changes, ValueChange
 from mcp_exec_sandbox.values.walk import Walk, escape_surrogates
 from mcp_exec_tools.text import measure_json, shorten, shorten_json
@@ -87,6 +88,9 @@ class _ResultWalk(Walk):
         elif value and abs(value) < _LARGE_FLOAT:
             self._whole.add(WHOLE_FLOAT, self._path)
         return super()._float(value)
+
+    def _read_async(self, iterator: AsyncIterator[Any], depth: int) -> Any:
+        return self._array(self._read(iterate(iterator)), depth)
 
     def report(self, change: ValueChange, what: str = "") -> None:
         self.changes.add(change, self._path, what)
@@ -203,7 +207,7 @@ def _is_refused_process(error: BaseException) -> bool:
 
 def describe_stack(frames: Iterable[FrameType], workspace: Path, *, file: str = AGENT_FILE) -> tuple[int | None, str]:
     """Return the innermost line of the run's code in a stack (outermost first), and the agent's stack as text."""
-    own = [frame for frame in frames if _is_agent_file(frame.f_code.co_filename, workspace)]
+    own = [frame for frame in frames if is_agent_file(frame.f_code.co_filename, workspace)]
     agent = [frame.f_lineno for frame in own if frame.f_code.co_filename == file]
     summary = traceback.StackSummary.extract(((frame, frame.f_lineno) for frame in own), lookup_lines=True)
     text = "Traceback (most recent call last):\n" + "".join(summary.format())
@@ -262,7 +266,7 @@ def _format(error: BaseException, workspace: Path) -> str:
 
 def _strip_frames(summary: traceback.TracebackException, workspace: Path, depth: int) -> None:
     """Keep only the agent's frames, in this error, its causes and its group."""
-    own = [frame for frame in summary.stack if _is_agent_file(frame.filename, workspace)]
+    own = [frame for frame in summary.stack if is_agent_file(frame.filename, workspace)]
     summary.stack = traceback.StackSummary.from_list(own)
     if depth > 50:
         summary.__cause__ = summary.__context__ = None
@@ -272,7 +276,7 @@ def _strip_frames(summary: traceback.TracebackException, workspace: Path, depth:
             _strip_frames(other, workspace, depth + 1)
 
 
-def _is_agent_file(filename: str, workspace: Path) -> bool:
+def is_agent_file(filename: str, workspace: Path) -> bool:
     """Return whether a file is the agent's: the job's code, or a module of the workspace that is no wrapper."""
     if filename.startswith(f"{workspace}/"):
         return not filename.startswith(f"{workspace}/{SERVERS_FOLDER}/")

@@ -54,7 +54,9 @@ NOT_FINITE = ValueChange(
     "JSON has no {what}, so this is null.",
     "is {what}, which JSON does not have: pass None, or leave it out",
 )
-WHOLE_FLOAT = ValueChange("ValueChanged", "JSON has one sort of number: a float without a fraction, such as 2.0, is written as 2.", "")
+WHOLE_FLOAT = ValueChange(
+    "ValueChanged", "JSON has one sort of number: a float without a fraction, such as 2.0, is written as 2.", ""
+)
 MISSING = ValueChange("ValueChanged", "A missing value ({what}) is null.", "")
 NEGATIVE_ZERO = ValueChange("ValueChanged", "-0.0 is 0: the sign of a zero does not survive.", "")
 LONG_INTEGER = ValueChange("ValueChanged", "An integer of more than 64 bits is a text with all its digits.", "")
@@ -73,6 +75,11 @@ NO_FORM = ValueChange(
     "ValueChanged",
     "{what} has no JSON form, so this is its repr. Return a dict, a list or a text instead.",
     "is of type {what}, which has no JSON form: pass a dict of its fields, or str(value)",
+)
+NOT_AWAITED = ValueChange(
+    "ValueChanged",
+    "A coroutine has no value before it is awaited, so this is its repr: write `await {what}(...)`.",
+    "is a coroutine: write `await {what}(...)`",
 )
 NO_BINARY_FORM = ValueChange(
     "ValueChanged",

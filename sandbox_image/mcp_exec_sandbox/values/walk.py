@@ -9,8 +9,9 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, MappingView, Sequence, Set
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, MappingView, Sequence, Set
 from itertools import islice
+from types import CoroutineType
 from typing import Any
 
 from mcp_exec_sandbox.values import changes
@@ -126,7 +127,12 @@ class Walk(ABC):
             return self._array(value, depth)  # type: ignore[arg-type]
         if isinstance(value, Iterator) and not isinstance(value, io.IOBase):
             return self._array(self._read(value), depth)
+        if isinstance(value, AsyncIterator):
+            return self._read_async(value, depth)
         return self._repr(value)
+
+    def _read_async(self, iterator: AsyncIterator[Any], depth: int) -> Any:
+        return self._repr(iterator)
 
     def _object(self, items: Iterable[tuple[Any, Any]], depth: int) -> dict[str, Any]:
         result: dict[str, Any] = self._pay({}, 2)
@@ -251,7 +257,10 @@ class Walk(ABC):
         return self._leave_out(repr(head) + cut_marker(size - len(head), "bytes"), changes.LONG_REPR)
 
     def _repr(self, value: object) -> str:
-        self.report(changes.NO_FORM, type(value).__name__)
+        if isinstance(value, CoroutineType):
+            self.report(changes.NOT_AWAITED, value.__qualname__.rpartition("<locals>.")[2])
+        else:
+            self.report(changes.NO_FORM, type(value).__name__)
         return self._repr_text(repr(value))
 
     def _repr_text(self, text: str) -> str:
