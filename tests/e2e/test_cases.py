@@ -354,6 +354,34 @@ for row in load():
         line=3,
         notes=("NotAwaited",),
     ),
+    "a request to a network": Case(
+        code="""import urllib.request
+try:
+    urllib.request.urlopen("https://api.example.com/prices.json", timeout=2)
+except OSError:
+    print("no")""",
+        stdout="no\n",
+        notes=("NoNetwork",),
+        spec={"timeoutSeconds": 60},
+    ),
+    "a program that needs a network": Case(
+        code="""import subprocess
+subprocess.run(["curl", "https://example.com"])""",
+        phase="Failed",
+        reason="UserError",
+        error=("FileNotFoundError", "curl"),
+        line=2,
+        notes=("NoNetwork",),
+    ),
+    "a library that pandas needs": Case(
+        code="""import pandas as pd
+pd.DataFrame({"a": [1, 2]}).to_markdown()""",
+        phase="Failed",
+        reason="UserError",
+        error=("ImportError", "tabulate"),
+        line=2,
+        notes=("LibraryHint",),
+    ),
     "an asynchronous generator": Case(
         code="""async def count():
     yield 1

@@ -23,6 +23,7 @@ from mcp_exec_api.code_findings import (
 from mcp_exec_api.meta import parse_quantity
 from mcp_exec_common.code_check.estimates import SizeEstimator, find_endless_loops
 from mcp_exec_common.code_check.sql import Bindings, FormattedSqlDetector
+from mcp_exec_tools.source.installers import NETWORK_SENTENCE
 from mcp_exec_tools.source.repair import needs_newer_python, repair
 
 MAX_CHECKED_BYTES: Final = 32 * 1024
@@ -39,7 +40,7 @@ _ADVICE: Final = {
     Rule.DYNAMIC_CODE: "executes text as code; write the code itself",
     Rule.SUBPROCESS: "starts a process; use Python or a tool instead",
     Rule.NATIVE_CODE: "calls native code; use Python or a tool instead",
-    Rule.NETWORK: "a sandbox has no network; call a tool instead",
+    Rule.NETWORK: NETWORK_SENTENCE,
 }
 _MODULES: Final = {
     "subprocess": Rule.SUBPROCESS,

@@ -26,7 +26,8 @@ from mcp_exec_sandbox.runner.loop import AgentLoop, install_loop
 from mcp_exec_sandbox.runner.seccomp import install_filter
 from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.runner.template import can_fork, serve_forks
-from mcp_exec_sandbox.tools.libraries import ImportHintFinder, explain_installs
+from mcp_exec_sandbox.tools.libraries import ImportHintFinder, explain_programs
+from mcp_exec_sandbox.tools.network import watch_network
 from mcp_exec_sandbox.tools.tool_session import warm_up_connection
 
 _MESSAGE_CHARACTERS = 300
@@ -98,7 +99,8 @@ def main(limits: RunnerLimits) -> None:
     loop.run_until_complete(warm_up_connection())
     bundle.forget_start()
     sys.meta_path.append(ImportHintFinder())
-    explain_installs()
+    explain_programs()
+    watch_network()
     apply_limits(limits)
     serialize_forks()
     install_filter(os.getppid())

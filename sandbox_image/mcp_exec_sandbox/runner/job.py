@@ -39,7 +39,8 @@ from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.skills import SkillStore, install_skills, set_store
 from mcp_exec_sandbox.tools.connection import BrokerAccess
 from mcp_exec_sandbox.tools.display.show import ArtifactWriter, set_writer
-from mcp_exec_sandbox.tools.libraries import set_libraries
+from mcp_exec_sandbox.tools.libraries import find_hints, set_libraries
+from mcp_exec_sandbox.tools.network import forget_attempts, write_attempts
 from mcp_exec_sandbox.tools.progress import ProgressReporter, set_reporter
 from mcp_exec_sandbox.tools.tool_session import ToolSession, set_session
 
@@ -109,6 +110,7 @@ class JobRunner:
         )
         install_skills(self._workspace)
         set_libraries(job.libraries or {})
+        forget_attempts([] if job.broker is None else [(job.broker.host, job.broker.port)])
         self._notes = Notes()
         progress = ProgressReporter(self._send_event)
         set_reporter(progress)
@@ -127,6 +129,7 @@ class JobRunner:
             report = self._end_interpreter(job, report)
             progress.flush()
         if not is_child:
+            write_attempts(self._notes)
             self._not_awaited.finish(self._notes, has_modules=has_modules, stays=job.session)
         self._streams.flush()
         if is_child:
@@ -261,6 +264,8 @@ class JobRunner:
         if limit == "memory":
             limits.release_reserve()
         self._not_awaited.explain(error)
+        for hint in find_hints(error):
+            self._notes.add("LibraryHint", hint)
         return report_end(error=describe_error(error, self._workspace, file=self._file), limit=limit)
 
     def _send_interruption(self, frames: list[FrameType]) -> None:

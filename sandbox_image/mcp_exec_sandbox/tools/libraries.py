@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.protocol import SERVERS_FOLDER
-from mcp_exec_sandbox.tools import tool_session
+from mcp_exec_sandbox.tools import network, tool_session
 from mcp_exec_tools.names import find_close_names, fold
 from mcp_exec_tools.source.installers import INSTALL_SENTENCE, find_installed_packages
 from mcp_exec_tools.text import shorten_line
@@ -50,12 +50,21 @@ _DISTRIBUTIONS = {
 _MODULES = {package: module for module, package in _DISTRIBUTIONS.items()}
 _MAX_LISTED = 40
 _MAX_NAME = 100
+_MAX_TEXT = 10_000
 _SUFFIX = ".dist-info"
 _pools: dict[str, PoolVersions] = {}
+_failed: dict[str, None] = {}
+"""Libraries that code of the job tried to import, by the names that code imports."""
+_MAX_FAILED = 1000
+_MAX_ERRORS = 50
+_MAX_HINTS = 3
 
 
-def explain_installs() -> None:
-    """Make commands that install packages raise ModuleNotFoundError, unless the image has pip."""
+def explain_programs() -> None:
+    """Make commands that install packages raise ModuleNotFoundError, unless the image has pip.
+
+    Commands that need a network are noted.
+    """
     subprocess.Popen.__init__ = _wrap(subprocess.Popen.__init__, place=1)  # type: ignore[method-assign]
     os.system = _wrap(os.system, place=0)
 
@@ -66,7 +75,9 @@ def _wrap(original: Callable[..., Any], *, place: int) -> Callable[..., Any]:
     @functools.wraps(original)
     def start(*values: Any, **options: Any) -> Any:
         command = values[place] if len(values) > place else options.get("args", options.get("command", ""))
-        _refuse_install(_join(command))
+        text = _join(command)
+        _refuse_install(text)
+        network.add_program(text)
         return original(*values, **options)
 
     return start
@@ -88,6 +99,7 @@ def set_libraries(libraries: Mapping[str, PoolVersions]) -> None:
     """Set which pools have which libraries, by the name that code imports."""
     _pools.clear()
     _pools.update(libraries)
+    _failed.clear()
 
 
 def explain_missing_library(name: str) -> str:
@@ -97,6 +109,43 @@ def explain_missing_library(name: str) -> str:
         package = f" (package {_DISTRIBUTIONS[name]})" if name in _DISTRIBUTIONS else ""
         hint = f"this sandbox has {_describe_sandbox()}{package}; {INSTALL_SENTENCE} (docs/platform/images.md)"
     return f"No module named {name[:_MAX_NAME]!r}: {hint}"
+
+
+def find_hints(error: BaseException) -> list[str]:
+    """Return how to get the libraries whose absence has caused an error that does not say it."""
+    errors = list_causes(error)
+    if isinstance(errors[0], ModuleNotFoundError) and errors[0].name in _failed:
+        return []
+    text = " ".join(_read_text(each) for each in errors)
+    words = set(re.findall(r"[\w.-]+", text.lower())) if _failed else set[str]()
+    names = {each.name for each in errors if isinstance(each, ModuleNotFoundError)}
+    found = [
+        name
+        for name in _failed
+        if name in names or name.lower() in words or _DISTRIBUTIONS.get(name, name).lower() in words
+    ]
+    return [f"`{name}` is missing: {_find_pools(name) or INSTALL_SENTENCE}." for name in found[:_MAX_HINTS]]
+
+
+def list_causes(error: BaseException) -> list[BaseException]:
+    """Return an error, and those that it was raised from, or while they were handled, or that are its parts."""
+    found: dict[int, BaseException] = {}
+    waiting: list[BaseException | None] = [error]
+    while waiting and len(found) < _MAX_ERRORS:
+        current = waiting.pop(0)
+        if current is None or id(current) in found:
+            continue
+        found[id(current)] = current
+        parts = current.exceptions[:_MAX_ERRORS] if isinstance(current, BaseExceptionGroup) else ()
+        waiting += [current.__cause__, current.__context__, *parts]
+    return list(found.values())
+
+
+def _read_text(error: BaseException) -> str:
+    try:
+        return str(error)[:_MAX_TEXT]
+    except Exception:
+        return ""
 
 
 def explain_install(packages: Sequence[str]) -> str:
@@ -171,6 +220,8 @@ class ImportHintFinder:
             # `from servers.X import Y` looks for a module Y too, before it raises that X has no Y.
             raise ModuleNotFoundError(_explain_missing_tool(package, tool, known))
         if path is None and not name.startswith("_") and name not in sys.stdlib_module_names and _is_import():
+            if len(_failed) < _MAX_FAILED:
+                _failed[name] = None
             raise ModuleNotFoundError(explain_missing_library(name), name=name)
         return None
 

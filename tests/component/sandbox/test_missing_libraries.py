@@ -1,5 +1,7 @@
 """A missing library is explained: which pools have it, or what this sandbox has."""
 
+import importlib.util
+
 import pytest
 
 LIBRARIES = {
@@ -119,3 +121,63 @@ def test_invalid_hints_are_refused(sandbox, libraries):
     response.read()
     assert response.status_code == 400
     assert response.json()["error"].startswith("libraries")
+
+
+IMPORT = "try:\n    import rarelib\nexcept ImportError as e:\n    "
+OPTIONAL = {
+    "as its cause": IMPORT + "raise ImportError('Use pip or conda.') from e",
+    "as its context": IMPORT + "raise ImportError('Use pip, conda.') from None",
+    "of another type": IMPORT + "raise AttributeError('needs more') from e",
+    "two errors up": (
+        "try:\n    try:\n        import rarelib\n    except ImportError as e:\n        raise KeyError('x') from e\n"
+        "except KeyError:\n    raise RuntimeError('no')"
+    ),
+    "named in its text": (
+        "import importlib\ntry:\n    importlib.import_module('rarelib')\nexcept ImportError:\n    pass\n"
+        "raise ImportError(\"Unable to find a usable engine; tried using: 'RareLib', 'other'.\")"
+    ),
+    "in a group": IMPORT + "raise ExceptionGroup('g', [ValueError(1), e])",
+}
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_a_library_behind_another_error_is_a_note(sandbox, name):
+    run = sandbox.run(OPTIONAL[name], libraries=LIBRARIES)
+    message = "`rarelib` is missing: pool `data` has rarelib 2.3.1; set poolRef.name to data."
+    assert run.end["notes"] == [{"kind": "LibraryHint", "path": "", "message": message}]
+
+
+def test_a_library_behind_another_error_that_no_pool_has_is_a_note(sandbox):
+    code = IMPORT + "raise ImportError('Use pip or conda.') from e"
+    assert [note["message"] for note in sandbox.run(code).end["notes"]] == [
+        "`rarelib` is missing: packages come with the image of the pool, and nothing can be installed in a sandbox."
+    ]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import rarelib",
+        "try:\n    import rarelib\nexcept ImportError:\n    pass\nraise ValueError('no')",
+        "try:\n    import rarelib\nexcept ImportError:\n    pass\n1",
+    ],
+)
+def test_an_error_that_says_it_and_one_of_another_cause_have_no_such_note(sandbox, code):
+    assert "notes" not in sandbox.run(code, libraries=LIBRARIES).end
+
+
+PANDAS = {
+    "tabulate": "pd.DataFrame({'a': [1]}).to_markdown()",
+    "xarray": "pd.DataFrame({'a': [1]}).to_xarray()",
+    "fastparquet": "pd.DataFrame({'a': [1]}).to_parquet('x', engine='fastparquet')",
+    "tables": "pd.DataFrame({'a': [1]}).to_hdf('x.h5', key='a')",
+}
+
+
+@pytest.mark.parametrize("library", PANDAS)
+def test_what_pandas_needs_is_a_note(sandbox, library):
+    pytest.importorskip("pandas")
+    if importlib.util.find_spec(library) is not None:
+        pytest.skip(f"{library} is here")
+    notes = sandbox.run(f"import pandas as pd\n{PANDAS[library]}").end["notes"]
+    assert [note["message"].partition(":")[0] for note in notes] == [f"`{library}` is missing"]

@@ -1,10 +1,22 @@
-"""Commands that install packages, which nothing in a sandbox can do. A module of its own: each runner imports it."""
+"""Commands that install packages or need a network, which nothing in a sandbox can do.
+
+A module of its own: each runner imports it.
+"""
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 INSTALL_SENTENCE: Final = "packages come with the image of the pool, and nothing can be installed in a sandbox"
 """Answer to each attempt."""
+NETWORK_SENTENCE: Final = "a sandbox has no network; call a tool instead"
+"""Answer to each attempt to reach one."""
+NETWORK_PROGRAMS: Final = frozenset(
+    {
+        *("aria2c", "curl", "dig", "ftp", "git", "host", "nc", "ncat", "netcat", "nslookup", "ping", "rsync", "scp"),
+        *("sftp", "ssh", "telnet", "traceroute", "wget"),
+    }
+)
 
 INSTALLERS: Final = frozenset(
     {
@@ -26,13 +38,28 @@ def find_installed_packages(command: str) -> list[str] | None:
 
     Only the first 4,000 characters are read.
     """
+    for words in _split(command):
+        if _get_name(words[0]) in INSTALLERS and _ACTIONS.intersection(words):
+            return _list_packages(words[1:])
+    return None
+
+
+def find_network_program(command: str) -> tuple[str, list[str]] | None:
+    """Return the first program of a command line that needs a network, as it is called, and its arguments.
+
+    Only the first 4,000 characters are read.
+    """
+    return next(((words[0], words[1:]) for words in _split(command) if _get_name(words[0]) in NETWORK_PROGRAMS), None)
+
+
+def _split(command: str) -> Iterator[list[str]]:
+    """Return the words of each command of a command line, without programs that start others."""
     for part in _COMMAND_END.split(command[:_MAX_CHARACTERS]):
         words = [word.strip("'\"") for word in part.split()]
         while words and _is_prefix(words[0]):
             del words[0]
-        if words and _get_name(words[0]) in INSTALLERS and _ACTIONS.intersection(words):
-            return _list_packages(words[1:])
-    return None
+        if words:
+            yield words
 
 
 def _is_prefix(word: str) -> bool:

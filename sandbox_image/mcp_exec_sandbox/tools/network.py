@@ -1,0 +1,118 @@
+"""Attempts of code to reach a network, which no sandbox has: their errors read as if they could pass.
+
+The functions of `socket` that nearly every library uses take note of what they were asked for, also if the code catches
+their errors. Loopback, addresses of the sandbox itself and the broker are no network.
+"""
+
+import contextlib
+import functools
+import ipaddress
+import os
+import shutil
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mcp_exec_sandbox.protocol import Notes
+from mcp_exec_tools.source.installers import NETWORK_SENTENCE, find_network_program
+from mcp_exec_tools.text import shorten_line
+
+_MAX_KEPT = 1000
+_MAX_NAMED = 3
+_NAME_CHARACTERS = 40
+_REMOTE_ACTIONS = frozenset({"clone", "fetch", "ls-remote", "pull", "push", "submodule"})
+"""Commands of git that need a network."""
+_hosts: dict[str, None] = {}
+_programs: dict[str, bool] = {}
+"""Programs that were called, and whether the sandbox has them."""
+_broker: list[tuple[str, int]] = []
+
+
+def watch_network() -> None:
+    """Take note of attempts from now on."""
+    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex"):
+        setattr(socket, name, _watch_name(getattr(socket, name)))
+    for name in ("connect", "connect_ex", "sendto"):
+        setattr(socket.socket, name, _watch_address(getattr(socket.socket, name), is_sent=name == "sendto"))
+
+
+def forget_attempts(broker: Sequence[tuple[str, int]]) -> None:
+    """Begin a job, whose tools are called at these addresses."""
+    _hosts.clear()
+    _programs.clear()
+    _broker[:] = broker
+
+
+def add_program(command: str) -> None:
+    """Take note of a command line that needs a network."""
+    found = find_network_program(command)
+    if found is None or len(_programs) >= _MAX_KEPT:
+        return
+    program, words = found
+    is_there = shutil.which(program) is not None
+    if not is_there or os.path.basename(program) != "git" or _REMOTE_ACTIONS.intersection(words):
+        _programs[os.path.basename(program)] = is_there
+
+
+def write_attempts(notes: Notes) -> None:
+    """Add the notes of the job."""
+    for program, is_there in _programs.items():
+        what = f"{program} reaches nothing: " if is_there else f"There is no program {program}, and "
+        notes.add("NoNetwork", f"{what}{NETWORK_SENTENCE}.")
+    if _hosts:
+        named = ", ".join(shorten_line(host, _NAME_CHARACTERS) for host in list(_hosts)[:_MAX_NAMED])
+        more = f" and {len(_hosts) - _MAX_NAMED} more" if len(_hosts) > _MAX_NAMED else ""
+        notes.add("NoNetwork", f"{named}{more} can't be reached: {NETWORK_SENTENCE}.")
+
+
+def _watch_name(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def resolve(host: Any, *values: Any, **options: Any) -> Any:
+        try:
+            return original(host, *values, **options)
+        except socket.gaierror:
+            _add_host(host)
+            raise
+
+    return resolve
+
+
+def _watch_address(original: Callable[..., Any], *, is_sent: bool) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reach(self: socket.socket, *values: Any) -> Any:
+        try:
+            answer = original(self, *values)
+        except OSError:
+            _add_address(self, values)
+            raise
+        if is_sent or answer:  # a datagram is lost without an error; `connect_ex` returns the number of its error
+            _add_address(self, values)
+        return answer
+
+    return reach
+
+
+def _add_address(used: socket.socket, values: Sequence[Any]) -> None:
+    with contextlib.suppress(Exception):
+        address = values[-1]
+        is_internet = used.family in (socket.AF_INET, socket.AF_INET6)
+        if is_internet and tuple(address[:2]) not in _broker and not _is_local(used.family, address[0]):
+            _add_host(address[0])
+
+
+def _is_local(family: int, host: str) -> bool:
+    """Return whether a host is the sandbox itself. A name that is no address has failed to resolve."""
+    with contextlib.suppress(ValueError):
+        parsed = ipaddress.ip_address(host.partition("%")[0])
+        if parsed.is_loopback or parsed.is_unspecified:
+            return True
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+            return True
+        return False
+    return host in ("", "localhost")
+
+
+def _add_host(host: object) -> None:
+    if len(_hosts) < _MAX_KEPT and host:
+        _hosts[host.decode("utf-8", "replace") if isinstance(host, bytes) else str(host)] = None
