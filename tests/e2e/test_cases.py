@@ -354,6 +354,15 @@ for row in load():
         line=3,
         notes=("NotAwaited",),
     ),
+    "a progress bar": Case(
+        code="""import sys
+for i in range(2001):
+    print(f"\\r{i / 20:5.1f}% |{'#' * (i // 40):<50}| {i}/2000", end="", file=sys.stderr)
+print("\\nfinished")""",
+        stdout="\nfinished\n",
+        stderr="100.0%",
+        notes=("OutputCut",),
+    ),
     "a request to a network": Case(
         code="""import urllib.request
 try:

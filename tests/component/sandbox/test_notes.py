@@ -61,3 +61,23 @@ def test_forged_notes_are_bounded_and_displace_none_of_the_supervisor(sandbox: A
     assert kinds_of(run)[0] == "OutputCut"
     assert all(len(note["message"]) <= NOTE_CHARACTERS and len(note["path"]) <= NOTE_CHARACTERS for note in notes)
     assert set(kinds_of(run)) <= set(KINDS)
+
+
+PROGRESS = """import sys
+for i in range(2001):
+    print(f"\\r{i / 20:5.1f}% |{'#' * (i // 40):<50}| {i}/2000", end="", file=sys.{stream}, flush=True)
+print("\\nfinished", file=sys.{stream})
+"""
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_progress_bar_is_its_last_state_with_a_note(sandbox: Any, stream: str) -> None:
+    run = sandbox.run(PROGRESS.replace("{stream}", stream), outputBytes=65536)
+    assert getattr(run, stream) == f"100.0% |{'#' * 50}| 2000/2000\nfinished\n"
+    note = {"kind": "OutputCut", "path": stream, "message": "Lines that were redrawn are here in their last state."}
+    assert (run.end["notes"], run.end["truncated"]) == ([note], False)
+
+
+def test_a_line_that_is_redrawn_comes_before_a_later_one(sandbox: Any) -> None:
+    run = sandbox.run("import sys\nfor n in range(3): print(n, end='\\r', flush=True)\nprint('end')")
+    assert run.stdout == "end\n"

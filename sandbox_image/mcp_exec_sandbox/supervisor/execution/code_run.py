@@ -384,6 +384,8 @@ class CodeRun:
         for output in self._streams.values():
             if output.truncated:
                 notes.add("OutputCut", output.describe_cut(), path=output.kind)
+            if output.was_redrawn:
+                notes.add("OutputCut", "Lines that were redrawn are here in their last state.", path=output.kind)
         for text in self._files_report.notes:
             notes.add("FileNotKept", text)
         reported = self._report.notes if self._report else ()

@@ -5,6 +5,7 @@ import codecs
 from typing import Literal
 
 from mcp_exec_sandbox.supervisor.execution.events import EventLog
+from mcp_exec_sandbox.supervisor.execution.redraws import RedrawnLines
 from mcp_exec_tools.text import cut_marker
 
 PROMPT_EVENTS = 100
@@ -19,7 +20,8 @@ class OutputStream:
         self.kind = kind
         self._limit = limit
         self._log = log
-        self._buffer = HeadTailBuffer(limit)
+        self._lines = RedrawnLines()
+        self._buffer = HeadTailBuffer(limit, lines=self._lines)
         self._pending: list[str] = []
         self._events = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -46,6 +48,11 @@ class OutputStream:
         self._pending.append(rest)
         self._flush()
 
+    @property
+    def was_redrawn(self) -> bool:
+        """Whether earlier states of lines were left out. Known after `finish`."""
+        return self._lines.has_dropped
+
     def describe_cut(self) -> str:
         """Return a sentence about what was cut."""
         return f"Of {self.total} bytes, the first and the last were kept, {self._limit} in all."
@@ -69,7 +76,9 @@ class HeadTailBuffer:
     Bytes that aren't UTF-8 count as the replacement character that stands for them.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, *, lines: RedrawnLines | None = None) -> None:
+        """Prepare. `lines` leaves out parts of the text before it is measured."""
+        self._lines = lines
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head_left = limit - limit // 2
         self._head_open = True
@@ -78,11 +87,13 @@ class HeadTailBuffer:
 
     def write(self, data: bytes | bytearray | memoryview) -> str:
         """Add bytes and return the text that belongs to the head."""
-        return self._add(self._decoder.decode(data))
+        text = self._decoder.decode(data)
+        return self._add(text if self._lines is None else self._lines.write(text))
 
     def finish(self) -> tuple[str, bool]:
         """Return the text that follows the head, and whether bytes were cut. Call it once."""
-        head = self._add(self._decoder.decode(b"", True))
+        text = self._decoder.decode(b"", True)
+        head = self._add(text if self._lines is None else self._lines.write(text) + self._lines.finish())
         tail = self._tail.read()
         cut = self._tail.total - len(tail)
         if not cut:
