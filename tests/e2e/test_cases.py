@@ -354,6 +354,14 @@ for row in load():
         line=3,
         notes=("NotAwaited",),
     ),
+    "a server that does not exist": Case(
+        code="from servers.nowhere import list_issues",
+        phase="Failed",
+        reason="UserError",
+        error=("there is no server nowhere; servers with tools: ",),
+        line=1,
+        spec={"tools": ["nowhere.*"]},
+    ),
     "a progress bar": Case(
         code="""import sys
 for i in range(2001):

@@ -57,6 +57,8 @@ class RunnerJob:
     context: dict[str, Any]
     output_bytes: int
     broker: BrokerAccess | None = None
+    servers: list[str] | None = None
+    """Names of the servers with tools; None if the supervisor has no wrappers of them."""
     session: bool = False
     """Whether the interpreter stays for another job."""
     skills: dict[str, Any] | None = None
@@ -72,6 +74,7 @@ class RunnerJob:
             context=message["context"],
             output_bytes=message["outputBytes"],
             broker=BrokerAccess.from_job(tools) if tools is not None else None,
+            servers=message.get("servers"),
             session=message.get("session") is True,
             skills=message.get("skills"),
             libraries=message.get("libraries"),
@@ -106,7 +109,13 @@ class JobRunner:
         skills = SkillStore.from_job(job.skills, allow=allow, emit=self._send_event)
         set_store(skills)
         set_session(
-            ToolSession(broker=job.broker, emit=self._send_event, workspace=self._workspace, skills=skills.catalog)
+            ToolSession(
+                broker=job.broker,
+                emit=self._send_event,
+                workspace=self._workspace,
+                skills=skills.catalog,
+                servers=job.servers,
+            )
         )
         install_skills(self._workspace)
         set_libraries(job.libraries or {})

@@ -34,6 +34,7 @@ FILES_PER_TURN = 20
 DISCARD_SECONDS = 0.1
 """Delay between a run's start and the removal of wrappers that it may not use. Most runs end earlier and so don't
 share their CPU with the removal."""
+_MAX_SERVERS = 1000
 _ALL = ""
 _OF_ALL = ("__init__.py", "__pycache__")
 """Files of the package of all servers."""
@@ -204,6 +205,10 @@ class WrapperStore:
                 _move(revoked, self._shown, self._stored)
         self._visible = wanted
         self._on_disk.clear()
+
+    def list_servers(self) -> list[str] | None:
+        """Return the names of the servers with tools, or None if no wrappers were stored."""
+        return None if self.hash is None else sorted(self._servers.values())[:_MAX_SERVERS]
 
     async def discard(self) -> None:
         """Remove the wrappers that were not shown."""

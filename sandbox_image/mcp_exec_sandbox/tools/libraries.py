@@ -9,14 +9,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from mcp_exec_sandbox.protocol import SERVERS_FOLDER
 from mcp_exec_sandbox.tools import network, tool_session
-from mcp_exec_tools.names import find_close_names, fold
+from mcp_exec_tools.names import find_close_names, fold, identifier
 from mcp_exec_tools.source.installers import INSTALL_SENTENCE, find_installed_packages
 from mcp_exec_tools.text import shorten_line
 
@@ -242,15 +241,26 @@ def _explain_missing_server(name: str) -> str:
     session = tool_session.get_session()
     if not session.allow:
         return f"No module named {name!r}: this execution may call no tools, as its spec.tools is empty"
-    folder = session.workspace / SERVERS_FOLDER
-    servers = sorted(entry.parent.name for entry in folder.glob("*/__init__.py"))
-    if not servers:
+    if session.servers is None:
         hint = "`from client import call_mcp_tool` works without them"
         return f"No module named {name!r}: this sandbox has no wrappers yet. {hint}"
-    text = f"No module named {name!r}: this execution may use {', '.join(servers[:50])}"
-    if close := find_close_names(name.partition(".")[2], servers):
-        text += f". Did you mean: servers.{close[0]}?"
-    return text + f" (spec.tools: {', '.join(session.allow[:20])})"
+    server = name.partition(".")[2]
+    packages = {identifier(known): known for known in session.servers}
+    if server and server not in packages:
+        text = f"there is no server {server[:_MAX_NAME]}; servers with tools: {_list_names(packages.values())}"
+        close = find_close_names(server, packages)
+        return f"No module named {name!r}: {text}" + (f". Did you mean: servers.{close[0]}?" if close else "")
+    # Imported for the answer, not in every idle sandbox.
+    from mcp_exec_tools.patterns import ToolPatterns
+
+    patterns = ToolPatterns(session.allow)
+    usable = [known for known in session.servers if patterns.match_server(known)]
+    allowed = f"this execution may use {_list_names(usable)} (spec.tools: {', '.join(session.allow[:20])})"
+    return f"No module named {name!r}: {allowed}"
+
+
+def _list_names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)[:_MAX_LISTED]) or "none"
 
 
 class LazyPackage(ModuleType):

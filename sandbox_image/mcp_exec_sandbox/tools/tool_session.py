@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ class ToolSession:
         emit: Emit,
         workspace: Path,
         skills: tuple[Mapping[str, Any], ...] = (),
+        servers: Sequence[str] | None = None,
     ) -> None:
         self._pools = None if broker is None else LoopConnectionPools(broker)
         self._emit = emit
@@ -53,6 +54,8 @@ class ToolSession:
         """Working folder of the code."""
         self.allow = broker.allow if broker is not None else ()
         """Patterns of the allowed tools."""
+        self.servers = servers
+        """Names of the servers with tools, also of those that this execution may not use. None: they are not known."""
         self.skills = skills
         """Skills that searches find, like entries of `tools/list`."""
 

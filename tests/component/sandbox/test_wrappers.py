@@ -95,9 +95,43 @@ def test_a_server_that_may_not_be_used_says_what_may(filled, broker, statement):
     run = filled.run(statement, tools={**broker.job, "allow": ["slack.*", "github.star"]})
     assert (run.error["type"], run.error["line"]) == ("ModuleNotFoundError", 1)
     assert run.error["message"] == (
-        "No module named 'servers.slak': this execution may use github, slack. Did you mean: servers.slack? "
-        "(spec.tools: slack.*, github.star)"
+        "No module named 'servers.slak': there is no server slak; servers with tools: file-system, github, slack. "
+        "Did you mean: servers.slack?"
     )
+
+
+@pytest.mark.parametrize(
+    "statement", ["import servers.github", "from servers import github", "from servers.github import x"]
+)
+def test_a_server_that_spec_tools_does_not_name_says_so(filled, broker, statement):
+    run = filled.run(statement, tools={**broker.job, "allow": ["slack.*", "file-*.*"]})
+    assert run.error["message"] == (
+        "No module named 'servers.github': this execution may use file-system, slack (spec.tools: slack.*, file-*.*)"
+    )
+
+
+@pytest.mark.parametrize("statement", ["import servers.jira", "from servers.jira import list_issues"])
+def test_a_server_that_there_is_not_is_named_with_those_that_there_are(filled, broker, statement):
+    run = filled.run(statement, tools={**broker.job, "allow": ["jira.*"]})
+    known = "there is no server jira; servers with tools: file-system, github, slack"
+    assert run.error["message"] == f"No module named 'servers.jira': {known}"
+
+
+def test_without_any_server_the_answer_is_the_same(reused, broker):
+    reused.clean()
+    assert reused.client.put("/v1/wrappers", json={"hash": "h0", "files": {}}).json() == {"hash": "h0"}
+    run = reused.run("from servers.github import list_issues", tools=broker.job)
+    known = "there is no server github; servers with tools: none"
+    assert run.error["message"] == f"No module named 'servers.github': {known}"
+
+
+def test_a_later_job_of_a_session_knows_the_servers(make_sandbox, broker):
+    filled = make_sandbox()
+    filled.client.put("/v1/wrappers", json=wrappers()).raise_for_status()
+    fields = {"owner": "a" * 32, "session": True, "tools": {**broker.job, "allow": ["jira.*"]}}
+    assert filled.run("1", **fields).result == 1
+    run = filled.run("import servers.jira", id="uid-2", **fields)
+    assert "servers with tools: file-system, github, slack" in run.error["message"]
 
 
 @pytest.mark.parametrize("statement", ["from servers.github import creat_issue", "import servers.github.creat_issue"])

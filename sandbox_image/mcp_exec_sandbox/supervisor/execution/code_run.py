@@ -169,7 +169,7 @@ class CodeRun:
         self._clock.start()
         if self._request.tools is not None:
             self._wrappers.show(self._request.tools.allow)
-        submission = self._runner.submit(self._request.to_message())
+        submission = self._runner.submit({**self._request.to_message(), "servers": self._wrappers.list_servers()})
         needed = [asyncio.create_task(task) for task in (submission, self._watchdog.watch(self.end_now))]
         for task in needed:
             task.add_done_callback(self._end_on_failure)
