@@ -216,6 +216,12 @@ while True:
         error=("it did not end when it was interrupted",),
         spec={"timeoutSeconds": 2},
     ),
+    "the entry of the user": Case(
+        code="""import getpass, os, pathlib, pwd
+entry = pwd.getpwuid(os.getuid())
+[entry.pw_name, getpass.getuser(), entry.pw_dir == str(pathlib.Path.home())]""",
+        result=["agent", "agent", True],
+    ),
     "the interpreter by its names": Case(
         code="""import subprocess, sys
 programs = ('python', 'python3', sys.executable)

@@ -10,7 +10,7 @@ from typing import Any, Final, TextIO
 
 from mcp_exec_client.cli.backends.backend import is_unobserved
 from mcp_exec_client.cli.options import Object
-from mcp_exec_client.cli.output import TextWriter, escape_line
+from mcp_exec_client.cli.output import TextWriter, escape, escape_line
 
 _BAR_WIDTH: Final = 30
 _CLEAR: Final = "\r\x1b[K"
@@ -94,7 +94,7 @@ class EventPrinter:
         self._out_line()
         if error and error.get("traceback"):
             self._err.end_line()
-            self._err.write(str(error["traceback"]).rstrip("\n") + "\n")
+            self._err.write(escape(str(error["traceback"]).rstrip("\n")) + "\n")
 
     def _show_notes(self, notes: list[Object]) -> None:
         for note in notes:

@@ -26,6 +26,7 @@ from mcp_exec_sandbox.runner.loop import AgentLoop, install_loop
 from mcp_exec_sandbox.runner.seccomp import install_filter
 from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.runner.template import can_fork, serve_forks
+from mcp_exec_sandbox.runner.user import name_user
 from mcp_exec_sandbox.tools.libraries import ImportHintFinder, explain_programs
 from mcp_exec_sandbox.tools.network import watch_network
 from mcp_exec_sandbox.tools.tool_session import warm_up_connection
@@ -101,6 +102,7 @@ def main(limits: RunnerLimits) -> None:
     sys.meta_path.append(ImportHintFinder())
     explain_programs()
     watch_network()
+    name_user(os.environ)
     apply_limits(limits)
     serialize_forks()
     install_filter(os.getppid())

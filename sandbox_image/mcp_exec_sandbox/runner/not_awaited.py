@@ -119,7 +119,7 @@ class NotAwaited:
                 error.args = (f"{text}: write `await {place.call}`",)
 
     def _find_used(self, error: BaseException) -> _Place | None:
-        """Return the coroutine that the failed line has used, as far as it can be told."""
+        """Return the coroutine that the failed line has used, by the names in its text and by its number."""
         owner = getattr(error, "obj", None)
         if isinstance(owner, CoroutineType):
             return self._find_place(owner)
@@ -149,7 +149,7 @@ class NotAwaited:
             warnings.warn(_describe(coroutine), RuntimeWarning, stacklevel=2, source=coroutine)
 
     def _print(self, coroutine: Any) -> None:
-        """Print the warning as Python does at its exit, where no line of code runs any more."""
+        """Print the warning as Python does at its exit: no line of code runs any more."""
         with contextlib.suppress(Exception):
             warnings.warn_explicit(_describe(coroutine), RuntimeWarning, "sys", 1, registry=self._shown)
 

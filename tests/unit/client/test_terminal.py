@@ -6,7 +6,7 @@ import json
 import pytest
 
 from mcp_exec_client.cli.output import TableColumn, TextWriter, age, escape, escape_line, print_data, print_objects
-from mcp_exec_client.cli.printer import ProgressBar, describe_progress
+from mcp_exec_client.cli.printer import EventPrinter, ProgressBar, describe_progress
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp\x7f"
 
@@ -32,6 +32,12 @@ def test_output_is_escaped_for_a_terminal_and_passed_on_to_a_pipe() -> None:
         TextWriter(stream).write(HOSTILE)
     assert terminal.getvalue() == escape(HOSTILE)
     assert pipe.getvalue() == HOSTILE
+
+
+def test_a_traceback_is_escaped_wherever_it_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    traceback = f"Traceback (most recent call last):\nValueError: bad\x00 {HOSTILE}\n"
+    EventPrinter("made", program="mcp-exec").show({"type": "end", "error": {"traceback": traceback}})
+    assert capsys.readouterr().err == f"Traceback (most recent call last):\nValueError: bad\\x00 {escape(HOSTILE)}\n"
 
 
 def test_a_carriage_return_starts_a_line_on_a_terminal_so_that_nothing_is_overwritten() -> None:

@@ -25,6 +25,7 @@ from mcp_exec_client.cli.output import (
     SKILL_VERSIONS,
     SKILLS,
     TableColumn,
+    TextWriter,
     print_data,
     print_line,
     print_objects,
@@ -288,7 +289,7 @@ async def _run(options: argparse.Namespace) -> None:
     more: dict[str, Any] = {"tools": options.tool, **({"pool": options.pool} if options.pool else {})}
     async with open_client(options) as client:
         done = await client.skills.run(name, arguments, version=version, **more)
-    sys.stdout.write(done.stdout)
+    TextWriter(sys.stdout).write(done.stdout)
     if done.phase != "Succeeded":
         message = done.error.summary if done.error else str(done.reason)
         raise CommandError(f"{done.name} is {done.phase}: {message}", ExitCode.FAILED)
