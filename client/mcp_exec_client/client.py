@@ -15,9 +15,12 @@ from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools
 from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
 from mcp_exec_api.wire.version import ReleaseVersion
 from mcp_exec_client.errors import (
+    GatewayUnreachable,
     McpExecError,
     RequestInvalid,
+    Unavailable,
     WaitExpired,
+    add_execution,
 )
 from mcp_exec_client.event_stream import follow_events, streamed
 from mcp_exec_client.events import StreamedEvent
@@ -37,6 +40,8 @@ _EXECUTIONS: Final = "/v1/executions"
 _MAX_WAIT_SECONDS: Final = 50.0
 """Longest wait of one request: many proxies close a connection that is idle for 60 seconds."""
 _MIN_WAIT_SECONDS: Final = 1.0
+_FIRST_WAIT_SECONDS: Final = 2.0
+"""Longest wait of the request that creates an execution: its response has the name, for errors and cancellation."""
 _ABANDON_SECONDS: Final = 5.0
 """Time for the cancellation of an execution whose caller has given up."""
 _PAGE_SIZE: Final = 100
@@ -96,7 +101,7 @@ class AsyncClient:
         deadline = _now() + wait_seconds
         try:
             async with self._bound(wait_seconds):
-                execution = await self._create(body, key, wait_seconds=wait_seconds)
+                execution = await self._create(body, key, wait_seconds=min(wait_seconds, _FIRST_WAIT_SECONDS))
                 return await self._wait_until(execution.name, deadline, known=execution)
         except (WaitExpired, asyncio.CancelledError) as error:
             await self._abandon(body, key, name=getattr(error, "execution", None))
@@ -110,7 +115,7 @@ class AsyncClient:
 
     async def wait(self, name: str, *, wait_seconds: float = DEFAULT_WAIT_SECONDS) -> Execution:
         """Return an execution at its end. Raises WaitExpired; the execution then continues."""
-        async with self._bound(wait_seconds):
+        async with self._bound(wait_seconds, name):
             return await self._wait_until(name, _now() + wait_seconds)
 
     async def get(self, name: str, *, include_code: bool = False) -> Execution:
@@ -175,7 +180,9 @@ class AsyncClient:
         A lost connection is opened again after the last event, so that each event comes once.
         """
         path = f"{_path(name)}/events"
-        return follow_events(self.transport, path, query=self.channel.query(), last_event_id=last_event_id)
+        return follow_events(
+            self.transport, path, query=self.channel.query(), last_event_id=last_event_id, execution=name
+        )
 
     async def approvals(self, name: str) -> Sequence[Approval]:
         """Return an execution's approvals, oldest first."""
@@ -242,25 +249,35 @@ class AsyncClient:
         )
 
     @asynccontextmanager
-    async def _bound(self, wait_seconds: float) -> AsyncIterator[None]:
+    async def _bound(self, wait_seconds: float, name: str | None = None) -> AsyncIterator[None]:
         """Raise WaitExpired if a wait and its last response take too long, for example because of retries."""
         seconds = wait_seconds + self.transport.timeout_seconds
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError as error:
-            raise WaitExpired(f"{self.transport.url}: no execution has ended within {seconds:g} seconds") from error
+            what = f"execution {name} has not" if name else "no execution has"
+            expired = WaitExpired(f"{self.transport.url}: {what} ended within {seconds:g} seconds")
+            expired.execution = name
+            raise expired from error
 
     async def _create(self, body: Mapping[str, Any], key: str, *, wait_seconds: float) -> Execution:
         # a lost connection must not cancel the execution: the next attempt finds it by its key
-        reply = await self._request_waiting(
-            "POST",
-            _EXECUTIONS,
-            wait_seconds=wait_seconds,
-            body=body,
-            headers={"Idempotency-Key": key},
-            query={"onDisconnect": "continue"},
-        )
+        try:
+            reply = await self._request_waiting(
+                "POST",
+                _EXECUTIONS,
+                wait_seconds=wait_seconds,
+                body=body,
+                headers={"Idempotency-Key": key},
+                query={"onDisconnect": "continue"},
+            )
+        except (GatewayUnreachable, Unavailable) as error:
+            if error.may_have_arrived and error.execution is None:
+                error.add_consequence(
+                    f"the code may run: the same call with idempotency_key={key!r} returns its execution"
+                )
+            raise
         return self._parse(reply)
 
     async def _wait_until(self, name: str, deadline: float, *, known: Execution | None = None) -> Execution:
@@ -277,7 +294,7 @@ class AsyncClient:
                 reply = await self._request_waiting("GET", _path(name), wait_seconds=max(left, 0.0))
                 execution = self._parse(reply)
             except McpExecError as error:
-                error.execution = error.execution or name
+                add_execution(error, name)
                 raise
         return execution
 

@@ -5,12 +5,25 @@ from typing import Final
 
 from mcp_exec_api.meta import FieldError
 
+OTHER_KIND: Final = "http"
+"""Kind of a problem that the gateway did not describe."""
+
 
 class McpExecError(Exception):
     """Base of all errors of the client. The text is a complete message for people."""
 
     execution: str | None = None
     """Name of the execution concerned, if one exists or may exist."""
+    may_have_arrived: bool = False
+    """Whether the gateway may have acted on the request although there is no response."""
+    _consequence: str = ""
+
+    def __str__(self) -> str:
+        return super().__str__() + self._consequence
+
+    def add_consequence(self, text: str) -> None:
+        """Add to the text what the failure means for the code."""
+        self._consequence = f"; {text}"
 
 
 class ClientMisconfigured(McpExecError, ValueError):
@@ -53,6 +66,11 @@ class GatewayError(McpExecError):
         self.execution = execution
         self.retry_after = retry_after
         """Seconds until the gateway expects a retry to succeed."""
+
+    @property
+    def is_of_proxy(self) -> bool:
+        """Whether the response is not the gateway's own, but for example that of an ingress in front of it."""
+        return self.kind == OTHER_KIND
 
 
 class RequestInvalid(GatewayError):
@@ -124,3 +142,10 @@ def find_error_class(kind: str, status: int) -> type[GatewayError]:
     """Return the class for a kind of problem, or for the status if the kind is unknown."""
     by_status = _BY_STATUS.get(status, Unavailable if status >= 500 else RequestInvalid)
     return _BY_KIND.get(kind, by_status)
+
+
+def add_execution(error: McpExecError, name: str) -> None:
+    """Name the execution that a failed request was about, and that it goes on if only the gateway failed."""
+    error.execution = error.execution or name
+    if isinstance(error, GatewayUnreachable | Unavailable | TooManyRequests):
+        error.add_consequence(f"execution {name} goes on")

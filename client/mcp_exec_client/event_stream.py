@@ -8,7 +8,7 @@ from typing import Final, Generic, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
-from mcp_exec_client.errors import GatewayError, GatewayUnreachable, UnexpectedResponse
+from mcp_exec_client.errors import GatewayError, GatewayUnreachable, UnexpectedResponse, add_execution
 from mcp_exec_client.events import EndEvent, StreamedEvent, parse_line
 from mcp_exec_client.transport import Attempts, Query, Transport
 
@@ -25,11 +25,11 @@ _END: Final = object()
 
 
 async def follow_events(
-    transport: Transport, path: str, *, query: Query, last_event_id: str | None
+    transport: Transport, path: str, *, query: Query, last_event_id: str | None, execution: str
 ) -> AsyncGenerator[StreamedEvent, None]:
     """Yield the events after `last_event_id`, up to the end. A lost connection is resumed after the last event.
 
-    Raises GatewayError, GatewayUnreachable and UnexpectedResponse.
+    Raises GatewayError, GatewayUnreachable and UnexpectedResponse, which name the execution.
     """
     position, left, attempts = last_event_id, _MAX_EVENTS, Attempts(transport)
     while True:
@@ -46,6 +46,7 @@ async def follow_events(
         except _StreamEmpty:
             return
         except (GatewayError, GatewayUnreachable) as error:
+            add_execution(error, execution)
             await attempts.pause(error)
 
 

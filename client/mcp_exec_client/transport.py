@@ -8,6 +8,7 @@ import json
 import os
 import random
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,8 +18,9 @@ import httpx
 from pydantic import Field, ValidationError
 
 from mcp_exec_api.meta import FieldError
-from mcp_exec_api.wire.problems import ProblemDetails
+from mcp_exec_api.wire.problems import PROBLEM_PREFIX, ProblemDetails
 from mcp_exec_client.errors import (
+    OTHER_KIND,
     ClientMisconfigured,
     GatewayError,
     GatewayUnreachable,
@@ -42,8 +44,12 @@ _MAX_DETAIL: Final = 2000
 """Characters of a response's text that an error repeats."""
 _CONNECT_SECONDS: Final = 10.0
 _MAX_RETRY_AFTER: Final = 3600.0
+_ATTEMPTS: Final = 6
+"""Attempts by default: about 5 s of delays if nothing ever answers at an address."""
 RETRIED_STATUSES: Final = (429, 502, 503, 504)
 """Statuses that a repeated request may not get again."""
+_AWAY_STATUSES: Final = (502, 503, 504)
+"""Statuses of proxies that do not reach the gateway."""
 _NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Failures before the first byte of the request left."""
 _NOT_RETRIED: Final = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
@@ -55,21 +61,25 @@ Query = Mapping[str, str | None]
 class RetryPolicy:
     """Bounds of the retries of one request. All times are in seconds."""
 
-    attempts: int = 6
-    """Maximum number of attempts, including the first; 1 means no retry."""
+    attempts: int | None = None
+    """Maximum number of attempts, including the first; 1 means no retry. By default 6; attempts while a gateway is away
+    that has answered this client before do not count, and only `max_delay_seconds` bounds them."""
     max_delay_seconds: float = 60.0
-    """Maximum sum of the delays between attempts."""
+    """Maximum sum of the delays between attempts, and longest absence of a gateway that has answered before."""
     first_delay_seconds: float = 0.2
     last_delay_seconds: float = 10.0
     draw: Callable[[], float] = field(default=random.random, repr=False)
     """Source of jitter, between 0 and 1."""
 
-    def find_delay(self, failures: int, *, waited: float, retry_after: float | None = None) -> float | None:
+    def find_delay(
+        self, failures: int, *, waited: float, retry_after: float | None = None, uncounted: int = 0
+    ) -> float | None:
         """Return the delay after so many failures in a row and `waited` seconds of delays.
 
-        Returns None if the request is not to be sent again. A `retry_after` is a minimum.
+        Returns None if the request is not to be sent again. A `retry_after` is a minimum. `uncounted` of the failures
+        are those of a gateway that is away.
         """
-        if failures >= self.attempts:
+        if failures >= (_ATTEMPTS + uncounted if self.attempts is None else self.attempts):
             return None
         backoff = delay_after(failures, first=self.first_delay_seconds, last=self.last_delay_seconds)
         base = max(backoff * (1 - _JITTER), retry_after or 0.0)
@@ -123,6 +133,9 @@ class Transport:
     """Time for a response, in addition to the wait that a request asks for."""
     retries: RetryPolicy
     sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
+    clock: Callable[[], float] = field(default=time.monotonic)
+    has_answered: bool = field(default=False, init=False)
+    """Whether the gateway has sent a response, so that failures to reach it are an absence and no wrong address."""
 
     async def request(
         self,
@@ -200,7 +213,10 @@ class Transport:
                 if response.headers.get("Content-Encoding", "identity") != "identity":
                     raise UnexpectedResponse(f"{address}: the response is compressed, which the client did not accept")
                 if not (response.is_success or response.status_code in expected):
-                    raise await read_problem(response, address)
+                    problem = await read_problem(response, address)
+                    self.has_answered |= not problem.is_of_proxy
+                    raise problem
+                self.has_answered = True
                 yield response
         except httpx.TransportError as error:
             raise GatewayUnreachable(f"{address}: {_describe(error)}") from error
@@ -215,17 +231,36 @@ class Attempts:
 
     def reset(self) -> None:
         """Begin to count again, because the gateway has sent something."""
-        self._failures, self._waited = 0, 0.0
+        self._failures, self._uncounted, self._waited = 0, 0, 0.0
+        self._since: float | None = None
+        self._may_have_arrived = False
 
     async def pause(self, error: GatewayError | GatewayUnreachable, *, repeatable: bool = True) -> None:
         """Wait for the next attempt. Raises the error if the request is not to be sent again."""
         self._failures += 1
+        self._may_have_arrived |= not isinstance(error.__cause__, _NOT_SENT)
         retry_after = error.retry_after if isinstance(error, GatewayError) else None
-        delay = self._transport.retries.find_delay(self._failures, waited=self._waited, retry_after=retry_after)
+        delay = self._transport.retries.find_delay(
+            self._failures, waited=self._measure(error), retry_after=retry_after, uncounted=self._uncounted
+        )
         if delay is None or not can_retry(error, repeatable=repeatable):
+            error.may_have_arrived = self._may_have_arrived
             raise error
         await self._transport.sleep(delay)
         self._waited += delay
+
+    def _measure(self, error: GatewayError | GatewayUnreachable) -> float:
+        """Return the seconds that count against the limit of delays.
+
+        While the gateway is away, attempts themselves count, too: each may wait for a time limit of its own.
+        """
+        now = self._transport.clock()
+        self._since = now if self._since is None else self._since
+        is_away = isinstance(error, GatewayUnreachable) or (error.is_of_proxy and error.status in _AWAY_STATUSES)
+        if not (self._transport.has_answered and is_away):
+            return self._waited
+        self._uncounted += 1
+        return max(self._waited, now - self._since)
 
 
 def encode_body(body: Any) -> bytes:
@@ -292,7 +327,7 @@ async def read_problem(response: httpx.Response, address: str) -> GatewayError:
     except ValidationError:
         text = content[:_MAX_DETAIL].decode(errors="replace").strip()
         problem = _Problem(detail=f"{address}: {text or response.reason_phrase or 'no text'}")
-    kind = problem.type.rpartition(":")[2] or "http"
+    kind = problem.type.removeprefix(PROBLEM_PREFIX) if problem.type.startswith(PROBLEM_PREFIX) else OTHER_KIND
     return find_error_class(kind, status)(
         problem.detail[:_MAX_DETAIL],
         kind=kind,

@@ -51,7 +51,7 @@ async def test_a_connection_that_is_lost_is_resumed_after_the_last_event(cut: ht
 
 
 async def test_a_stream_that_never_gets_on_ends_with_an_error_and_one_that_does_never_runs_out_of_retries() -> None:
-    gateway = scripted(*(events() for _ in range(6)))
+    gateway = scripted(*(events() for _ in range(20)))
     with pytest.raises(errors.GatewayUnreachable, match="the stream ended before the execution's end"):
         await read(gateway)
     progress = [events({**ONE, "id": str(number)}) for number in range(20)]

@@ -5,6 +5,7 @@ import json
 
 import httpx
 import pytest
+from tests.support.clock import Clock
 from tests.support.scripted_gateway import URL, Chunks, execution, problem, scripted
 
 from mcp_exec_api.wire.problems import PROBLEM_TITLES
@@ -45,7 +46,7 @@ async def test_a_wait_that_is_longer_than_one_request_goes_on_by_get() -> None:
     gateway = scripted(execution("Pending"), execution("Running"), LOST, execution())
     assert (await gateway.client().run("1")).succeeded
     assert [line.partition("?")[0] for line in gateway.sent] == ["POST /v1/executions", *["GET /v1/executions/e1"] * 3]
-    assert all(float(each.url.params["wait"]) == 50 for each in gateway.requests)
+    assert [float(each.url.params["wait"]) for each in gateway.requests] == [2, 50, 50, 50]
 
 
 async def test_a_run_whose_caller_is_cancelled_is_cancelled_also_if_its_name_is_not_known() -> None:
@@ -207,10 +208,49 @@ async def test_a_connection_that_fails_is_named_with_its_address_and_the_reason(
 
 
 async def test_an_execution_that_can_no_longer_be_read_is_named_by_the_error() -> None:
-    gateway = scripted(execution("Running"), *[LOST] * 6)
-    with pytest.raises(errors.GatewayUnreachable) as caught:
+    gateway = scripted(execution("Running"), *[LOST] * 20)
+    with pytest.raises(errors.GatewayUnreachable, match=r"connection reset; execution e1 goes on$") as caught:
         await gateway.client().run("1")
     assert caught.value.execution == "e1"
+
+
+async def test_a_run_that_may_have_begun_without_a_name_is_named_by_its_key() -> None:
+    gateway = scripted(LOST, *[httpx.ConnectError("refused")] * 5)
+    with pytest.raises(errors.GatewayUnreachable) as caught:
+        await gateway.client().run("1")
+    key = gateway.requests[0].headers["Idempotency-Key"]
+    assert str(caught.value).endswith(f"the same call with idempotency_key='{key}' returns its execution")
+    with pytest.raises(errors.GatewayUnreachable) as caught:
+        await scripted(*[httpx.ConnectError("refused")] * 6).client().run("1")
+    assert str(caught.value).endswith("/v1/executions: refused")
+
+
+async def test_a_proxy_that_never_reached_a_gateway_is_given_up_within_seconds() -> None:
+    gateway = scripted(*[httpx.Response(503, text="<html>no upstream</html>")] * 6)
+    with pytest.raises(errors.Unavailable):
+        await gateway.client().get("e1")
+    assert len(gateway.delays) == 5
+
+
+async def test_a_gateway_that_is_back_and_starts_gets_all_its_attempts() -> None:
+    starting = [problem(503, "unavailable")] * 5
+    gateway = scripted(execution("Running"), *[httpx.ConnectError("refused")] * 7, *starting, execution())
+    assert (await gateway.client(retries=RetryPolicy(draw=lambda: 0.0)).run("1")).succeeded
+
+
+async def test_attempts_that_take_long_count_while_a_gateway_is_away() -> None:
+    gateway = scripted(execution("Running"), *[httpx.ReadTimeout("")] * 20)
+    client, clock = gateway.client(), Clock()
+    client.transport.clock = clock
+
+    async def sleep(seconds: float) -> None:
+        clock.now += seconds + 10
+        gateway.delays.append(seconds)
+
+    client.transport.sleep = sleep
+    with pytest.raises(errors.GatewayUnreachable):
+        await client.run("1")
+    assert clock.now <= 100 + 60
 
 
 async def test_a_gateway_that_never_answers_is_given_up() -> None:

@@ -25,9 +25,6 @@ from mcp_exec_client.cli.output import print_note
 if TYPE_CHECKING:
     from mcp_exec_client.transport import Transport
 
-_ATTEMPTS: Final = 10
-"""Attempts of a request. They take up to 42 s: on a busy node, new replicas of the gateway start that slowly."""
-
 _START_ATTEMPTS: Final = 8
 _START_SECONDS: Final = 10.0
 """Time for the first connection. A wrong address is to be found before a client gives up."""
@@ -65,11 +62,10 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
     from mcp_exec_client.errors import ClientMisconfigured
     from mcp_exec_client.mcp_bridge.bridge import LineTooLong, LineWriter, StdioBridge, read_lines
     from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint
-    from mcp_exec_client.transport import RetryPolicy, build_transport
+    from mcp_exec_client.transport import build_transport
 
     try:
-        retries = RetryPolicy(attempts=_ATTEMPTS)
-        transport = build_transport(connection.gateway, {"api_key": connection.api_key, "retries": retries})
+        transport = build_transport(connection.gateway, {"api_key": connection.api_key})
     except ClientMisconfigured as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
     query = {
@@ -82,6 +78,7 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
     }
     async with transport.http:
         await _check_address(transport)
+        transport.has_answered = True
         bridge = StdioBridge(
             McpEndpoint(transport=transport, query=query),
             LineWriter(sys.stdout.buffer).write,
