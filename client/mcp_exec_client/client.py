@@ -274,9 +274,7 @@ class AsyncClient:
             )
         except (GatewayUnreachable, Unavailable) as error:
             if error.may_have_arrived and error.execution is None:
-                error.add_consequence(
-                    f"the code may run: the same call with idempotency_key={key!r} returns its execution"
-                )
+                error.add_text(f"; the code may run: the same call with idempotency_key={key!r} returns its execution")
             raise
         return self._parse(reply)
 

@@ -16,14 +16,14 @@ class McpExecError(Exception):
     """Name of the execution concerned, if one exists or may exist."""
     may_have_arrived: bool = False
     """Whether the gateway may have acted on the request although there is no response."""
-    _consequence: str = ""
+    _more: str = ""
 
     def __str__(self) -> str:
-        return super().__str__() + self._consequence
+        return super().__str__() + self._more
 
-    def add_consequence(self, text: str) -> None:
-        """Add to the text what the failure means for the code."""
-        self._consequence = f"; {text}"
+    def add_text(self, text: str) -> None:
+        """Add to the text, for example what the failure means for the code."""
+        self._more += text
 
 
 class ClientMisconfigured(McpExecError, ValueError):
@@ -148,4 +148,4 @@ def add_execution(error: McpExecError, name: str) -> None:
     """Name the execution that a failed request was about, and that it goes on if only the gateway failed."""
     error.execution = error.execution or name
     if isinstance(error, GatewayUnreachable | Unavailable | TooManyRequests):
-        error.add_consequence(f"execution {name} goes on")
+        error.add_text(f"; execution {name} goes on")

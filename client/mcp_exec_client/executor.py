@@ -97,7 +97,7 @@ class CodeExecutor:
             raise TypeError("unknown option 'timeout_seconds'; the executor's is timeout")
         if context is not None:
             chosen["context"] = context
-        chosen["timeout_seconds"] = math.ceil(self._timeout if timeout is None else timeout)
+        seconds = chosen["timeout_seconds"] = math.ceil(self._timeout if timeout is None else timeout)
         memory = self._memory_limit if memory_limit is None else memory_limit
         cpus = self._cpu_limit if cpu_limit is None else cpu_limit
         async with self._use_client() as client:
@@ -106,7 +106,7 @@ class CodeExecutor:
                     await self._list_pools(client),
                     memory_bytes=0 if memory is None else parse_memory(memory),
                     cpus=Decimal(0) if cpus is None else parse_quantity(str(cpus)),
-                    seconds=chosen["timeout_seconds"],
+                    seconds=seconds,
                     pool=chosen.get("pool"),
                 )
             try:

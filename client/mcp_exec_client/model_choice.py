@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
+from mcp_exec_client.network import reach_directly
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.model import ModelProvider
@@ -107,7 +108,7 @@ class ModelChoice:
             "foundry": anthropic.AsyncAnthropicFoundry,
         }
         try:
-            sdk = kinds[self.provider]()
+            sdk = reach_directly(kinds[self.provider](), anthropic.DefaultAsyncHttpxClient)
         except (anthropic.AnthropicError, ValueError) as error:
             raise self._explain(error) from error
         if self.provider == "anthropic" and not (sdk.api_key or sdk.auth_token or sdk.credentials):
@@ -124,7 +125,8 @@ class ModelChoice:
 
         version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION")
         try:
-            sdk = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
+            made = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
+            sdk = reach_directly(made, openai.DefaultAsyncHttpxClient)
         except (openai.OpenAIError, ValueError) as error:
             raise self._explain(error) from error
         await stack.enter_async_context(sdk)

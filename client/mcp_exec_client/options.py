@@ -2,9 +2,23 @@
 
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, wraps
-from typing import Any, Final, Literal, Required, TypedDict, TypeVar, get_args, is_typeddict
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Final,
+    Literal,
+    Required,
+    Self,
+    TypedDict,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 from mcp_exec_tools.names import camel_case
 
@@ -26,48 +40,114 @@ def describe_unknown(name: str, known: Collection[str]) -> str:
 
 
 def suggesting(kind: _Class) -> _Class:
-    """Let all public methods of a class answer an unknown option by a TypeError that suggests another one."""
+    """Let all public methods of a class read their arguments alike.
+
+    None means that an optional argument is not given. An unknown one is a TypeError that suggests another one, and one
+    text in place of a list of texts is a TypeError, too.
+    """
     for name, method in vars(kind).copy().items():
         if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
             setattr(kind, name, _wrap(method))
     return kind
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Arguments:
+    """What the arguments of a method may be."""
+
+    method: str
+    positional: tuple[str, ...]
+    """Arguments that may be given without their names, in order, with the one of the object."""
+    known: frozenset[str] | None
+    """All arguments that may be given by name, or None if any may."""
+    omittable: frozenset[str]
+    """Those for which None means that they are not given."""
+    lists: frozenset[str]
+    """Those that are lists of texts."""
+    mappings: frozenset[str]
+    """Those that are mappings."""
+
+    @classmethod
+    def of(cls, method: Callable[..., Any]) -> Self:
+        """Return what the signature of a method says."""
+        is_open = False
+        kinds: dict[str, Any] = {}
+        omittable, positional = set(), []
+        for parameter in inspect.signature(method).parameters.values():
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                (declared,) = get_args(parameter.annotation) or (None,)
+                if not is_typeddict(declared):
+                    is_open = True
+                    continue
+                omittable |= declared.__optional_keys__
+                kinds |= declared.__annotations__
+            else:
+                kinds[parameter.name] = parameter.annotation
+                if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
+                    positional.append(parameter.name)
+                if parameter.default is not inspect.Parameter.empty and not _has_none(parameter.annotation):
+                    omittable.add(parameter.name)
+        return cls(
+            method=method.__qualname__,
+            positional=tuple(positional),
+            known=None if is_open else frozenset(kinds.keys() - {"self"}),
+            omittable=frozenset(omittable),
+            lists=frozenset(name for name, kind in kinds.items() if _is_list(kind)),
+            mappings=frozenset(name for name, kind in kinds.items() if _is_mapping(kind)),
+        )
+
+    def read(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments that are given. Raises TypeError for an unknown one, and for no list or mapping."""
+        if self.known is not None and (unknown := options.keys() - self.known):
+            raise TypeError(f"{self.method}(): {describe_unknown(min(unknown), self.known)}")
+        named = dict(zip(self.positional, arguments, strict=False))
+        for name, value in (named | options).items():
+            if name in self.lists and isinstance(value, str):
+                raise TypeError(f"{self.method}(): {name} is a list of texts; write {name}={[value[:_MAX_NAME]]!r}")
+            if name in self.mappings and not (value is None or isinstance(value, Mapping)):
+                raise TypeError(f"{self.method}(): {name} is a dict of names and values, not {type(value).__name__}")
+        unset = [place for place, (name, value) in enumerate(named.items()) if value is None and name in self.omittable]
+        if unset and not options.keys() & named.keys():
+            options = {**dict(list(named.items())[unset[0] :]), **options}
+            arguments = arguments[: unset[0]]
+        return arguments, {
+            name: value for name, value in options.items() if value is not None or name not in self.omittable
+        }
+
+
 def _wrap(method: Callable[..., Any]) -> Callable[..., Any]:
     @cache
-    def find_known() -> frozenset[str] | None:
-        return _find_options(method)
-
-    def check(options: dict[str, Any]) -> None:
-        known = find_known() if options else None
-        if known is not None and (unknown := options.keys() - known):
-            raise TypeError(f"{method.__qualname__}(): {describe_unknown(min(unknown), known)}")
+    def find() -> _Arguments:
+        return _Arguments.of(method)
 
     @wraps(method)
     def call(*arguments: Any, **options: Any) -> Any:
-        check(options)
+        arguments, options = find().read(arguments, options)
         return method(*arguments, **options)
 
     @wraps(method)
     async def call_async(*arguments: Any, **options: Any) -> Any:
-        check(options)
+        arguments, options = find().read(arguments, options)
         return await method(*arguments, **options)
 
     return call_async if inspect.iscoroutinefunction(method) else call
 
 
-def _find_options(method: Callable[..., Any]) -> frozenset[str] | None:
-    """Return the names of all arguments that may be given by name, or None if any may."""
-    known: set[str] = set()
-    for parameter in list(inspect.signature(method).parameters.values())[1:]:
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD:
-            known.add(parameter.name)
-            continue
-        (declared,) = get_args(parameter.annotation) or (None,)
-        if not is_typeddict(declared):
-            return None
-        known |= declared.__annotations__.keys()
-    return frozenset(known)
+def _has_none(kind: Any) -> bool:
+    return NoneType in get_args(kind)
+
+
+def _is_mapping(kind: Any) -> bool:
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return [get_origin(part) for part in parts if part is not NoneType] == [Mapping]
+
+
+def _is_list(kind: Any) -> bool:
+    """Return whether an annotation is that of a list of texts, where one text would be a list of its characters."""
+    if get_origin(kind) in (Union, UnionType, Required):
+        parts = get_args(kind)
+        return str not in parts and any(map(_is_list, parts))
+    return get_origin(kind) in (Sequence, Collection) and get_args(kind) == (str,)
 
 
 def _fold(name: str) -> str:
@@ -89,55 +169,55 @@ class WorkspaceOption(TypedDict, total=False):
 
 
 class ExecutionOptions(TypedDict, total=False):
-    """Options of every function that runs code. An option that is not given has the gateway's default."""
+    """Options of every function that runs code. An option that is not given, or None, has the gateway's default."""
 
-    tools: Sequence[str]
+    tools: Sequence[str] | None
     """Patterns of the tools that the code may call, such as `github.*`; none by default."""
-    pool: str
+    pool: str | None
     """Pool whose pod runs the code."""
-    output_bytes: int
+    output_bytes: int | None
     """Maximum bytes kept of stdout, of stderr and of the result, each."""
-    tool_calls: int
+    tool_calls: int | None
     """Maximum number of tool calls."""
-    priority: Literal["High", "Normal", "Low"]
-    approval_timeout_seconds: int
+    priority: Literal["High", "Normal", "Low"] | None
+    approval_timeout_seconds: int | None
     """Time for a decision on a tool call that needs an approval."""
-    user: str
+    user: str | None
     """User on whose behalf the code runs."""
-    ttl_seconds: int
+    ttl_seconds: int | None
     """Seconds from its end to its deletion."""
-    name: str
+    name: str | None
     """Name of the execution, a DNS label that no other one has."""
-    description: str
+    description: str | None
     """What the code does, for people; at most 200 characters."""
-    labels: Mapping[str, str]
+    labels: Mapping[str, str] | None
     """Labels of the execution, without a prefix."""
-    conversation: str
+    conversation: str | None
     """Conversation that the execution belongs to."""
-    use_case: Literal["filtering", "workflow", "polling", "other"]
+    use_case: Literal["filtering", "workflow", "polling", "other"] | None
     """What the code is for."""
-    skill_ref: Mapping[str, Any]
+    skill_ref: Mapping[str, Any] | None
     """Skill to run instead of code: its name, and its version if it is not the newest approved one."""
-    skills: Sequence[str]
+    skills: Sequence[str] | None
     """Skills that the code imports by computed names."""
-    session: str
+    session: str | None
     """Session whose variables, imports and files the code has; it is created if it does not exist."""
-    workspace: str | WorkspaceOption
+    workspace: str | WorkspaceOption | None
     """Workspace whose files the code has at `/workspace`: its name, or name and mode."""
 
 
 class RunOptions(ExecutionOptions, total=False):
     """Options of `run` and `submit`."""
 
-    context: Mapping[str, Any]
+    context: Mapping[str, Any] | None
     """Input data as JSON. The code has each key as a variable."""
-    timeout_seconds: int
+    timeout_seconds: int | None
     """Time that the code may run."""
 
 
 def default_wait(options: RunOptions) -> float:
     """Return the seconds that a client waits for the end of a run if its caller gives no other time."""
-    return max(DEFAULT_WAIT_SECONDS, options.get("timeout_seconds", 0) + _BEFORE_RUN_SECONDS)
+    return max(DEFAULT_WAIT_SECONDS, (options.get("timeout_seconds") or 0) + _BEFORE_RUN_SECONDS)
 
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -152,13 +232,21 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 def build_body(code: str, options: RunOptions) -> dict[str, Any]:
     """Build the body of a request that creates an execution. Raises TypeError for an unknown option."""
-    body: dict[str, Any] = {"code": code} if code or "skill_ref" not in options else {}
+    body: dict[str, Any] = {"code": code} if code or options.get("skill_ref") is None else {}
     for name, value in options.items():
         if name not in _FIELDS:
             raise TypeError(describe_unknown(name, _FIELDS))
+        if value is None:
+            continue
         *parents, field = _FIELDS[name]
         target = body
         for parent in parents:
             target = target.setdefault(parent, {})
-        target[field] = list(value) if name == "tools" else value  # type: ignore[call-overload]
+        target[field] = _to_json(name, value)
     return body
+
+
+def _to_json(name: str, value: Any) -> Any:
+    if name in ("workspace", "skill_ref") and isinstance(value, Mapping):
+        return {key: item for key, item in value.items() if item is not None}
+    return list(value) if name in ("tools", "skills") else value

@@ -1,12 +1,13 @@
 """A warning before a key is sent in plain text over a network."""
 
-import ipaddress
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, TextIO
 from urllib.parse import urlsplit
+
+from mcp_exec_client.network import is_loopback
 
 VARIABLE: Final = "MCP_EXEC_PLAIN_HTTP"
 """Environment variable that states, by one of `_YES`, that plain HTTP is intended."""
@@ -57,11 +58,4 @@ def writing_lines(write: Callable[[str], None]) -> Iterator[None]:
 
 def _is_exposed(url: str) -> bool:
     """Return whether requests to an address are sent unencrypted over a network."""
-    parts = urlsplit(url)
-    host = (parts.hostname or "").rstrip(".")
-    if parts.scheme != "http" or host == "localhost" or host.endswith(".localhost"):
-        return False
-    try:
-        return not ipaddress.ip_address(host.partition("%")[0]).is_loopback
-    except ValueError:
-        return True
+    return urlsplit(url).scheme == "http" and not is_loopback(url)

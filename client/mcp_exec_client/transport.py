@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final, TypedDict
 
 import httpx
@@ -28,20 +29,20 @@ from mcp_exec_client.errors import (
     UnexpectedResponse,
     find_error_class,
 )
+from mcp_exec_client.json_body import encode_body
+from mcp_exec_client.network import describe_failure, direct_transport, find_proxy
 from mcp_exec_client.options import describe_unknown
 from mcp_exec_client.plain_http import warn_of_plain_http
 from mcp_exec_common.util.backoff import delay_after
-from mcp_exec_tools.stored_json import find_unstorable
 
 _JITTER: Final = 0.5
 """Share of a delay that is random, so that callers that failed together do not return together."""
-MAX_REQUEST_BYTES: Final = 3 * 1024 * 1024
-"""Largest body that a gateway can be configured to accept."""
 MAX_RESPONSE_BYTES: Final = 32 * 1024 * 1024
 """More than the largest response: the schemas of 1000 tools."""
 _MAX_PROBLEM_BYTES: Final = 1024 * 1024
 _MAX_DETAIL: Final = 2000
 """Characters of a response's text that an error repeats."""
+_KEY_REFUSED: Final = "the key is missing, wrong or removed; pass another one as api_key or in $MCP_EXEC_API_KEY"
 _CONNECT_SECONDS: Final = 10.0
 _MAX_RETRY_AFTER: Final = 3600.0
 _ATTEMPTS: Final = 6
@@ -132,6 +133,8 @@ class Transport:
     timeout_seconds: float
     """Time for a response, in addition to the wait that a request asks for."""
     retries: RetryPolicy
+    proxy: str | None = None
+    """Address of the proxy that requests go through, for messages."""
     sleep: Callable[[float], Awaitable[None]] = field(default=asyncio.sleep)
     clock: Callable[[], float] = field(default=time.monotonic)
     has_answered: bool = field(default=False, init=False)
@@ -176,7 +179,8 @@ class Transport:
                 headers = dict(response.headers)
                 return HttpReply(status=response.status_code, content=content, address=address, headers=headers)
         except TimeoutError as error:
-            raise GatewayUnreachable(f"{address}: no response within {seconds:g} seconds") from error
+            text = f"{address}: no response within {seconds:g} seconds{self._name_proxy()}"
+            raise GatewayUnreachable(text) from error
 
     @asynccontextmanager
     async def open(
@@ -214,12 +218,19 @@ class Transport:
                     raise UnexpectedResponse(f"{address}: the response is compressed, which the client did not accept")
                 if not (response.is_success or response.status_code in expected):
                     problem = await read_problem(response, address)
-                    self.has_answered |= not problem.is_of_proxy
+                    if problem.is_of_proxy:
+                        problem.add_text(self._name_proxy())
+                    else:
+                        self.has_answered = True
                     raise problem
                 self.has_answered = True
                 yield response
         except httpx.TransportError as error:
-            raise GatewayUnreachable(f"{address}: {_describe(error)}") from error
+            raise GatewayUnreachable(f"{address}: {describe_failure(error)}{self._name_proxy()}") from error
+
+    def _name_proxy(self) -> str:
+        """Return words about the proxy on the way to the gateway, to be added to an error; empty without a proxy."""
+        return f" (through the proxy {self.proxy})" if self.proxy else ""
 
 
 class Attempts:
@@ -263,17 +274,6 @@ class Attempts:
         return max(self._waited, now - self._since)
 
 
-def encode_body(body: Any) -> bytes:
-    """Encode a request's body. Raises ValueError or TypeError if it is no JSON or too large for every gateway."""
-    try:
-        content = json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError as error:
-        raise ValueError(find_unstorable(body) or str(error)) from None
-    if len(content) > MAX_REQUEST_BYTES:
-        raise ValueError(f"the request has {len(content)} bytes; at most {MAX_REQUEST_BYTES} are possible")
-    return content
-
-
 def check_key(key: str) -> str:
     """Return the key. Raises ClientMisconfigured if a header cannot carry it; the error does not repeat it."""
     if not (key.isascii() and key.isprintable() and " " not in key):
@@ -289,18 +289,6 @@ def can_retry(error: McpExecError, *, repeatable: bool = True) -> bool:
     if isinstance(error, GatewayError):
         return error.status in (RETRIED_STATUSES if repeatable else (429,))
     return False
-
-
-def _describe(error: httpx.TransportError) -> str:
-    """Return the reason of a failure: that of the operating system if there is one."""
-    cause: BaseException | None = error
-    for _ in range(10):
-        if cause is None:
-            break
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return str(error) or type(error).__name__
 
 
 async def read_bounded(response: httpx.Response, limit: int, address: str) -> bytes:
@@ -329,7 +317,7 @@ async def read_problem(response: httpx.Response, address: str) -> GatewayError:
         problem = _Problem(detail=f"{address}: {text or response.reason_phrase or 'no text'}")
     kind = problem.type.removeprefix(PROBLEM_PREFIX) if problem.type.startswith(PROBLEM_PREFIX) else OTHER_KIND
     return find_error_class(kind, status)(
-        problem.detail[:_MAX_DETAIL],
+        _KEY_REFUSED if kind == "unauthenticated" else problem.detail[:_MAX_DETAIL],
         kind=kind,
         status=status,
         errors=problem.errors,
@@ -357,11 +345,11 @@ class ClientOptions(TypedDict, total=False):
     """API key or token; the default is $MCP_EXEC_API_KEY. A function is called for each request: tokens can change."""
     namespace: str | None
     """Namespace of all requests; needed only by callers that may use several."""
-    timeout_seconds: float
+    timeout_seconds: float | None
     """Time for a response, in addition to the wait that the request asks for; 30 by default."""
-    retries: RetryPolicy
+    retries: RetryPolicy | None
     """Bounds of the retries of one request."""
-    plain_http: bool
+    plain_http: bool | None
     """True if the key may be sent over plain HTTP to another machine, which otherwise causes a PlainHttpWarning."""
     http: httpx.AsyncClient | None
     """HTTP client with settings of its own, for example for TLS; its creator closes it."""
@@ -369,7 +357,7 @@ class ClientOptions(TypedDict, total=False):
 
 def read_url(url: str | None) -> str:
     """Return the gateway's address, or that of $MCP_EXEC_GATEWAY. Raises ClientMisconfigured."""
-    url = url or os.environ.get("MCP_EXEC_GATEWAY")
+    url = os.environ.get("MCP_EXEC_GATEWAY") if url is None else url
     if not url:
         raise ClientMisconfigured("the client needs the gateway's address, as an argument or in $MCP_EXEC_GATEWAY")
     try:
@@ -393,13 +381,32 @@ def build_transport(url: str | None, options: ClientOptions) -> Transport:
     if unknown := options.keys() - ClientOptions.__optional_keys__:
         raise TypeError(describe_unknown(min(unknown), ClientOptions.__optional_keys__))
     address = read_url(url)
-    key = options.get("api_key") or os.environ.get("MCP_EXEC_API_KEY")
+    key = options.get("api_key")
+    if key == "":
+        raise ClientMisconfigured("api_key is empty; without it, $MCP_EXEC_API_KEY is used")
+    key = key or os.environ.get("MCP_EXEC_API_KEY")
     if key and not options.get("plain_http"):
         warn_of_plain_http(address, stacklevel=_STACK_LEVEL)
+    given, timeout_seconds = options.get("http"), options.get("timeout_seconds")
+    proxy = find_proxy(address) if given is None else None
     return Transport(
-        http=options.get("http") or httpx.AsyncClient(limits=httpx.Limits(max_connections=_MAX_CONNECTIONS)),
+        http=given or _open_http(address, proxy),
         url=address,
+        proxy=proxy,
         read_key=key if callable(key) else lambda: key,
-        timeout_seconds=options.get("timeout_seconds", _TIMEOUT_SECONDS),
-        retries=options.get("retries", RetryPolicy()),
+        timeout_seconds=_TIMEOUT_SECONDS if timeout_seconds is None else timeout_seconds,
+        retries=options.get("retries") or RetryPolicy(),
     )
+
+
+def _open_http(url: str, proxy: str | None) -> httpx.AsyncClient:
+    """Return an HTTP client for a gateway. Raises ClientMisconfigured if it can't use the environment's proxy."""
+    limits = httpx.Limits(max_connections=_MAX_CONNECTIONS)
+    try:
+        return httpx.AsyncClient(
+            limits=limits, transport=direct_transport(url, partial(httpx.AsyncHTTPTransport, limits=limits))
+        )
+    except (ImportError, ValueError) as error:
+        raise ClientMisconfigured(
+            f"requests cannot go through the proxy {proxy} of the environment: {error}"
+        ) from error

@@ -196,7 +196,8 @@ class Agent:
         unit = unit or options.get("user")
         if rollout is not None and not unit:
             raise ValueError("a rollout needs a unit or a user")
-        self.conversation: Final = options.setdefault("conversation", f"agent-{uuid.uuid4().hex[:16]}")
+        self.conversation: Final = options.get("conversation") or f"agent-{uuid.uuid4().hex[:16]}"
+        options["conversation"] = self.conversation
         self.usage: Final = ConversationUsage()
         self.trace: RunTrace | None = None
         """Trace of the newest task, also if it failed."""

@@ -96,7 +96,7 @@ class FollowedRun:
 
         The time that the application takes for approvals does not count.
         """
-        seconds = options.get("timeout_seconds", _TIMEOUT_SECONDS) + _START_SECONDS
+        seconds = (options.get("timeout_seconds") or _TIMEOUT_SECONDS) + _START_SECONDS
         key = uuid.uuid4().hex
         try:
             execution = await self.client.submit(code, idempotency_key=key, **options)
@@ -178,8 +178,8 @@ class CodeMode:
         self._client = client
         self._on_event = on_event
         self._on_approval = on_approval
-        self._context = dict(options.pop("context", {}))
-        self._allowed = ToolPatterns(options.get("tools", ()))
+        self._context = dict(options.pop("context", None) or {})
+        self._allowed = ToolPatterns(options.get("tools") or ())
         self._options = options
 
     async def system_prompt(self) -> str:
@@ -198,7 +198,7 @@ class CodeMode:
             pools = (await self._client.stats()).pools
         except GatewayError as error:
             raise AgentError(f"the gateway did not list pools: {error}") from error
-        name = self._options.get("pool", "default")
+        name = self._options.get("pool") or "default"
         pool = next((pool for pool in pools if pool.name == name), None)
         libraries = [] if pool is None else [(each.name, each.version) for each in pool.libraries or ()]
         return describe_libraries(pool.python if pool is not None else None, libraries)

@@ -121,7 +121,7 @@ class DirectMode:
     def __init__(
         self, client: AsyncClient, *, on_approval: OnApproval | None = None, **options: Unpack[ExecutionOptions]
     ) -> None:
-        patterns = options.get("tools", ())
+        patterns = options.get("tools") or ()
         query = {
             "mode": "direct",
             "pool": options.get("pool"),

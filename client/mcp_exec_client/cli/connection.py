@@ -71,6 +71,9 @@ def resolve_connection(options: argparse.Namespace) -> Connection:
 
 def resolve_gateway(options: argparse.Namespace, *, namespace: str | None = None) -> Connection:
     """Return the settings of a gateway. The key of a profile is only sent to the gateway of that profile."""
+    for name in ("gateway", "api_key", "profile"):
+        if getattr(options, name) == "":  # of an unset variable of a shell: another one must not be used in its place
+            raise CommandError(f"--{name.replace('_', '-')} is empty", ExitCode.USAGE)
     gateway = options.gateway or os.environ.get("MCP_EXEC_GATEWAY")
     key = options.api_key or os.environ.get("MCP_EXEC_API_KEY")
     named = options.profile or os.environ.get("MCP_EXEC_PROFILE")

@@ -11,7 +11,8 @@ import httpx
 
 from mcp_exec_api.constants import IDEMPOTENCY_META
 from mcp_exec_client.errors import UnexpectedResponse
-from mcp_exec_client.transport import Query, Transport, encode_body, read_bounded, read_problem
+from mcp_exec_client.json_body import encode_body
+from mcp_exec_client.transport import Query, Transport, read_bounded, read_problem
 
 Object = dict[str, Any]
 RequestId = int | str

@@ -17,17 +17,17 @@ _SESSIONS: Final = "/v1/sessions"
 
 
 class SessionOptions(TypedDict, total=False):
-    """Options of a new session. An option that is not given has the gateway's default."""
+    """Options of a new session. An option that is not given, or None, has the gateway's default."""
 
-    pool: str
+    pool: str | None
     """Pool whose pod the session keeps."""
-    idle_timeout_seconds: int
+    idle_timeout_seconds: int | None
     """Seconds without an execution until the session ends."""
-    max_age_seconds: int
+    max_age_seconds: int | None
     """Seconds until the session ends in any case."""
-    max_queued: int
+    max_queued: int | None
     """Most executions that may wait for the session."""
-    description: str
+    description: str | None
     """What the session is for; at most 200 characters."""
 
 

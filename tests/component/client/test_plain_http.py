@@ -79,5 +79,5 @@ def test_a_key_over_plain_http_to_another_machine_is_one_line(
 
 def test_what_is_encrypted_local_or_intended_is_no_line(tmp_path: Path, proxy: ProxyServer) -> None:
     assert errors(tmp_path, proxy, "https://gateway.test") == []
-    assert errors(tmp_path, proxy, "http://127.0.0.1:8080") == []
+    assert errors(tmp_path, proxy, f"http://127.0.0.1:{proxy.server_address[1]}") == []
     assert errors(tmp_path, proxy, "http://gateway.test:8080", MCP_EXEC_PLAIN_HTTP="yes") == []

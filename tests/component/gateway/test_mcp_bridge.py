@@ -16,7 +16,7 @@ from tests.component.gateway.test_mcp_runs import Scene, ended, run, scene
 from tests.support.pace import paced
 from tests.support.until import until
 
-from mcp_exec_client.transport import MAX_REQUEST_BYTES
+from mcp_exec_client.json_body import MAX_REQUEST_BYTES
 
 __all__ = ["scene"]
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from datetime import UTC, datetime
+from decimal import Decimal
 
 import httpx
 import pytest
@@ -332,7 +334,71 @@ async def test_a_client_without_arguments_reads_the_environment(monkeypatch: pyt
         assert (client.transport.url, client.transport.read_key()) == ("https://gateway.test/prefix", "k")
 
 
-@pytest.mark.parametrize("context", [{"a": float("nan")}, {"a": {1, 2}}, {"a": "x" * 4_000_000}])
-async def test_a_body_that_no_gateway_accepts_is_not_sent(context: dict[str, object]) -> None:
-    with pytest.raises((TypeError, ValueError)):
-        await scripted().client().run("1", context=context)
+CYCLE: dict[str, object] = {}
+CYCLE["a"] = [CYCLE]
+DEEP: list[object] = []
+for _ in range(2000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "context.x: nan is no JSON value"),
+        ((1, float("inf")), r"context.x\[1\]: inf is no JSON value"),
+        ({1, 2}, "context.x is of type set, which JSON does not have; send it as a list$"),
+        (
+            [{"rows": (1, Decimal(1))}],
+            r"context.x\[0\].rows\[1\] is of type decimal.Decimal, .*; send it as text, a number",
+        ),
+        (datetime(2026, 11, 28, tzinfo=UTC), "context.x is of type datetime.datetime"),
+        (b"1", "context.x is of type bytes, which JSON does not have; send it as text, or as a file of a workspace"),
+        ({(1, 2): 3}, "context.x has a key of type tuple, which JSON does not have; send it as text"),
+        ({"a": {None: {1}}}, "context.x.a.None is of type set"),
+        (CYCLE, r"context.x.a\[0\].a\[0\].*: the data contain themselves, or are nested deeper than 900 times"),
+        (DEEP, "the data contain themselves, or are nested deeper than 900 times"),
+        ("x" * 4_000_000, "the request has 4000038 bytes"),
+    ],
+    ids=["NaN", "infinity", "set", "Decimal", "datetime", "bytes", "key", "below None", "cycle", "depth", "size"],
+)
+async def test_a_body_that_is_no_json_is_not_sent_and_the_error_has_the_path(value: object, said: str) -> None:
+    gateway = scripted()
+    with pytest.raises((TypeError, ValueError), match=said):
+        await gateway.client().run("1", context={"ok": 1, "x": value})
+    assert gateway.sent == []
+
+
+@pytest.mark.parametrize("key", [None, "wrong"])
+async def test_a_refused_key_is_named_as_the_caller_gives_it(key: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MCP_EXEC_API_KEY", raising=False)
+    gateway = scripted(problem(401, "unauthenticated", "send 'Authorization: Bearer '"))
+    with pytest.raises(errors.Unauthenticated) as caught:
+        await gateway.client(api_key=key).get("e1")
+    assert "pass another one as api_key or in $MCP_EXEC_API_KEY" in str(caught.value)
+    assert "Bearer" not in str(caught.value)
+
+
+async def test_a_401_of_a_proxy_is_shown_as_it_is() -> None:
+    with pytest.raises(errors.Unauthenticated, match="log in at the portal"):
+        await scripted(httpx.Response(401, text="log in at the portal")).client().get("e1")
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (httpx.ConnectTimeout(""), "no connection within the time limit"),
+        (httpx.ReadTimeout(""), "no data within the time limit"),
+        (httpx.ReadError(""), "the connection was lost"),
+        (httpx.RemoteProtocolError("Server disconnected"), "Server disconnected"),
+    ],
+)
+async def test_a_failure_without_a_text_is_named_in_words(failure: Exception, said: str) -> None:
+    with pytest.raises(errors.GatewayUnreachable, match=f"executions/e1: {said}"):
+        await scripted(failure).client(retries=NO_RETRIES).get("e1")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
+async def test_a_refused_connection_is_named_in_words(host: str) -> None:
+    async with AsyncClient(f"http://{host}:9", api_key="k", retries=NO_RETRIES) as client:
+        with pytest.raises(errors.GatewayUnreachable, match=r":9/v1/executions/e1: Connection refused$"):
+            await client.get("e1")

@@ -11,6 +11,7 @@ from anthropic import (
     AsyncAnthropic,
     AsyncAnthropicBedrock,
     AsyncAnthropicVertex,
+    DefaultAsyncHttpxClient,
     NotFoundError,
 )
 from anthropic.types import Message, Usage
@@ -27,6 +28,7 @@ from mcp_exec_client.agent.providers.model import (
     describe_missing_model,
 )
 from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
+from mcp_exec_client.network import reach_directly
 
 AnthropicSdk = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 """Clients of the Messages API: Anthropic's own with that of Microsoft Foundry, Amazon Bedrock's, and Vertex AI's."""
@@ -72,7 +74,7 @@ class AnthropicProvider:
             effort: how much it thinks and writes; by default as the model does by itself.
         """
         self.model: Final = model
-        self._sdk: AnthropicSdk = sdk or AsyncAnthropic()
+        self._sdk: AnthropicSdk = sdk or reach_directly(AsyncAnthropic(), DefaultAsyncHttpxClient)
         self._caching = caching
         self._settings: dict[str, Any] = {"thinking": {"type": thinking}} if thinking else {}
         self._settings |= {"output_config": {"effort": effort}} if effort else {}

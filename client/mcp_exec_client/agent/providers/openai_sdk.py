@@ -5,7 +5,15 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, AsyncStream, NotFoundError, OpenAIError
+from openai import (
+    APIConnectionError,
+    APIStatusError,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAsyncHttpxClient,
+    NotFoundError,
+    OpenAIError,
+)
 
 from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.model import (
@@ -18,6 +26,7 @@ from mcp_exec_client.agent.providers.model import (
     describe_missing_model,
     estimate_input,
 )
+from mcp_exec_client.network import reach_directly
 
 
 class StreamedAnswer(ABC):
@@ -50,7 +59,7 @@ class OpenAISdkProvider(ABC):
     def __init__(self, model: str, *, sdk: AsyncOpenAI | None, supports_tools: bool = True) -> None:
         self.model: Final = model
         self.supports_tools: Final = supports_tools
-        self._sdk = sdk or AsyncOpenAI()
+        self._sdk = sdk or reach_directly(AsyncOpenAI(), DefaultAsyncHttpxClient)
 
     @abstractmethod
     async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:

@@ -16,6 +16,7 @@ from mcp_exec_client.cli.options import CommandError
 from mcp_exec_client.cli.output import print_note
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
+from mcp_exec_client.network import describe_failure, direct_transport, find_proxy
 from mcp_exec_client.transport import NO_RETRIES
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.paging import Pages
@@ -50,7 +51,10 @@ async def fetch_from_url(url: str, name: str, *, headers: Mapping[str, str], sec
     """Fetch the catalog of a live server by streamable HTTP. Raises CommandError."""
     if not url.startswith(("http://", "https://")):
         raise CommandError(f"{url} is not the address of an MCP server: it must begin with http:// or https://")
-    async with httpx2.AsyncClient(headers=dict(headers), timeout=seconds, follow_redirects=False) as http:
+    transport = direct_transport(url, httpx2.AsyncHTTPTransport)
+    async with httpx2.AsyncClient(
+        headers=dict(headers), timeout=seconds, follow_redirects=False, transport=transport
+    ) as http:
         return await _fetch_live(Client(streamable_http_client(url, http_client=http)), url, name, seconds)
 
 
@@ -86,9 +90,10 @@ async def _fetch_live(client: Client, address: str, name: str, seconds: float) -
     except TimeoutError as error:
         raise CommandError(f"{address} did not list its tools within {seconds:g} s") from error
     except (MCPError, OSError, httpx2.HTTPError, RuntimeError, ValueError) as error:
-        raise CommandError(f"{address}: {error}") from error
+        raise CommandError(f"{address}: {describe_failure(error)}{_name_proxy(address)}") from error
     except ExceptionGroup as group:
-        raise CommandError(f"{address}: {_first_error(group)}") from group
+        failure = describe_failure(_first_error(group))
+        raise CommandError(f"{address}: {failure}{_name_proxy(address)}") from group
 
 
 async def _list_tools(client: Client, address: str) -> list[dict[str, Any]]:
@@ -118,6 +123,12 @@ def _build_catalog(server: str, tools: list[Any]) -> Catalog:
         return Catalog.from_tools(server, tools)
     except ValueError as error:
         raise CommandError(str(error)) from error
+
+
+def _name_proxy(address: str) -> str:
+    """Return words about the proxy on the way to a server; empty for a command and without a proxy."""
+    proxy = find_proxy(address) if address.startswith(("http://", "https://")) else None
+    return f" (through the proxy {proxy})" if proxy else ""
 
 
 def _first_error(error: BaseException) -> BaseException:

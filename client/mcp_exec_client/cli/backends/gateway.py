@@ -10,7 +10,7 @@ from urllib.parse import quote
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.client import AsyncClient
-from mcp_exec_client.errors import GatewayError, McpExecError, Unavailable
+from mcp_exec_client.errors import GatewayError, McpExecError, Unauthenticated, Unavailable
 
 _EXECUTIONS: Final = "/v1/executions"
 _SESSIONS: Final = "/v1/sessions"
@@ -158,6 +158,9 @@ def translating() -> Iterator[None]:
     """Raise the client's errors as CommandError."""
     try:
         yield
+    except Unauthenticated as error:
+        message = "the gateway refused the key (401): use another one by --api-key, $MCP_EXEC_API_KEY or a profile"
+        raise CommandError(str(error) if error.is_of_proxy else message, ExitCode.REFUSED) from error
     except GatewayError as error:
         is_refusal = not isinstance(error, Unavailable)
         fields = "; ".join(_describe_fields(error))

@@ -1,0 +1,80 @@
+"""What lies between this machine and an address: proxies, and failures in words."""
+
+import ipaddress
+import os
+import urllib.request
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+_Transport = TypeVar("_Transport")
+_MAX_CAUSES: Final = 20
+_ASYNCIO: Final = "Connect call failed"
+"""Begin of asyncio's text, which has an address in place of the reason."""
+_WITHOUT_TEXT: Final = {
+    "ConnectTimeout": "no connection within the time limit",
+    "ReadTimeout": "no data within the time limit",
+    "WriteTimeout": "the data were not accepted within the time limit",
+    "PoolTimeout": "no connection of this client became free within the time limit",
+    "ReadError": "the connection was lost",
+    "WriteError": "the connection was lost",
+    "CloseError": "the connection was lost",
+}
+"""Failures of httpx that have no text."""
+
+
+def is_loopback(url: str) -> bool:
+    """Return whether an address is of this machine itself."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def direct_transport(url: str, create: Callable[[], _Transport]) -> _Transport | None:
+    """Return a transport of httpx that uses no proxy if the address is of this machine, else None.
+
+    Without a transport, httpx reads $HTTP_PROXY and its siblings, and would send requests to a proxy that has another
+    localhost.
+    """
+    return create() if is_loopback(url) else None
+
+
+def reach_directly(sdk: Any, create_http: Callable[..., Any]) -> Any:
+    """Return a client of a model's SDK that uses no proxy if its address is of this machine.
+
+    `create_http` is the SDK's kind of HTTP client.
+    """
+    import httpx2
+
+    transport = direct_transport(str(sdk.base_url), httpx2.AsyncHTTPTransport)
+    return sdk if transport is None else sdk.copy(http_client=create_http(transport=transport))
+
+
+def find_proxy(url: str) -> str | None:
+    """Return the proxy that the environment names for an address, without its credentials, or None."""
+    parts = urlsplit(url)
+    if is_loopback(url) or urllib.request.proxy_bypass(parts.hostname or ""):
+        return None
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return None
+    scheme, _, rest = proxy.rpartition("://")
+    return f"{scheme or 'http'}://{rest.rpartition('@')[2]}"
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return the reason of a failure in words: that of the operating system if there is one."""
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        elif isinstance(cause, OSError) and cause.strerror:
+            return os.strerror(cause.errno or 0) if cause.strerror.startswith(_ASYNCIO) else cause.strerror
+        elif cause is not None:
+            cause = cause.__cause__ or cause.__context__
+    return str(error) or _WITHOUT_TEXT.get(type(error).__name__, type(error).__name__)
