@@ -100,7 +100,7 @@ kills: venv  ## kill the operator at each of its steps, and every two seconds wh
 docs: venv  ## build the documentation site in build/site, strictly
 	@hack/docs
 
-wheel: venv  ## build the wheels mcp-exec and mcp-exec-client in build/, for pip install
+wheel:  ## build the wheels mcp-exec and mcp-exec-client in build/, for pip install
 	rm -f build/*.whl
 	hack/wheels build
 

@@ -24,6 +24,14 @@ has() {  # COMMAND
   command -v "$1" >/dev/null 2>&1
 }
 
+find_python() {  # print an interpreter that the project runs on; PYTHON names another one
+  local candidate
+  for candidate in ${PYTHON:-python3.11 python3.12 python3.13 python3}; do
+    "$candidate" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$candidate" && return
+  done
+  return 1
+}
+
 limit() {  # SECONDS COMMAND...: run a command, and end it after that time with status 124; macOS has no `timeout`
   if has timeout; then
     timeout -k 5 "$@"

@@ -1,6 +1,8 @@
 """`pip install` of the built wheels with each extra into an empty environment: `make installs`. It needs an index."""
 
+import os
 import platform
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -33,6 +35,18 @@ def test_pip_installs_the_wheel_with_an_extra_and_it_works(wheel: Path, extra: s
         ).stdout
     )
     assert run(python, "-c", "import mcp_exec_client; print(mcp_exec_client.__file__)").startswith(str(tmp_path))
+
+
+@pytest.mark.timeout(600)
+def test_wheels_are_built_by_a_python_that_has_nothing_but_pip(tmp_path: Path) -> None:
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30).stdout
+    for name in filter(None, names.decode().split("\0")):
+        (tmp_path / "checkout" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, tmp_path / "checkout" / name, follow_symlinks=False)
+    environment = {**os.environ, "PYTHON": str(create_environment(tmp_path / "environment")), "VENV": "/nonexistent"}
+    command = [tmp_path / "checkout/hack/wheels", tmp_path / "built"]
+    subprocess.run(command, env=environment, check=True, timeout=paced(500))
+    assert len(list((tmp_path / "built").glob("mcp_exec*.whl"))) == 2
 
 
 USER = """

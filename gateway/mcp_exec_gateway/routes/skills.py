@@ -185,8 +185,10 @@ async def delete_skill(
     if not service.is_own_draft(skill, caller):
         try:
             await dependencies.callers.authorize(caller, credentials, "approve-skills")
-        except HttpProblem:
+        except HttpProblem as error:
             await service.find(name, version, caller=caller)  # a 404 for a draft of another caller
+            state = skill["status"]["state"]
+            error.detail = f"version {version} is {state}: authors delete only their drafts; {error.detail}"
             raise
     await service.delete(skill)
     return Response(status_code=204)

@@ -230,7 +230,9 @@ async def test_only_its_author_or_an_approver_deletes_a_draft(gateway: Gateway) 
         answer = await gateway.ask("DELETE", f"/v1/skills/report/versions/{number}", key=key)
         assert answer.status == status, answer.text
     await approve(gateway, await save(gateway))
-    assert (await gateway.ask("DELETE", "/v1/skills/report/versions/1")).status == 403
+    refused = await gateway.ask("DELETE", "/v1/skills/report/versions/1")
+    assert refused.status == 403
+    assert "version 1 is Approved: authors delete only their drafts; the API key" in refused.json["detail"]
 
 
 @pytest.mark.parametrize(

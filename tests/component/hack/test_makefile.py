@@ -49,6 +49,13 @@ def test_what_checks_a_target_exists_and_runs_it(target: str, check: str) -> Non
         assert (ROOT / check).exists()
 
 
+def test_wheels_need_no_virtual_environment() -> None:
+    command = ["make", "-n", "wheel", "VENV=/nonexistent"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
+    assert shown.splitlines()[-1] == "hack/wheels build"
+    assert "hack/venv" not in shown
+
+
 @pytest.mark.timeout(180)
 def test_generate_changes_nothing_that_is_committed(tmp_path: Path) -> None:
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, timeout=30).stdout
