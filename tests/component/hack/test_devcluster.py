@@ -122,3 +122,17 @@ def test_settings_that_a_killed_cluster_changed_count_as_they_will_be_after_it(m
     now = machine.run("devcluster/traces", str(machine.folder / "nothing")).stdout.splitlines()
     assert "kernel/panic 1234" not in now
     assert [line for line in now if line.startswith("kernel/panic ")]
+
+
+@pytest.mark.parametrize(
+    ("argument", "counts"), [("--data-dir=/run/devcluster/etcd", True), ("--data-dir=/tmp/another-etcd", False)]
+)
+def test_a_process_is_a_trace_only_if_it_is_one_of_the_cluster(
+    machine: Machine, argument: str, *, counts: bool
+) -> None:
+    program = machine.folder / f"etcd-{os.getpid()}"
+    program.symlink_to("/bin/sh")
+    with subprocess.Popen([program, "-c", "read line", "etcd", argument], stdin=subprocess.PIPE) as process:
+        found = machine.run("devcluster/traces").stdout.splitlines()
+        process.communicate(timeout=paced(30))
+    assert (program.name in found) is counts
