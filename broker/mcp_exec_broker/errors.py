@@ -45,7 +45,7 @@ class ErrorReason(StrEnum):
     NO_SUCH_SERVER = "NoSuchServer"
     RESULT_TOO_LARGE = "ResultTooLarge"
     UNEXPECTED_RESULT = "UnexpectedResult"
-    """The tool was called, and its result does not match its output schema."""
+    """The tool was called, and its result does not match its output schema or cannot be read."""
     SERVER_UNAVAILABLE = "ServerUnavailable"
     CONNECTION_LOST = "ConnectionLost"
     AUDIT_UNAVAILABLE = "AuditUnavailable"

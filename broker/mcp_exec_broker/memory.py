@@ -6,7 +6,7 @@ hundred times its size as values: 16 MiB of `[],` become 1.9 GiB.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -288,6 +288,8 @@ class AnswerReceiver:
     """Bytes of the largest message."""
     refused: ToolCallError | None = None
     """Why a message was refused."""
+    notes: Sequence[str] = ()
+    """What was changed in the result of a call."""
     held: int = 0
     """Bytes held for messages."""
 

@@ -107,7 +107,8 @@ class NoteKind(StrEnum):
     FILE_NOT_KEPT = "FileNotKept", "a file was not saved to the workspace or as an artifact"
     VALUE_CHANGED = (
         "ValueChanged",
-        "a part of the result has another form than in Python, because JSON cannot express it",
+        "a part of the result or of a tool's call has another form than the code gave it, because JSON or the tool's "
+        "schema cannot express it",
     )
     KEYS_COLLIDED = "KeysCollided", "different keys of a mapping have the same text"
     OUTPUT_CUT = "OutputCut", "output or result was longer than the limit"

@@ -27,8 +27,8 @@ class Call:
         data = json.dumps(line).encode() + b"\n"
         self._handler.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-    def value(self, value: Any) -> None:
-        self.send(type="result", tool=self.tool, value=value)
+    def value(self, value: Any, **fields: Any) -> None:
+        self.send(type="result", tool=self.tool, value=value, **fields)
 
     def content(self, *blocks: dict[str, Any], **fields: Any) -> None:
         self.send(type="result", tool=self.tool, content=list(blocks), **fields)

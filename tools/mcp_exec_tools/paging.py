@@ -7,7 +7,7 @@ MAX_PAGES: Final = 100
 
 
 class Pages:
-    """Cursor of the next page. Cursors are opaque, so an empty one names a page, too; a repeated one ends the listing."""
+    """Cursor of the next page. Cursors are opaque: an empty one names a page, too. A repeated one ends the listing."""
 
     def __init__(self) -> None:
         self.cursor: str | None = None

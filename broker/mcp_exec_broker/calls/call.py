@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from mcp_exec_api.approvals import Approval
@@ -98,6 +98,8 @@ class Call:
     """Time spent at the server, or waiting for an approval or a slot."""
     waits_for: str = ""
     """What the call waits for before it travels; empty once the server may have received it."""
+    notes: list[str] = field(default_factory=list)
+    """What was left out of the arguments or changed in the result, for the caller: a sentence each."""
     tool_error: str | None = None
     """Message of a result with `isError` that is passed on as it is."""
     is_execution_ended: bool = False

@@ -27,8 +27,9 @@ from mcp_exec_broker.memory import AnswerReceiver
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ConnectionLost, ServerUnavailable, SessionExpired
+from mcp_exec_broker.upstream.result_repair import UnreadableResult
 from mcp_exec_broker.upstream.session_pool import SessionPool
-from mcp_exec_broker.validation.values import list_parameters
+from mcp_exec_broker.validation.values import build_unreadable_error, list_parameters
 
 
 def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
@@ -91,6 +92,8 @@ class Dispatcher:
             raise build_protocol_error(error.code, message.value, parameters=parameters) from None
         except OverflowError:
             raise build_size_error(resolved.spec.limits.result_bytes) from None
+        except UnreadableResult as error:
+            raise build_unreadable_error(resolved.name, str(error)) from None
         except ValueError as error:
             raise ToolCallError(ErrorKind.PROTOCOL, f"{server.name}: {error}") from None
 
@@ -122,4 +125,5 @@ class Dispatcher:
         receiver = AnswerReceiver(lease=call.request.lease)
         result = await call.session.call_tool(resolved.tool.name, arguments, receiver=receiver)
         call.result_size = receiver.size
+        call.notes += receiver.notes
         return result

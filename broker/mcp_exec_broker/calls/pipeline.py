@@ -47,7 +47,7 @@ from mcp_exec_broker.scanning.tokenizer import TokenizerCache, check_tokens
 from mcp_exec_broker.upstream.credentials import UserUnknown
 from mcp_exec_broker.upstream.errors import ServerUnavailable, redact_json, redact_text
 from mcp_exec_broker.upstream.servers import ToolServerCache
-from mcp_exec_broker.validation.values import ArgumentValidator, encode_arguments
+from mcp_exec_broker.validation.values import ArgumentValidator, describe_left_out, encode_arguments
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
 from mcp_exec_tools.names import snake_case, split_tool
 from mcp_exec_tools.patterns import ToolPatterns
@@ -175,7 +175,7 @@ class CallPipeline:
         if call.request.load is not None:
             call.request = await call.request.load()
         scan, sent, size = resolved.spec.scan, call.request.arguments, call.request.size
-        validated = await self.offload.run(
+        validated, left_out = await self.offload.run(
             lambda: self.validator.validate(
                 resolved.tool,
                 sent,
@@ -184,6 +184,8 @@ class CallPipeline:
             ),
             size=size,
         )
+        if left_out:
+            call.notes.append(describe_left_out(left_out))
         call.request = replace(call.request, arguments=validated)  # approvals and audit log show what is sent
         arguments = (await self.scanner.scan_arguments(validated, scan, call.tokenizer, size=size)).value
         text = await self.offload.run(lambda: encode_arguments(resolved.name, arguments), size=size)

@@ -178,7 +178,7 @@ class ResponseBuilder:
         A tool that declares structured content and sends only other content is read as one that declares none.
         """
         max_bytes, scan = resolved.spec.limits.result_bytes, resolved.spec.scan
-        if result.get("isError"):  # the SDK accepts texts such as "yes", too
+        if result.get("isError"):
             raise await self._build_error(call, resolved, result)
         declared = resolved.listing.declared.get(resolved.tool.name)
         if declared is not None and self._lacks_output(resolved, result, declared):
@@ -196,11 +196,12 @@ class ResponseBuilder:
                 text = await self._run(call, lambda: _encode(scanned))
             if self.inference.observe(resolved.server.key, resolved.tool, scanned, size=len(text)):
                 self.catalogs.apply_inferred_outputs(resolved.server.key)
-            return f'{{"type":"result","tool":{_encode(resolved.name)},"value":{text}}}\n'
+            return f'{{"type":"result","tool":{_encode(resolved.name)},"value":{text}{_format_notes(call)}}}\n'
         redacted, _ = await self._run(call, lambda: _redact([value.content, value.structured], call.secrets, max_bytes))
         content, structured = (await self.scanner.scan_result(redacted, scan, call.tokenizer)).value
         blocks = ContentBlocks(content=content, structured=structured, has_structured=value.has_structured)
-        return await self._run(call, lambda: _encode(blocks.to_line(resolved.name)) + "\n")
+        line = blocks.to_line(resolved.name) | ({"notes": call.notes} if call.notes else {})
+        return await self._run(call, lambda: _encode(line) + "\n")
 
     async def build_raw_line(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> str:
         """Return the line of a direct call: the result as MCP content, errors of the tool included.
@@ -230,7 +231,7 @@ class ResponseBuilder:
             call.tool_error = format_error_text(scanned)
         if scanned is not redacted:
             text = await self._run(call, lambda: _encode(scanned))
-        return f'{{"type":"result","tool":{_encode(resolved.name)},"result":{text}}}\n'
+        return f'{{"type":"result","tool":{_encode(resolved.name)},"result":{text}{_format_notes(call)}}}\n'
 
     async def _run(self, call: Call, work: Callable[[], Result]) -> Result:
         return await self.offload.run(work, size=call.result_size)
@@ -293,6 +294,11 @@ class ResponseBuilder:
             scanned = await self.scanner.scan_result(error.message, resolved.spec.scan, call.tokenizer)
             error.message = scanned.value
             raise
+
+
+def _format_notes(call: Call) -> str:
+    """Return the notes of a call as a further field of its line."""
+    return f',"notes":{_encode(call.notes)}' if call.notes else ""
 
 
 def _redact(value: Any, secrets: list[str], max_bytes: int) -> tuple[Any, str]:

@@ -11,6 +11,7 @@ from mcp import MCPError
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.upstream import http_transport as http
 from mcp_exec_broker.upstream.addresses import explain_connection_error
+from mcp_exec_broker.upstream.result_repair import UnreadableResult
 
 MARK: Final = "[CREDENTIAL REDACTED]"
 _PART: Final = 8
@@ -101,6 +102,7 @@ _REASONS: Final = {
 }
 """Reasons of marks without one of their own."""
 _REDIRECT: Final = "Redirect to "
+_UNPARSED: Final = "Failed to parse "
 """Begin of the SDK's message on a redirect that it does not follow."""
 
 
@@ -143,6 +145,8 @@ def interpret_error(error: MCPError, *, over_bridge: bool, why: str) -> Exceptio
         return OverflowError("the result exceeds its size limit")
     if mark == http.BROKEN or error.code == types.CONNECTION_CLOSED or http.BROKE in error.message:
         return ConnectionLost(why or error.message)
+    if error.code == types.PARSE_ERROR and error.message.startswith(_UNPARSED):
+        return UnreadableResult("the answer is no JSON-RPC message whose result is an object")
     return None
 
 

@@ -27,8 +27,9 @@ from mcp_exec_broker.upstream.errors import (
     redact_excerpt,
     redact_output,
 )
+from mcp_exec_broker.upstream.result_repair import CHECKED
 from mcp_exec_broker.upstream.servers import TransportFactory, UpstreamRoute
-from mcp_exec_broker.upstream.tool_listing import OmittedEntry, ToolCollector, accept_malformed_tools
+from mcp_exec_broker.upstream.tool_listing import OmittedEntry, ToolCollector, accept_malformed_answers
 from mcp_exec_tools.paging import Pages
 
 log = logging.getLogger(__name__)
@@ -128,11 +129,14 @@ class UpstreamSession:
         """
         try:
             with receiving(receiver):
-                return await self._call_tool(tool, arguments)
+                result = await self._call_tool(tool, arguments)
         except (MCPError, SessionError, ValueError):
             if receiver.refused is not None:
                 raise receiver.refused from None
             raise
+        checked, receiver.notes = result[CHECKED]
+        repaired: dict[str, Any] = checked
+        return repaired
 
     async def _call_tool(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         request = types.CallToolRequest(
@@ -140,6 +144,7 @@ class UpstreamSession:
         )
         with self._count_request():
             try:
+                accept_malformed_answers(self.client.session, is_modern=self.is_modern)
                 result = await self._send_request(request)
             except MCPError as error:
                 if error.code != types.HEADER_MISMATCH:
@@ -168,7 +173,7 @@ class UpstreamSession:
             params = types.PaginatedRequestParams(cursor=pages.cursor) if pages.cursor is not None else None
             try:
                 with self._count_request(), self._interpret_errors():
-                    accept_malformed_tools(self.client.session, is_modern=self.is_modern)
+                    accept_malformed_answers(self.client.session, is_modern=self.is_modern)
                     page = await self.client.session.list_tools(params=params)
             except MCPError:
                 if pages.cursor == "":

@@ -13,9 +13,11 @@ import mcp_types as types
 from mcp.client.session import ClientSession
 from pydantic import ValidationError
 
+from mcp_exec_broker.upstream.result_repair import CHECKED, repair_result
 from mcp_exec_tools.text import shorten
 
-_METHOD: Final = "tools/list"
+_LIST: Final = "tools/list"
+_CALL: Final = "tools/call"
 _KEPT: Final = ("name", "title", "description", "inputSchema", "outputSchema")
 
 Object = dict[str, Any]
@@ -47,7 +49,7 @@ _SHOWN_NAME: Final = 80
 
 
 class RepairingDispatcher:
-    """The SDK's dispatcher of a session, whose listings of tools are repaired."""
+    """The SDK's dispatcher of a session, whose listings of tools and results of calls are repaired."""
 
     def __init__(self, dispatcher: Any, *, is_modern: bool) -> None:
         self._dispatcher, self._is_modern = dispatcher, is_modern
@@ -58,11 +60,18 @@ class RepairingDispatcher:
     async def send_raw_request(self, method: str, *arguments: Any, **options: Any) -> Any:
         """Send a request and return the result as on the wire."""
         result = await self._dispatcher.send_raw_request(method, *arguments, **options)
-        return repair_listing(result, is_modern=self._is_modern) if method == _METHOD else result
+        if method == _CALL and not _asks_for_input(result):
+            repaired = repair_result(result, is_modern=self._is_modern)
+            return {"content": [], "resultType": "complete", CHECKED: repaired}
+        return repair_listing(result, is_modern=self._is_modern) if method == _LIST else result
 
 
-def accept_malformed_tools(session: ClientSession, *, is_modern: bool) -> None:
-    """Make a session list the other tools of a server that lists malformed ones.
+def _asks_for_input(result: Any) -> bool:
+    return isinstance(result, Mapping) and result.get("resultType", "complete") != "complete"
+
+
+def accept_malformed_answers(session: ClientSession, *, is_modern: bool) -> None:
+    """Make a session list the other tools of a server that lists malformed ones, and read malformed results.
 
     `is_modern` is whether it uses the protocol of 2026-07-28 or later, whose results need not be objects.
     """

@@ -20,6 +20,8 @@ from jsonschema.exceptions import best_match
 from jsonschema.validators import Draft202012Validator, extend, validator_for
 from referencing import Registry
 
+from mcp_exec_tools.schemas.reading import is_nullable
+
 log = logging.getLogger(__name__)
 
 _MAX_SECONDS: Final = 0.25
@@ -131,6 +133,8 @@ def _add_metering(kind: Any) -> Any:
 def _count_keyword(keyword: Any) -> _Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
         _count_step()
+        if instance is None and is_nullable(schema):
+            return None
         errors: Iterator[ValidationError] | None = keyword(validator, value, instance, schema)
         return errors
 

@@ -7,12 +7,12 @@ short: of a long list it covers the first rows.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cachetools import LRUCache
 from jsonschema import ValidationError
@@ -73,6 +73,14 @@ class _ParsedSchema:
         return spellings
 
 
+class ValidArguments(NamedTuple):
+    """Arguments that a tool accepts."""
+
+    arguments: dict[str, Any]
+    left_out: list[str]
+    """Names whose None is not sent, because their schemas reject it."""
+
+
 class ArgumentValidator:
     """Validator of arguments that keeps parsed schemas by catalog and tool."""
 
@@ -92,7 +100,7 @@ class ArgumentValidator:
         *,
         catalog_hash: str,
         detokenize: Callable[[Any], Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> ValidArguments:
         """Return the arguments to send: without each optional None that the schema rejects, and with defaults.
 
         `detokenize` replaces tokens by their values, if the broker does so before the call travels: arguments are valid
@@ -116,7 +124,7 @@ class ArgumentValidator:
             error = error if schema.validator.find_error(original) is not None else None
         if error is not None:
             raise _build_value_error(tool, parameters, error)
-        return arguments
+        return ValidArguments(arguments, sorted(unset))
 
     def _parse_schema(self, tool: Tool, catalog_hash: str) -> _ParsedSchema:
         key = (catalog_hash, tool.name)
@@ -161,6 +169,13 @@ def _find_unset(schema: _ParsedSchema, arguments: Mapping[str, Any]) -> set[str]
     if not nones:
         return set()
     return schema.validator.find_rejecting(None, {name: properties[name] for name in nones[:_MAX_NONES]})
+
+
+def describe_left_out(names: Sequence[str]) -> str:
+    """Return the note on parameters whose None was not sent."""
+    shown = ", ".join(shorten_line(name, _MAX_NAME) for name in names[:_MAX_NAMES])
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"None was not sent for {shown}{more}: the tool's schema does not accept null there."
 
 
 def encode_arguments(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -255,6 +270,15 @@ def build_output_error(tool: str, cause: str) -> ToolCallError:
     return ToolCallError(
         ErrorKind.PROTOCOL,
         f"{tool} was called, but its result does not match its outputSchema: {cause}",
+        reason=ErrorReason.UNEXPECTED_RESULT,
+    )
+
+
+def build_unreadable_error(tool: str, cause: str) -> ToolCallError:
+    """Return the error of a result whose meaning is unclear."""
+    return ToolCallError(
+        ErrorKind.PROTOCOL,
+        f"{tool} was called, but its result can't be read: {cause}",
         reason=ErrorReason.UNEXPECTED_RESULT,
     )
 

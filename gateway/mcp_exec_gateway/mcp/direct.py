@@ -1,5 +1,6 @@
 """The toolsets of `mode=direct`, tools by their own schemas, and of `mode=hybrid`, which has those of code as well."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,8 @@ def _is_object(schema: Any) -> bool:
 
 
 REASON_META: Final = "mcp-exec.dev/reason"
+NOTES_META: Final = "mcp-exec.dev/notes"
+"""Key of what was left out of the arguments of a direct call or changed in its result: a list of sentences."""
 """Member of a result's `_meta` with the reason of an error, for programs."""
 _RESERVED: Final = range(-32768, -31999)
 """Codes of errors that JSON-RPC and MCP define. Clients of the gateway would misread those of another server."""
@@ -122,9 +125,14 @@ def build_result(answer: Object, *, is_modern: bool) -> CallToolResult:
     result: Any = answer.get("result")
     if isinstance(result, dict):
         # before 2026 structured content was an object
-        if not is_modern and not isinstance(result.get("structuredContent", {}), dict):
+        if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
+            text = [] if structured is None else [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
+            content = result.get("content") or text
             result = {name: value for name, value in result.items() if name != "structuredContent"}
-        return CallToolResult.model_validate(result, by_name=False)
+            result["content"] = content
+        notes = answer.get("notes")
+        meta = {"_meta": {NOTES_META: notes}} if isinstance(notes, list) and notes else {}
+        return CallToolResult.model_validate({**result, **meta}, by_name=False)
     message, code, reason = str(answer.get("message")), answer.get("code"), answer.get("reason")
     if isinstance(code, int):
         is_safe = code == INVALID_PARAMS or code not in _RESERVED

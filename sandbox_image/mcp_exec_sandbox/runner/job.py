@@ -115,6 +115,7 @@ class JobRunner:
                 workspace=self._workspace,
                 skills=skills.catalog,
                 servers=job.servers,
+                note=self._add_tool_note,
             )
         )
         install_skills(self._workspace)
@@ -145,6 +146,9 @@ class JobRunner:
             os._exit(report["exitCode"] or int(report["error"] is not None))
         with contextlib.suppress(OSError):
             self._channel.send({**report, "notes": self._notes.to_message()})
+
+    def _add_tool_note(self, tool: str, text: str) -> None:
+        self._notes.add("ValueChanged", text, path=tool)
 
     def _end_interpreter(self, job: RunnerJob, report: dict[str, Any]) -> dict[str, Any]:
         """Do what Python does at its exit, and return the complete report."""

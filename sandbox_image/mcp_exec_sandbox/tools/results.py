@@ -42,6 +42,10 @@ class Link:
     name: str = ""
     mime_type: str = ""
     description: str = ""
+    title: str = ""
+    """Name for people."""
+    size: int | None = None
+    """Bytes of the resource, if the server names them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,8 +125,8 @@ def build_result(content: list[Any], structured: Any, files: ResultFiles) -> Too
             blob = _save(block, "data", files, paths)
             (result.images if kind == "image" else result.blobs).append(blob)
         elif kind == "resource_link":
-            names = ("uri", "name", "mimeType", "description")
-            result.links.append(Link(*(_text(block, name) for name in names)))
+            names = ("uri", "name", "mimeType", "description", "title")
+            result.links.append(Link(*(_text(block, name) for name in names), size=_read_size(block.get("size"))))
         elif kind == "resource":
             _add_resource(block.get("resource"), result, texts, files, paths)
         else:
@@ -176,6 +180,10 @@ def _decode(data: object) -> bytes:
 def _text(block: Mapping[str, Any], name: str) -> str:
     value = block.get(name)
     return value if isinstance(value, str) else ""
+
+
+def _read_size(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
 def cast_result(value: Any, wanted: Any, *, tool: str) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_sandbox.protocol import TOOL_MESSAGE_CHARACTERS
+from mcp_exec_sandbox.protocol import MAX_NOTES, TOOL_MESSAGE_CHARACTERS
 from mcp_exec_sandbox.tools.arguments import encode_arguments
 from mcp_exec_sandbox.tools.connection import (
     BrokerAccess,
@@ -45,9 +45,12 @@ class ToolSession:
         workspace: Path,
         skills: tuple[Mapping[str, Any], ...] = (),
         servers: Sequence[str] | None = None,
+        note: Callable[[str, str], None] = lambda tool, text: None,
     ) -> None:
         self._pools = None if broker is None else LoopConnectionPools(broker)
         self._emit = emit
+        self._note = note
+        """Is called with a tool and what was changed in a call of it."""
         self._numbers = itertools.count(1)
         self._files = ResultFiles(workspace)
         self.workspace = workspace
@@ -109,6 +112,9 @@ class ToolSession:
     def _read_value(self, tool: str, answer: BrokerMessage) -> Any:
         if answer["type"] == "error":
             raise parse_error(answer, tool=tool)
+        notes = answer.get("notes")
+        for note in notes[:MAX_NOTES] if isinstance(notes, list) else ():
+            self._note(tool, str(note))
         if "value" in answer:
             return answer["value"]
         if isinstance(content := answer.get("content"), list):

@@ -275,7 +275,7 @@ async def test_hostile_results_are_bounded_and_free_of_credentials(world: World,
         assert (failed["isError"], failed["content"][1]) == (True, IMAGE)
         answer(evil, {"content": [{"type": "text", "text": "x" * 5000}]})
         assert (await gateway.call("evil.act"))["reason"] == "ResultTooLarge"
-        for bad in ({"content": [{"type": "unheard of"}]}, {"content": "none"}, [1], {"content": [None]}):
+        for bad in ({"content": 5}, {"content": [], "isError": "perhaps"}, [1]):
             answer(evil, bad)
             assert (await gateway.call("evil.act"))["kind"] == "ToolProtocolError"
         answer(evil, {"content": [], "isError": "yes"})

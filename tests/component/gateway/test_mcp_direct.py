@@ -1,6 +1,7 @@
 """The modes direct and hybrid of the MCP endpoint: the SDK's client, a real broker and real MCP servers."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from mcp_types import (
     ToolListChangedNotification,
 )
 from tests.component.broker.conftest import TS, World, running
+from tests.component.broker.hostile import HostileServer
+from tests.component.broker.hostile import result as reply
 from tests.component.broker.servers import Toolbox, managed, serving, serving_app, toolbox
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, pool
 from tests.component.gateway.conftest import serving as serving_gateway
@@ -283,6 +286,33 @@ async def test_a_client_that_cancels_cancels_the_call_at_the_server(made: Instal
         call.cancel()
         await asyncio.wait_for(made.box.cancelled.wait(), DEADLINE)
     assert (await made.read_audit())[0]["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_what_a_call_leaves_out_and_what_an_older_server_sends_is_named_and_nothing_is_lost(
+    made: Installation, revision: str
+) -> None:
+    async def give(request: Object, writer: Any) -> None:
+        writer.write(reply(request, {"structuredContent": [1, 2]}))
+
+    async with HostileServer().running() as odd:
+        properties = {"note": {"type": "string", "nullable": True}, "due": {"type": "string"}}
+        odd.tools = [{"name": "act", "inputSchema": {"type": "object", "properties": properties}}]
+        odd.replies["act"] = give
+        made.world.add("odd", url=odd.url)
+        await made.world.listed("odd")
+        made.gateway.dependencies.catalogs.expire()
+        async with made.connect(revision) as client:
+            (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "odd__act"]
+            assert tool.input_schema["properties"]["note"]["type"] == ["string", "null"]
+            answer = await client.call_tool("odd__act", {"note": None, "due": None})
+        assert odd.messages[-1]["params"]["arguments"] == {"note": None}
+    assert answer.meta is not None
+    left_out, kept = answer.meta["mcp-exec.dev/notes"]
+    assert left_out == "None was not sent for due: the tool's schema does not accept null there."
+    assert kept.startswith("structuredContent is a list")
+    shown = answer.structured_content if revision == MODERN else json.loads(answer.content[0].text)
+    assert shown == [1, 2]
 
 
 async def test_a_result_that_does_not_fit_the_gateways_memory_says_that_the_call_was_made(made: Installation) -> None:

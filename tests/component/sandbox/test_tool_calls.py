@@ -235,7 +235,8 @@ def test_files_of_an_answer_are_saved_and_never_printed(sandbox, broker):
         {"type": "text", "text": '{"n": 1}'},
         {"type": "image", "data": ENCODED, "mimeType": "image/png"},
         {"type": "audio", "data": ENCODED, "mimeType": "audio/wav"},
-        {"type": "resource_link", "uri": "file:///x", "name": "x"},
+        {"type": "resource_link", "uri": "file:///x", "name": "x", "title": "X", "size": 7, "mimeType": "a/b"},
+        {"type": "resource_link", "uri": "file:///z", "size": "many"},
         {"type": "resource", "resource": {"uri": "file:///y", "mimeType": "application/pdf", "blob": ENCODED}},
     )
     code = """
@@ -243,7 +244,7 @@ from client import call_mcp_tool
 answer = await call_mcp_tool("a.mixed")
 print(answer, repr(answer))
 {"text": answer.text, "json": answer.json(), "images": [[i.path, i.mime_type, i.size] for i in answer.images],
- "blobs": [b.path for b in answer.blobs], "links": [l.uri for l in answer.links],
+ "blobs": [b.path for b in answer.blobs], "links": [[l.uri, l.name, l.title, l.size, l.mime_type] for l in answer.links],
 "same": open(answer.images[0], "rb").read() == answer.images[0].read() ==
          b"\\x89PNG\\r\\n\\x1a\\n" + bytes(range(256))}
 """
@@ -254,12 +255,20 @@ print(answer, repr(answer))
         "json": {"n": 1},
         "images": [[f"{folder}/1.png", "image/png", len(PNG)]],
         "blobs": [f"{folder}/2.wav", f"{folder}/3.pdf"],
-        "links": ["file:///x"],
+        "links": [["file:///x", "x", "X", 7, "a/b"], ["file:///z", "", "", None, ""]],
         "same": True,
     }
     assert ENCODED[:20] not in run.stdout
     assert ENCODED[:20] not in json.dumps(run.events)
     assert f"[image/png, {len(PNG)} bytes: {folder}/1.png]" in run.stdout
+
+
+def test_what_a_call_left_out_or_changed_is_a_note_of_the_run_once(sandbox, broker):
+    broker.tools["a.b"] = lambda call: call.value(1, notes=["None was not sent for due: ...", "x" * 1000])
+    run = sandbox.run("from client import *\nfor _ in range(9):\n    await call_mcp_tool('a.b')", tools=broker.job)
+    first, second = run.end["notes"]
+    assert first == {"kind": "ValueChanged", "path": "a.b", "message": "None was not sent for due: ..."}
+    assert len(second["message"]) == 200
 
 
 def test_a_result_is_made_into_the_type_that_was_asked_for(sandbox, broker):

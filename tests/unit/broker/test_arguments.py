@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.validation.values import ArgumentValidator, list_parameters
+from mcp_exec_broker.validation.values import ArgumentValidator, describe_left_out, list_parameters
 from mcp_exec_tools.catalog import Catalog, Tool
 
 ISSUE = {
@@ -31,7 +31,7 @@ def tool(schema: dict[str, Any]) -> Tool:
 def check(
     schema: dict[str, Any], arguments: dict[str, Any], *, validator: ArgumentValidator | None = None
 ) -> dict[str, Any]:
-    return (validator or ArgumentValidator()).validate(tool(schema), arguments, catalog_hash="1")
+    return (validator or ArgumentValidator()).validate(tool(schema), arguments, catalog_hash="1").arguments
 
 
 def refusal(schema: dict[str, Any], arguments: dict[str, Any]) -> ToolCallError:
@@ -74,14 +74,62 @@ NULLABLE = [
     {"$ref": "https://elsewhere.test/schema"},
     {"$ref": "#/$defs/loop"},
     True,
+    {"const": None},
+    {"oneOf": [{"type": "integer"}, {"type": "null"}]},
+    {"anyOf": [{"type": "string"}, {"enum": ["a", None]}]},
+    {"allOf": [{"type": ["string", "null"]}, {"description": "d"}]},
+    {"type": "string", "nullable": True},
+    {"type": "string", "x-nullable": True},
+    {"type": "string", "nullable": True, "minLength": 2, "format": "date"},
+    {"enum": ["a", "b"], "nullable": True},
+    {"const": "a", "nullable": True},
+    {"type": "array", "items": {"type": "string"}, "nullable": True},
+    {"anyOf": [{"type": "string"}, {"type": "integer"}], "nullable": True},
+    {"anyOf": [{"type": "string", "nullable": True}, {"type": "integer"}]},
+    {"allOf": [{"$ref": "#/$defs/text"}], "nullable": True},
+    {"$ref": "#/$defs/text", "nullable": True},
+    {"$ref": "#/$defs/openapi"},
 ]
+NOT_NULLABLE = [
+    {"type": "string"},
+    {"type": "string", "nullable": False},
+    {"type": "string", "nullable": "true"},
+    {"enum": ["a", "null"]},
+    {"const": "a"},
+    {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+    {"allOf": [{"type": "string", "nullable": True}, {"type": "string"}]},
+    {"$ref": "#/$defs/text"},
+    {"not": {"type": "null"}},
+]
+DEFINITIONS = {
+    "nullable": {"type": ["integer", "null"]},
+    "loop": {"$ref": "#/$defs/loop"},
+    "text": {"type": "string"},
+    "openapi": {"type": "string", "nullable": True},
+}
 
 
 @pytest.mark.parametrize("schema", NULLABLE)
 def test_none_travels_where_the_schema_takes_it_or_can_not_be_judged(schema: Any) -> None:
-    definitions = {"nullable": {"type": ["integer", "null"]}, "loop": {"$ref": "#/$defs/loop"}}
     given = {"a": None}
-    assert check({"type": "object", "properties": {"a": schema}, "$defs": definitions}, given) == given
+    assert check({"type": "object", "properties": {"a": schema}, "$defs": DEFINITIONS}, given) == given
+
+
+@pytest.mark.parametrize("schema", NOT_NULLABLE)
+def test_none_that_the_schema_refuses_is_named_as_left_out(schema: Any) -> None:
+    about = tool({"type": "object", "properties": {"a": schema, "b": {}}, "$defs": DEFINITIONS})
+    valid = ArgumentValidator().validate(about, {"a": None, "b": None}, catalog_hash="1")
+    assert (valid.arguments, valid.left_out) == ({"b": None}, ["a"])
+    assert describe_left_out(valid.left_out) == (
+        "None was not sent for a: the tool's schema does not accept null there."
+    )
+
+
+@pytest.mark.parametrize("schema", [{"type": "string", "nullable": True}, {"$ref": "#/$defs/openapi"}])
+def test_null_inside_of_lists_and_objects_is_checked_the_same_way(schema: Any) -> None:
+    properties = {"a": {"type": "array", "items": schema}, "b": {"type": "object", "properties": {"c": schema}}}
+    given = {"a": [None, "x"], "b": {"c": None}}
+    assert check({"type": "object", "properties": properties, "$defs": DEFINITIONS}, given) == given
 
 
 def test_none_in_what_is_needed_unknown_or_inside_is_left_to_the_check() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from mcp_exec_tools.names import normalize
 from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
-from mcp_exec_tools.schemas.reading import as_mapping, as_sequence, fits, list_required, resolve_reference
+from mcp_exec_tools.schemas.reading import as_mapping, as_sequence, fits, is_nullable, list_required, resolve_reference
 
 _MAX_NODES: Final = 4000
 _MAX_VALUE: Final = 2000
@@ -62,10 +62,7 @@ class Sanitizer:
         about = as_mapping(schema)
         found = self._convert_reference(about) | self._convert_parts(about, depth)
         found |= self._convert_types(about) | _convert_bounds(about) | self._convert_texts(about)
-        if about.get("nullable") is True and "type" in found:
-            kinds = found["type"] if isinstance(found["type"], list) else [found["type"]]
-            found["type"] = list(dict.fromkeys([*kinds, "null"]))
-        return found
+        return _accept_null(found) if is_nullable(about) else found
 
     def convert_definitions(self) -> Object:
         """Return the definitions that the converted schemas refer to."""
@@ -169,6 +166,21 @@ class Sanitizer:
         if lost:
             found["description"] = self.clean(". ".join([found.get("description", "").rstrip("."), *lost]).lstrip(". "))
         return found
+
+
+def _accept_null(found: Object) -> Object:
+    """Return a schema that accepts null, too."""
+    if found.keys() & {"$ref", "const", "anyOf", "oneOf", "allOf", "not", "if"}:
+        texts = {name: found[name] for name in ("title", "description", "default") if name in found}
+        core = {name: value for name, value in found.items() if name not in texts}
+        return {"anyOf": [core, {"type": "null"}], **texts}
+    accepting = dict(found)
+    if "type" in found:
+        kinds = found["type"] if isinstance(found["type"], list) else [found["type"]]
+        accepting["type"] = list(dict.fromkeys([*kinds, "null"]))
+    if "enum" in found and None not in found["enum"]:
+        accepting["enum"] = [*found["enum"], None]
+    return accepting
 
 
 def clean_text(text: str) -> str:

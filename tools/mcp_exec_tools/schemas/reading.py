@@ -42,18 +42,23 @@ def list_required(schema: Mapping[str, Any]) -> dict[str, None]:
     return dict.fromkeys(name for name in as_sequence(schema.get("required")) if isinstance(name, str))
 
 
+def is_nullable(schema: Mapping[str, Any]) -> bool:
+    """Return whether a schema accepts null by OpenAPI's keyword, whatever else it says. OpenAPI 2 has `x-nullable`."""
+    return schema.get("nullable") is True or schema.get("x-nullable") is True
+
+
 def fits(value: object, schema: object) -> bool:
     """Return whether a default is JSON and agrees with the `type`, `enum` and `const` of its own schema."""
     about = as_mapping(schema)
     if not _is_json(value):
         return False
+    if value is None and is_nullable(about):
+        return True
     if "const" in about and not _equals(value, about["const"]):
         return False
     if isinstance(values := about.get("enum"), list) and not any(_equals(value, each) for each in values):
         return False
     kinds = about.get("type")
-    if value is None and about.get("nullable") is True:
-        return True
     known = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)]
     return not known or any(_has_type(value, kind) for kind in known)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from mcp_exec_tools.catalog import Catalog, assign_modules
 from mcp_exec_tools.overlays import ComposedFunction, Overlay, apply_overlays, load_shipped
 from mcp_exec_tools.schemas.parameters import Parameters, read_parameters
-from mcp_exec_tools.schemas.reading import as_mapping, as_sequence, fits, merge_all_of, resolve_reference
+from mcp_exec_tools.schemas.reading import as_mapping, as_sequence, fits, is_nullable, merge_all_of, resolve_reference
 from mcp_exec_tools.wrappers.module import HEADER, WrapperModule, choose_camel_names, split_description
 from mcp_exec_tools.wrappers.text import WIDTH, clean_line, format_docstring, format_literal, format_value
 
@@ -200,6 +200,12 @@ def _format_parameter(name: str, schema: object, parameters: Parameters) -> str:
 def _format_type(schema: object, root: Mapping[str, Any], depth: int) -> str:
     resolved, _ = resolve_reference(as_mapping(schema), root)
     about = merge_all_of(as_mapping(resolved), root)
+    kind = _format_plain_type(about, root, depth)
+    accepts_null = is_nullable(as_mapping(schema)) or is_nullable(about)
+    return f"{kind} | None" if accepts_null and kind not in ("Any", "None") and "| None" not in kind else kind
+
+
+def _format_plain_type(about: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> str:
     options = as_sequence(about.get("anyOf")) or as_sequence(about.get("oneOf"))
     listed = [_list_values(about)] if _list_values(about) else [_list_values(as_mapping(each)) for each in options]
     if listed and all(listed):
@@ -209,8 +215,9 @@ def _format_type(schema: object, root: Mapping[str, Any], depth: int) -> str:
         return "Any"
     if options and kinds is None:
         return _join([_format_type(option, root, depth + 1) for option in options[: _MEMBERS + 1]])
-    members = [_format_kind(kind, about, root, depth) for kind in (kinds if isinstance(kinds, list) else [kinds])[:8]]
-    return _join([*members, *(["None"] if about.get("nullable") is True else [])])
+    return _join(
+        [_format_kind(kind, about, root, depth) for kind in (kinds if isinstance(kinds, list) else [kinds])[:8]]
+    )
 
 
 def _list_values(about: Mapping[str, Any]) -> list[Any]:

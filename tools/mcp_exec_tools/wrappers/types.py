@@ -11,6 +11,7 @@ from mcp_exec_tools.schemas.parameters import Parameters, flatten_object
 from mcp_exec_tools.schemas.reading import (
     as_mapping,
     as_sequence,
+    is_nullable,
     list_properties,
     list_required,
     merge_all_of,
@@ -144,7 +145,7 @@ class TypeBuilder:
             hint = name if root else self._title + pascal_case(pointer.rpartition("/")[2])
             kind = self._build(resolved, hint, depth, pointer)
             self._resolved[pointer] = kind
-        if schema.get("nullable") is True or resolved.get("nullable") is True:
+        if is_nullable(schema) or is_nullable(resolved):
             kind = make_union([kind, NONE])
         if not root and len(kind.flat()) > _INLINE and kind.flat() != ANY.text:
             alias = self._unique_name(name)

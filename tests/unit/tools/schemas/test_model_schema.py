@@ -106,6 +106,13 @@ def test_references_lead_to_definitions_at_the_root_or_nowhere() -> None:
         ({"type": "number", "minimum": 0, "exclusiveMinimum": True}, {"type": "number", "exclusiveMinimum": 0}),
         ({"items": [TEXT, {"type": "null"}]}, {"prefixItems": [TEXT, {"type": "null"}]}),
         ({"type": "string", "nullable": True}, {"type": ["string", "null"]}),
+        ({"type": "string", "x-nullable": True}, {"type": ["string", "null"]}),
+        ({"enum": ["a"], "nullable": True}, {"enum": ["a", None]}),
+        ({"type": "string", "enum": ["a", None], "nullable": True}, {"type": ["string", "null"], "enum": ["a", None]}),
+        (
+            {"anyOf": [TEXT, {"type": "integer"}], "nullable": True, "description": "d"},
+            {"anyOf": [{"anyOf": [TEXT, {"type": "integer"}]}, {"type": "null"}], "description": "d"},
+        ),
         ({"type": "any", "required": True}, {}),
         ({"type": "integer", "default": "ten"}, {"type": "integer"}),
         ({"type": "number", "default": float("nan")}, {"type": "number"}),

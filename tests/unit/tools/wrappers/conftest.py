@@ -40,7 +40,7 @@ class Echo(ToolSession):
         received = json.loads(encode_arguments(tool, arguments))
         server, name = split_tool(tool)
         catalog = self.catalogs[server]
-        self.sent = self._checks.validate(catalog.spellings[name], received, catalog_hash=catalog.hash)
+        self.sent = self._checks.validate(catalog.spellings[name], received, catalog_hash=catalog.hash).arguments
         return await self.answer(server, name, received)
 
     async def answer(self, server: str, name: str, arguments: dict[str, Any]) -> Any:

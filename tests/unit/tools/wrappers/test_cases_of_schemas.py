@@ -222,16 +222,19 @@ CASES = [
                 "rows": {"enum": [[1], {"x": 1}]},
                 "listed": {"type": ["string", "integer", "null"]},
                 "nullable": {"type": "string", "nullable": True},
+                "maybe": {"enum": ["a"], "nullable": True},
                 "pair": {"type": "array", "prefixItems": [TEXT, NUMBER]},
                 "map": {"type": "object", "additionalProperties": NUMBER},
                 "when": {"type": "string", "format": "date-time"},
             },
         },
         signature="f(mixed: Literal['a', 1, True, None] = None, rows: list | dict = None, "
-        "listed: str | int | None = None, nullable: str | None = None, pair: list[str | int] = None, "
+        "listed: str | int | None = None, nullable: str | None = None, maybe: Literal['a'] | None = None, "
+        "pair: list[str | int] = None, "
         "map: dict[str, int] = None, when: str = None)",
         calls=[
             ("f(mixed=1, rows={'x': 1}, pair=['a', 1])", {"mixed": 1, "rows": {"x": 1}, "pair": ["a", 1]}),
+            ("f(nullable=None, maybe=None, listed=None)", {"nullable": None, "maybe": None, "listed": None}),
             ("f(when=__import__('datetime').datetime(2026, 1, 2))", {"when": "2026-01-02T00:00:00"}),
         ],
         refused=["f(pair=[1])", "f(mixed='b')", "f(map={'a': 'x'})"],
