@@ -40,7 +40,6 @@ PARAMETERS: dict[Callable[..., Any], str] = {
     sdk.NoBackChannelError: "method",
     sdk.TransportContext: "kind can_send_request headers",
     sdk.as_request_id: "value",
-    sdk.check_accept_headers: "request",
     sdk.classify_inbound_request: "body headers supported_modern_versions",
     sdk.find_duplicated_routing_header: "headers",
     sdk.handler_exception_to_error_data: "exc",

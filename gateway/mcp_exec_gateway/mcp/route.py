@@ -26,7 +26,6 @@ from mcp_exec_gateway.mcp.request import McpRequest, Mode, Sender, cancel_reques
 from mcp_exec_gateway.mcp.sdk import (
     Connection,
     ServerMessageMetadata,
-    check_accept_headers,
     handler_exception_to_error_data,
     serve_one,
 )
@@ -45,6 +44,7 @@ from mcp_exec_gateway.mcp.transport.messages import (
     offers_extension,
     offers_form_elicitation,
     parse_message,
+    read_accepted,
     read_modern_envelope,
 )
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere, Exchange, McpResponse
@@ -187,10 +187,10 @@ def read_resumption(sender: Sender) -> RpcMessage:
 
 
 def _open(sender: Sender, message: RpcMessage, memory: Reservation) -> tuple[McpRequest, Connection]:
-    accepts_json, accepts_events = check_accept_headers(sender.http)
-    if not accepts_json and not (accepts_events and sender.http.method == "GET"):
-        raise HttpProblem("not-acceptable", 406, "accept application/json and text/event-stream")
-    exchange = Exchange(message=message, accepts_events=accepts_events)
+    accepts_json, accepts_events = read_accepted(sender.http)
+    if not (accepts_json or accepts_events):
+        raise HttpProblem("not-acceptable", 406, "accept application/json or text/event-stream, or both")
+    exchange = Exchange(message=message, accepts_events=accepts_events, accepts_json=accepts_json)
     modern = is_modern(sender.http)
     session = None if modern else Session.read(sender.http)
     if modern:

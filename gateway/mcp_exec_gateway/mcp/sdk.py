@@ -6,7 +6,6 @@ state. The dependency names one minor version, and tests/unit/test_private_parts
 
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_one
-from mcp.server.streamable_http import check_accept_headers
 from mcp.shared.dispatcher import CallOptions, as_request_id
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.inbound import (
@@ -32,7 +31,6 @@ __all__ = [
     "ServerMessageMetadata",
     "TransportContext",
     "as_request_id",
-    "check_accept_headers",
     "classify_inbound_request",
     "find_duplicated_routing_header",
     "handler_exception_to_error_data",

@@ -96,7 +96,7 @@ REFUSED: list[tuple[str, dict[str, str], int, str]] = [
     ("", {"Mcp-Exec-Namespace": "others"}, 403, "is limited to namespace agents"),
     ("", {"Origin": "https://evil.example"}, 403, "the origin 'https://evil.example' is not allowed"),
     ("", {"Content-Type": "text/plain"}, 415, "send application/json"),
-    ("", {"Accept": "text/html"}, 406, "accept application/json"),
+    ("", {"Accept": "text/html"}, 406, "accept application/json or text/event-stream"),
     ("", {"Mcp-Session-Id": "unknown"}, 404, "initialize again"),
     ("?tools=github", {}, 422, "tools.0: it must be SERVER.TOOL, each with an optional * at its end"),
 ]

@@ -1,10 +1,11 @@
 """What clients and models of all kinds send to `/mcp`, and what they can take in."""
 
+import json
 from typing import Any
 
 import pytest
-from tests.component.gateway.conftest import Gateway, serving
-from tests.component.gateway.mcp_client import MODERN, REVISIONS, connecting
+from tests.component.gateway.conftest import Answer, Gateway, serving
+from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
 from tests.component.gateway.test_mcp import message
 from tests.component.gateway.test_mcp_replicas import classic, initialize, modern
 from tests.support.api_server import FakeApiServer
@@ -29,6 +30,51 @@ async def test_a_ping_is_answered_in_every_revision(gateway: Gateway) -> None:
     assert (answer.status, "error" in answer.json) == (200, False)
     answer = await gateway.ask("POST", "/mcp", **classic({"id": 1, "method": "ping"}, await initialize(gateway)))
     assert (answer.status, answer.json["result"]) == (200, {})
+
+
+EVENTS, JSON = "text/event-stream", "application/json"
+ACCEPTED = [
+    ("application/json", JSON),
+    ("text/event-stream", EVENTS),
+    ("TEXT/Event-Stream", EVENTS),
+    ("text/*", EVENTS),
+    ("text/event-stream, text/html;q=0.5", EVENTS),
+    ("text/event-stream, application/json;q=0", EVENTS),
+    ("application/json, text/event-stream;q=0", JSON),
+    ("application/json;q=0.9, text/event-stream;q=0.8", JSON),
+    ("application/*", JSON),
+    ("*/*", JSON),
+    ("", JSON),
+]
+
+
+@pytest.mark.parametrize(("accept", "kind"), ACCEPTED)
+async def test_an_answer_has_the_form_that_the_client_accepts(gateway: Gateway, accept: str, kind: str) -> None:
+    headers = {"Accept": accept}
+    params = {"protocolVersion": SESSIONS, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    first = await gateway.ask("POST", "/mcp", json=message("initialize", **params), headers=headers)
+    assert (first.status, first.headers["Content-Type"].partition(";")[0]) == (200, kind), first.text
+    assert SESSIONS in read_message(first)["result"]["protocolVersion"]
+    session = {"Mcp-Session-Id": first.headers["Mcp-Session-Id"], "MCP-Protocol-Version": SESSIONS}
+    gateway.finish_all()
+    call = message("tools/call", name="run_code", arguments={"code": "1"})
+    answer = await gateway.ask("POST", "/mcp", json=call, headers={**headers, **session})
+    assert read_message(answer)["result"]["structuredContent"]["phase"] == "Succeeded"
+    unknown = await gateway.ask("POST", "/mcp", json=message("no/method"), headers={**headers, **session})
+    assert (unknown.status, read_message(unknown)["error"]["code"]) == (200, -32601)
+
+
+def read_message(answer: Answer) -> Any:
+    """Return the response in a body of JSON or events."""
+    if answer.headers["Content-Type"].startswith(JSON):
+        return answer.json
+    return json.loads([line for line in answer.text.splitlines() if line.startswith("data: {")][-1][6:])
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", "image/*, text/html"])
+async def test_an_accept_header_with_no_form_of_an_answer_is_406(gateway: Gateway, accept: str) -> None:
+    answer = await gateway.ask("POST", "/mcp", json=message("ping"), headers={"Accept": accept})
+    assert (answer.status, answer.json["detail"]) == (406, "accept application/json or text/event-stream, or both")
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

@@ -244,7 +244,8 @@ from client import call_mcp_tool
 answer = await call_mcp_tool("a.mixed")
 print(answer, repr(answer))
 {"text": answer.text, "json": answer.json(), "images": [[i.path, i.mime_type, i.size] for i in answer.images],
- "blobs": [b.path for b in answer.blobs], "links": [[l.uri, l.name, l.title, l.size, l.mime_type] for l in answer.links],
+ "blobs": [b.path for b in answer.blobs],
+ "links": [[l.uri, l.name, l.title, l.size, l.mime_type] for l in answer.links],
 "same": open(answer.images[0], "rb").read() == answer.images[0].read() ==
          b"\\x89PNG\\r\\n\\x1a\\n" + bytes(range(256))}
 """

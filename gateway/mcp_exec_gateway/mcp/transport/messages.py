@@ -29,6 +29,8 @@ CHANGES_METHOD: Final = "mcp-exec/changes"
 Object = dict[str, Any]
 Kind = Literal["request", "notification", "response"]
 
+_REFUSED: Final = re.compile(r"q\s*=\s*0(\.0{0,3})?")
+"""Parameter of a media type that a client does not accept."""
 _MAX_ID: Final = 256
 """Characters of a request's id and of its progress token, which come back in every event of the response."""
 
@@ -70,6 +72,26 @@ def is_modern(request: Request) -> bool:
     """Return whether a request belongs to a revision without sessions, or claims to belong to an unknown one."""
     version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
     return version is not None and version not in HANDSHAKE_PROTOCOL_VERSIONS
+
+
+_MAX_ACCEPTED: Final = 64
+"""Media types of an `Accept` header that are read."""
+
+
+def read_accepted(request: Request) -> tuple[bool, bool]:
+    """Return whether a client accepts JSON, and whether it accepts a stream of events. Without the header, both."""
+    header = request.headers.get("accept", "").strip() or "*/*"
+    accepted = set()
+    for part in header.split(",", _MAX_ACCEPTED)[:_MAX_ACCEPTED]:
+        kind, *parameters = (each.strip().lower() for each in part.split(";"))
+        if not any(_REFUSED.fullmatch(parameter) for parameter in parameters):
+            accepted.add(kind)
+    refused = {part.split(";")[0].strip().lower() for part in header.split(",", _MAX_ACCEPTED)} - accepted
+    json, events = (
+        kind not in refused and bool(accepted & {kind, f"{kind.partition('/')[0]}/*", "*/*"})
+        for kind in ("application/json", "text/event-stream")
+    )
+    return json, events
 
 
 def parse_message(body: bytes) -> RpcMessage:

@@ -55,6 +55,8 @@ class Exchange:
     message: RpcMessage
     accepts_events: bool
     """Whether the client accepts a stream. If not, messages before the response are dropped."""
+    accepts_json: bool = True
+    """Whether the client accepts a response without a stream."""
     message_metadata: MessageMetadata = None
     events: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(_MAX_QUEUED), init=False)
     """Events to send, encoded."""
@@ -239,19 +241,22 @@ class McpResponse(Response):
     async def _send_event(self, event: bytes, send: Send, *, more: bool = True) -> None:
         if not self._started:
             self._started = True
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with asyncio.timeout(_SEND_SECONDS):
             await send({"type": "http.response.body", "body": event, "more_body": more})
 
     async def _send_body(self, body: Body, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._started:
             error = body.get("error") if self._maps_errors else None
-            status = ERROR_CODE_HTTP_STATUS.get(error["code"], 200) if error else 200
-            response = json_response(
-                body, status=status, headers=self._write_headers(body), memory=self._memory, namespace=self._namespace
-            )
-            await response(scope, receive, send)
-            return
+            self.status_code = ERROR_CODE_HTTP_STATUS.get(error["code"], 200) if error else 200
+            headers = self._write_headers(body)
+            if self._exchange.accepts_json:
+                response = json_response(
+                    body, status=self.status_code, headers=headers, memory=self._memory, namespace=self._namespace
+                )
+                await response(scope, receive, send)
+                return
+            self.raw_headers += [(name.encode(), value.encode()) for name, value in headers.items()]
         event = encode_event(body)
         with self._memory.reserving(self._namespace) as reservation, suppress(HttpProblem):
             # without memory the stream ends without a response, and the client may resume or repeat its request
