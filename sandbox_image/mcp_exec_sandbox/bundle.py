@@ -88,10 +88,10 @@ class BundledLoader(SourceFileLoader):
         self._code = code
 
     def get_code(self, fullname: str) -> "CodeType | None":
-        """Return the code. After it was loaded, it comes from the file."""
-        if not self._code:
-            return super().get_code(fullname)
-        code, self._code = marshal.loads(self._code), b""
+        """Return the code. The loader becomes one of files then: programs know loaders by their classes."""
+        code = marshal.loads(self._code)
+        del self._code
+        self.__class__ = SourceFileLoader  # type: ignore[assignment]
         return code  # type: ignore[no-any-return]
 
 

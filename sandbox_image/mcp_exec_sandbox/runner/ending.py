@@ -198,12 +198,21 @@ class InterpreterEnd:
             or self._may_have_objects(code)
         )
 
-    def finish(self, *, notes: Notes, is_idle: bool, forget: Callable[[], None], show: Callable[[], None]) -> None:
+    def finish(
+        self,
+        *,
+        notes: Notes,
+        is_idle: bool,
+        close: Callable[[], None],
+        forget: Callable[[], None],
+        show: Callable[[], None],
+    ) -> None:
         """Do what Python does at its exit. If the code has left nothing (`is_idle`), that takes some microseconds.
 
         Args:
             notes: gets what the reader should know.
             is_idle: whether `has_work` returned False.
+            close: closes the asynchronous generators that have begun.
             forget: drops the runner's own references to the objects of `__main__`.
             show: shows the figures that threads have left open.
         """
@@ -214,7 +223,7 @@ class InterpreterEnd:
         was_interrupted = self._interrupts.was_requested
         hook, sys.unraisablehook = sys.unraisablehook, self._note_ignored
         try:
-            self._run_steps(forget, show, notes)
+            self._run_steps(close, forget, show, notes)
         finally:
             self._interrupts.disarm()
             sys.unraisablehook = hook
@@ -231,7 +240,9 @@ class InterpreterEnd:
                 files.flush()
                 self._take_problems(files, notes)
 
-    def _run_steps(self, forget: Callable[[], None], show: Callable[[], None], notes: Notes) -> None:
+    def _run_steps(
+        self, close: Callable[[], None], forget: Callable[[], None], show: Callable[[], None], notes: Notes
+    ) -> None:
         files = OpenFiles()
         # The list of all objects takes memory.
         limits.release_reserve()
@@ -244,6 +255,7 @@ class InterpreterEnd:
                     files.add_others()
                     files.flush()
                 files.release()
+            close()
             threading._shutdown()  # type: ignore[attr-defined]
             if self._interrupts.was_requested:
                 # Python 3.13 only prints the exception that ended the wait.

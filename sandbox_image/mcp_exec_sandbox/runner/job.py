@@ -158,10 +158,20 @@ class JobRunner:
             self._streams.flush()
             with contextlib.suppress(OSError):
                 self._channel.send({**report, "type": ENDED})
-        self._end.finish(notes=self._notes, is_idle=is_idle, forget=self._forget_module, show=self._show_figures)
+        self._end.finish(
+            notes=self._notes,
+            is_idle=is_idle,
+            close=self._close_generators,
+            forget=self._forget_module,
+            show=self._show_figures,
+        )
         if self._end.failure is not None and report["error"] is None and find_limit(self._end.failure) is not None:
             return self._report_failure(self._end.failure)
         return report if self._end.left is None else {**report, "left": self._end.left}
+
+    def _close_generators(self) -> None:
+        if not self._loop.is_closed() and not self._loop.is_running():
+            self._loop.close_generators()
 
     def _forget_module(self) -> None:
         self._module = None

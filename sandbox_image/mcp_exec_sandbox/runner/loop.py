@@ -9,8 +9,9 @@ import collections
 import contextlib
 import functools
 import signal
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextvars import Context
 from types import FrameType
 from typing import Any, TypeVar
@@ -119,8 +120,21 @@ class AgentLoop(asyncio.SelectorEventLoop):
         noop = asyncio.Handle(lambda: None, (), self)
         noop.cancel()
         self._ready = _ReadyQueue(noop)
+        self._asyncgens: weakref.WeakSet[AsyncGenerator[Any, Any]]
         self.before_cancel: Callable[[set[asyncio.Task[Any]]], None] = lambda tasks: None
         """Is called with the tasks that the end of the code cancels."""
+
+    def list_generators(self) -> list[AsyncGenerator[Any, Any]]:
+        """Return the asynchronous generators that have begun and not ended."""
+        return list(self._asyncgens)
+
+    def close_generators(self, kept: Iterable[AsyncGenerator[Any, Any]] = ()) -> None:
+        """Close the asynchronous generators that have begun, except for `kept`, as the end of `asyncio.run` does."""
+        self._asyncgens.difference_update(kept)
+        if self._asyncgens:
+            self.run_until_complete(self.shutdown_asyncgens())
+        self._asyncgens.update(kept)
+        self._asyncgens_shutdown_called = False
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future is done and return its result, also inside a running loop."""
@@ -201,12 +215,13 @@ def _wrap_run(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., An
         if options.get("loop_factory") is not None:
             with _hidden_loop():
                 return original(main, **options)  # type: ignore[no-any-return]
-        before = asyncio.all_tasks(loop)
+        before, generators = asyncio.all_tasks(loop), loop.list_generators()
         try:
             return loop.run_until_complete(main)
         finally:
             if not loop.is_running():
                 cancel_tasks(loop, asyncio.all_tasks(loop) - before)
+                loop.close_generators(generators)
 
     return run
 

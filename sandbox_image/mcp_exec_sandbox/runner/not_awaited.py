@@ -132,8 +132,8 @@ class NotAwaited:
                 return self._find_place(value)
         found = [*self._dropped, *filter(None, map(self._find_place, _list_kept()))]
         where = self._name_line(frame.f_code.co_filename, line)
-        here = [place for place in found if place.where == where]
-        return (here or found or [None])[-1]
+        chosen = [place for place in found if place.where == where] or found
+        return chosen[-1] if chosen else None
 
     def _handle_dropped(self, coroutine: Any) -> None:
         """Stand in for the function of `warnings` that Python calls for each dropped coroutine that never started."""
@@ -227,8 +227,10 @@ def _list_named(frame: FrameType, line: int | None) -> Iterator[object]:
     for name in _NAMES.findall(linecache.getline(frame.f_code.co_filename, line or 0)):
         value = frame.f_locals.get(name, frame.f_globals.get(name))
         yield value
-        if type(value) in (list, tuple, dict):
-            yield from list(value.values() if isinstance(value, dict) else value)[:_MAX_PLACES]
+        if type(value) is dict:
+            value = list(value.values())
+        if type(value) in (list, tuple):
+            yield from value[:_MAX_PLACES]
 
 
 def _describe(coroutine: Any) -> str:

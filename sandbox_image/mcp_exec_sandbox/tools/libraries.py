@@ -225,6 +225,12 @@ class ImportHintFinder:
         return None
 
 
+# Python leaves the frames of its own import system out of the traceback of a failed import, by the file of their code.
+ImportHintFinder.find_spec.__code__ = ImportHintFinder.find_spec.__code__.replace(
+    co_filename="<frozen importlib._bootstrap_external>"
+)
+
+
 def _is_import() -> bool:
     """Return whether an import calls the finder. `importlib.util.find_spec` has to return None."""
     return sys._getframe(3).f_code.co_name == "_find_and_load_unlocked"  # noqa: SLF001 - nothing else differs

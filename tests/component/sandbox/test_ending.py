@@ -334,3 +334,58 @@ def test_a_job_of_a_session_writes_its_files_and_leaves_them_open(sandbox):
 def test_output_through_a_replaced_stream_is_kept(reused):
     code = "import io, sys\nprint('a', end='')\nsys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\n"
     assert reused.run(code + "print('b')").stdout == "ab\n"
+
+
+GENERATOR = """
+import asyncio
+async def rows():
+    try:
+        yield 1
+        yield 2
+    finally:
+        print("closed")
+        1 / 0
+async def take(it):
+    async for row in it:
+        break
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "it = rows()\nawait take(it)\nprint('end')",
+        "it = rows()\nasyncio.run(take(it))\nprint('end')",
+        "it = rows()\nasync for row in it:\n    break\nprint('end')",
+    ],
+)
+def test_an_asynchronous_generator_that_is_left_is_closed_and_its_error_is_reported(reused, code):
+    run = reused.run(GENERATOR + code)
+    assert (run.phase, sorted(run.stdout.split())) == ("Succeeded", ["closed", "end"])
+    assert "an error occurred during closing of asynchronous generator" in run.stderr
+    assert "ZeroDivisionError" in run.stderr
+
+
+def test_the_error_of_a_closed_generator_reaches_the_handler_of_the_loop(reused):
+    code = """
+found = []
+it = rows()
+async def main():
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: found.append(str(context["exception"])))
+    await take(it)
+asyncio.run(main())
+found
+"""
+    assert reused.run(GENERATOR + code).result == ["division by zero"]
+
+
+def test_a_generator_that_began_before_goes_on_after_another_run_of_the_loop(reused):
+    code = """
+it = rows()
+async def first(): return await anext(it)
+async def second(): return [row async for row in it]
+loop = asyncio.get_event_loop()
+[loop.run_until_complete(first()), asyncio.run(take(rows())), "between"]
+"""
+    run = reused.run(GENERATOR.replace("1 / 0", "pass") + code)
+    assert (run.result, run.stdout.split()) == ([1, None, "between"], ["closed", "closed"])

@@ -181,3 +181,16 @@ def test_what_pandas_needs_is_a_note(sandbox, library):
         pytest.skip(f"{library} is here")
     notes = sandbox.run(f"import pandas as pd\n{PANDAS[library]}").end["notes"]
     assert [note["message"].partition(":")[0] for note in notes] == [f"`{library}` is missing"]
+
+
+@pytest.mark.parametrize("statement", ["import rarelib", "from rarelib import part", "import servers.nowhere"])
+def test_the_traceback_of_a_failed_import_has_no_frame_of_the_import_system(sandbox, statement):
+    code = f"""
+import traceback
+try:
+    {statement}
+except ImportError as error:
+    frames = traceback.extract_tb(error.__traceback__)
+[frame.filename for frame in frames]
+"""
+    assert sandbox.run(code).result == ["<agent>"]

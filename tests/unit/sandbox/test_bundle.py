@@ -8,6 +8,7 @@ import marshal
 import re
 import sys
 import wave
+from importlib.machinery import SourceFileLoader
 from types import ModuleType
 
 import pytest
@@ -60,10 +61,11 @@ def make_bundle(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_module_of_the_bundle_has_its_file_and_its_source(make_bundle, is_first):
-    make_bundle([wave] if is_first else [], [] if is_first else [wave])
+    finder = make_bundle([wave] if is_first else [], [] if is_first else [wave])
     found = importlib.import_module("wave")
     assert found is not wave
-    assert isinstance(found.__spec__.loader, bundle.BundledLoader)
+    assert finder.find_spec("wave") is None, "it did not come from the bundle"
+    assert type(found.__spec__.loader) is SourceFileLoader
     assert (found.__file__, found.__cached__) == (wave.__file__, wave.__cached__)
     assert inspect.getsource(found) == inspect.getsource(wave)
     assert importlib.reload(found) is found
