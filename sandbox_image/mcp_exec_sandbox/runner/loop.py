@@ -215,10 +215,13 @@ def _wrap_run(loop: AgentLoop, original: Callable[..., Any]) -> Callable[..., An
         if options.get("loop_factory") is not None:
             with _hidden_loop():
                 return original(main, **options)  # type: ignore[no-any-return]
-        before, generators = asyncio.all_tasks(loop), loop.list_generators()
+        before, generators, debugs = asyncio.all_tasks(loop), loop.list_generators(), loop.get_debug()
+        if options.get("debug") is not None:
+            loop.set_debug(options["debug"])
         try:
             return loop.run_until_complete(main)
         finally:
+            loop.set_debug(debugs)
             if not loop.is_running():
                 cancel_tasks(loop, asyncio.all_tasks(loop) - before)
                 loop.close_generators(generators)
@@ -250,5 +253,10 @@ def cancel_tasks(loop: AgentLoop, tasks: set[asyncio.Task[Any]], seconds: float 
     loop.before_cancel(pending)
     for task in pending:
         task.cancel()
-    if pending:
-        loop.run_until_complete(asyncio.wait(pending, timeout=seconds))
+    if not pending:
+        return
+    done, _ = loop.run_until_complete(asyncio.wait(pending, timeout=seconds))
+    for task in done:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            message = "unhandled exception during asyncio.run() shutdown"
+            loop.call_exception_handler({"message": message, "exception": error, "task": task})

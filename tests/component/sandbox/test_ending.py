@@ -389,3 +389,31 @@ loop = asyncio.get_event_loop()
 """
     run = reused.run(GENERATOR.replace("1 / 0", "pass") + code)
     assert (run.result, run.stdout.split()) == ([1, None, "between"], ["closed", "closed"])
+
+
+def test_the_error_of_a_task_that_was_cancelled_at_the_end_reaches_the_handler_of_the_loop(reused):
+    code = """
+import asyncio
+found = []
+async def left():
+    try:
+        await asyncio.sleep(60)
+    finally:
+        1 / 0
+async def main():
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: found.append(context))
+    task = asyncio.create_task(left())
+    await asyncio.sleep(0)
+asyncio.run(main())
+[[context["message"], str(context["exception"])] for context in found]
+"""
+    assert reused.run(code).result == [["unhandled exception during asyncio.run() shutdown", "division by zero"]]
+
+
+def test_asyncio_run_debugs_the_loop_if_asked_and_only_then(reused):
+    code = """
+import asyncio
+async def debugs(): return asyncio.get_running_loop().get_debug()
+[asyncio.run(debugs()), asyncio.run(debugs(), debug=True), asyncio.run(debugs(), debug=None), asyncio.run(debugs())]
+"""
+    assert reused.run(code).result == [False, True, False, False]
