@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -130,6 +130,9 @@ chaos: venv  ## inject failures under load for ten minutes, on devcluster
 
 boards: venv  ## scrape a run by Prometheus, check the queries of all boards and draw them in build/boards
 	@MCP_EXEC_BOARDS=yes hack/e2e
+
+cpython: venv  ## run CPython's own tests inside runs and in child processes of runs, and compare; MODULES='test_sys ...' chooses
+	@hack/cpython/compare $(MODULES)
 
 newest: venv  ## run the tests of `make e2e` on a devcluster of another Kubernetes: KUBERNETES_BINARIES=DIR has its executables; ONLY as there
 	@set -euo pipefail; : "$${KUBERNETES_BINARIES:?is not set: hack/devcluster/README.md says what the folder holds}"; CLUSTER=devcluster hack/e2e

@@ -35,6 +35,7 @@ CHECKED_BY: Final[Mapping[str, str]] = {
     "chaos": "chaos",
     "boards": "boards",
     "newest": ".ci/run",
+    "cpython": "cpython",
     "test": ".ci/run",
     "bench": "bench-smoke",
     "bench-smoke": "bench-smoke",

@@ -6,12 +6,21 @@ python -m hack.python_values --check   writes nothing and exits with 1 if the pa
 
 import argparse
 import sys
+import textwrap
 from pathlib import Path
 from typing import Final
 
+from hack.cpython.known import DIFFERENCES, Difference
 from hack.python_values.table import GROUPS, ValueGroup, ValueRow
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "values.md"
+_TAIL: Final = """
+## Differences from an interpreter of its own
+
+Code runs as in a process of its own: `make cpython` runs CPython's own tests inside runs and in child processes of
+runs, and compares them. These differences are meant:
+
+"""
 _HEAD: Final = """<!-- Generated from hack/python_values by `make generate`. Do not edit. -->
 # Values: what results and arguments become
 
@@ -39,12 +48,16 @@ sandbox that sends an integer of more than 64 bits nevertheless has it replaced 
 
 def build_page() -> str:
     """Return the page."""
-    return _HEAD + "".join(map(_build_section, GROUPS))
+    return _HEAD + "".join(map(_build_section, GROUPS)) + _TAIL + "".join(map(_build_item, DIFFERENCES))
 
 
 def _build_section(group: ValueGroup) -> str:
     head = f"\n## {group.title}\n\n{group.text}\n\n| Python | result | note | argument |\n|---|---|---|---|\n"
     return head + "".join(map(_build_line, group.rows))
+
+
+def _build_item(difference: Difference) -> str:
+    return textwrap.fill(f"- {difference.reason}", 120, subsequent_indent="  ", break_on_hyphens=False) + "\n"
 
 
 def _build_line(row: ValueRow) -> str:

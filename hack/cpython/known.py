@@ -1,0 +1,116 @@
+"""The modules of CPython's tests that are compared, and the tests that end in another way inside a run, with reasons.
+
+The page of values has the reasons: `make generate` writes them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+MODULES: Final = (
+    "test_abc",
+    "test_argparse",
+    "test_array",
+    "test_ast",
+    "test_asyncgen",
+    "test_asyncio.test_base_events",
+    "test_asyncio.test_futures",
+    "test_asyncio.test_locks",
+    "test_asyncio.test_queues",
+    "test_asyncio.test_runners",
+    "test_asyncio.test_streams",
+    "test_asyncio.test_taskgroups",
+    "test_asyncio.test_tasks",
+    "test_asyncio.test_timeouts",
+    "test_atexit",
+    "test_builtin",
+    "test_class",
+    "test_code",
+    "test_code_module",
+    "test_codecs",
+    "test_collections",
+    "test_compile",
+    "test_contextlib",
+    "test_contextlib_async",
+    "test_copy",
+    "test_coroutines",
+    "test_csv",
+    "test_dataclasses",
+    "test_decorators",
+    "test_deque",
+    "test_dict",
+    "test_enum",
+    "test_exception_group",
+    "test_import",
+    "test_sys",
+    "test_traceback",
+    "test_warnings",
+)
+"""Modules of the package `test`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """Tests whose outcome differs, and why that is meant."""
+
+    reason: str
+    """Sentences for the page of values."""
+    tests: tuple[str, ...]
+    """Names of the tests, without `test.`."""
+
+
+DIFFERENCES: Final = (
+    Difference(
+        reason="""`asyncio.run`, `Runner.run` and `run_until_complete` work inside a running loop, as with
+`nest_asyncio`. In the main thread `asyncio.run` uses the loop of the run each time, and leaves it in place.""",
+        tests=(
+            "test_asyncio.test_runners.RunTests.test_asyncio_run_debug",
+            "test_asyncio.test_runners.RunTests.test_asyncio_run_from_running_loop",
+            "test_asyncio.test_runners.RunTests.test_asyncio_run_set_event_loop",
+            "test_asyncio.test_runners.RunnerTests.test_recursive_run",
+        ),
+    ),
+    Difference(
+        reason="""SIGINT is the signal of the time limit: it raises a `KeyboardInterrupt` at the line that runs, also in
+tasks of asyncio, which would otherwise be cancelled.""",
+        tests=(
+            "test_asyncio.test_runners.RunTests.test_asyncio_run_without_uncancel",
+            "test_asyncio.test_runners.RunnerTests.test_interrupt_cancelled_task",
+            "test_asyncio.test_runners.RunnerTests.test_interrupt_wait",
+        ),
+    ),
+    Difference(
+        reason="""`sys.setrecursionlimit` has an upper bound by memory and is a Python function, so the lowest limit
+that it takes is one more than CPython's.""",
+        tests=("test_sys.SysModuleTest.test_setrecursionlimit_to_depth",),
+    ),
+    Difference(
+        reason="""The interpreter of a run uses UTF-8 by its locale, and child processes also by
+`sys.flags.utf8_mode`.""",
+        tests=(
+            "test_builtin.BuiltinTest.test_open_default_encoding",
+            "test_codecs.LocaleCodecTest.test_decode_surrogatepass",
+            "test_codecs.LocaleCodecTest.test_encode_surrogatepass",
+            "test_sys.SysModuleTest.test_ioencoding_nonascii",
+        ),
+    ),
+)
+
+
+def find_problems(module: str, inside: Mapping[str, str], child: Mapping[str, str]) -> list[str]:
+    """Return the tests of a module whose outcomes differ without a reason, or have a reason and do not differ.
+
+    The outcomes are those of a run and of a child process: `ok`, `skipped` or a text that begins with `failed`.
+    """
+    known = {test for difference in DIFFERENCES for test in difference.tests}
+    problems = []
+    for test in sorted({*inside, *child}):
+        name = test.removeprefix("test.")
+        outcomes = [found.get(test, "missing") for found in (inside, child)]
+        differs = outcomes[0].partition(":")[0] != outcomes[1].partition(":")[0]
+        if differs and name not in known:
+            problems.append(f"{name}: in a run {outcomes[0]}; in a child process {outcomes[1]}")
+        elif name in known and not differs:
+            problems.append(f"{name}: ends alike ({outcomes[0]}), so it is no known difference")
+    missing = {name for name in known if name.startswith(f"{module}.") and f"test.{name}" not in {*inside, *child}}
+    return problems + [f"{name}: there is no such test" for name in sorted(missing)]
