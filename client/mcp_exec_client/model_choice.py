@@ -12,6 +12,8 @@ from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
 from mcp_exec_client.network import reach_directly
 
 if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
     from mcp_exec_client.agent.providers.model import ModelProvider
 
 ProviderName = Literal["anthropic", "bedrock", "vertex", "foundry", "openai", "openai-responses", "azure"]
@@ -28,6 +30,8 @@ DETECTED: Final[tuple[tuple[str, ProviderName], ...]] = (
 """Variables that select a provider if none is named; the first that is set decides."""
 PROVIDER_VARIABLE: Final = "LLM_PROVIDER"
 MODEL_VARIABLE: Final = "LLM_MODEL"
+TEMPERATURE_VARIABLE: Final = "LLM_TEMPERATURE"
+ANSWER_VARIABLE: Final = "LLM_MAX_TOKENS"
 _OTHER_NAMES: Final = {"azure_openai": "azure"}
 _DEFAULT_MODELS: Final[dict[str, str]] = {"anthropic": DEFAULT_MODEL, "foundry": DEFAULT_MODEL}
 _KEYS: Final[dict[ProviderName, str]] = {
@@ -72,9 +76,9 @@ class ModelChoice:
         chosen = next((each for each in PROVIDERS if each == (named or found)), None)
         if chosen is None:
             raise ModelNotChosen(f"{source} is {given[:40]!r}; it must be one of {', '.join(PROVIDERS)}")
-        name = model or environment.get(MODEL_VARIABLE, "") * (option == "--provider") or _DEFAULT_MODELS.get(chosen)
-        if not name and chosen == "azure":
-            name = environment.get("AZURE_OPENAI_DEPLOYMENT_NAME")
+        # a file for both OpenAI and Azure has a model of the one and a deployment of the other
+        name = model or (environment.get("AZURE_OPENAI_DEPLOYMENT_NAME") if chosen == "azure" else None)
+        name = name or environment.get(MODEL_VARIABLE, "") * (option == "--provider") or _DEFAULT_MODELS.get(chosen)
         if not name:
             needed = f"--model or ${MODEL_VARIABLE}" if option == "--provider" else "PROVIDER:MODEL"
             raise ModelNotChosen(f"{option} {chosen} needs {needed}")
@@ -87,16 +91,34 @@ class ModelChoice:
         *,
         thinking: Thinking | None = None,
         effort: Effort | None = None,
+        temperature: float | None = None,
+        fenced_code: bool = False,
     ) -> "ModelProvider":
-        """Return access to the model; nothing is sent yet. The stack closes it. Raises ModelNotChosen."""
+        """Return access to the model; nothing is sent yet. The stack closes it. Raises ModelNotChosen.
+
+        With `fenced_code`, the model is offered no tools.
+        """
         if self.provider in ("openai", "openai-responses", "azure"):
             if thinking:
                 raise ModelNotChosen("--thinking is for models of Anthropic; use --effort")
-            return await self._open_openai(stack, environment, effort)
+            client = await stack.enter_async_context(self._open_openai(environment))
+            from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+            from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider
+
+            if self.provider != "openai-responses":
+                return OpenAIProvider(
+                    self.model, sdk=client, effort=effort, temperature=temperature, supports_tools=not fenced_code
+                )
+            if not fenced_code:
+                return OpenAIResponsesProvider(self.model, sdk=client, effort=effort, temperature=temperature)
+        if fenced_code:
+            raise ModelNotChosen(
+                f"--fenced-code is for the providers openai and azure: models of {self.provider} have tools"
+            )
         from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 
         sdk = await stack.enter_async_context(self._open_anthropic())
-        return AnthropicProvider(self.model, sdk=sdk, thinking=thinking, effort=effort)
+        return AnthropicProvider(self.model, sdk=sdk, thinking=thinking, effort=effort, temperature=temperature)
 
     def _open_anthropic(self) -> Any:
         import anthropic
@@ -115,23 +137,15 @@ class ModelChoice:
             raise self._explain(None)
         return sdk
 
-    async def _open_openai(
-        self, stack: AsyncExitStack, environment: Mapping[str, str], effort: Effort | None
-    ) -> "ModelProvider":
+    def _open_openai(self, environment: Mapping[str, str]) -> "AsyncOpenAI":
         import openai
-
-        from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
-        from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider
 
         version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION")
         try:
             made = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
-            sdk = reach_directly(made, openai.DefaultAsyncHttpxClient)
+            return reach_directly(made, openai.DefaultAsyncHttpxClient)
         except (openai.OpenAIError, ValueError) as error:
             raise self._explain(error) from error
-        await stack.enter_async_context(sdk)
-        kind = OpenAIResponsesProvider if self.provider == "openai-responses" else OpenAIProvider
-        return kind(self.model, sdk=sdk, effort=effort)
 
     def _explain(self, error: Exception | None) -> ModelNotChosen:
         why = f" ({error})" if error and self.provider not in ("anthropic", "openai", "openai-responses") else ""

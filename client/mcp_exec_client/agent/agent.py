@@ -8,18 +8,18 @@ import logging
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
 from pydantic import ValidationError
 
 from mcp_exec_api.wire.records import NewUsageReport
+from mcp_exec_client.agent.agent_task import AgentTask
 from mcp_exec_client.agent.code_mode import CodeMode
 from mcp_exec_client.agent.conversation import ConversationHistory
 from mcp_exec_client.agent.direct_mode import DirectMode
 from mcp_exec_client.agent.hybrid_rules import HybridRules, TaskProfile
-from mcp_exec_client.agent.modes import KillSwitch, ModeSelection, RolloutUnit, TaskSetup, estimate_definitions
+from mcp_exec_client.agent.modes import KillSwitch, ModeSelection, RolloutUnit, estimate_definitions
 from mcp_exec_client.agent.outcomes import (
     AgentAnswer,
     AgentError,
@@ -29,115 +29,30 @@ from mcp_exec_client.agent.outcomes import (
     ConversationUsage,
     LimitReached,
     Mode,
-    ModelError,
     OnApproval,
     OnEvent,
     RunTrace,
     TaskBudget,
-    TextDelta,
-    TextDropped,
     TokenPrice,
+    ToolsRefused,
     ignore_event,
 )
-from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, TokenCounts
+from mcp_exec_client.agent.providers.fallback import write_as_text
+from mcp_exec_client.agent.providers.model import (
+    Block,
+    ModelProvider,
+    ModelRequest,
+    TokenCounts,
+)
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
 from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.options import ExecutionOptions, RunOptions, suggesting
-from mcp_exec_common.util.backoff import delay_after
 
 log = logging.getLogger(__name__)
 _MAX_MODEL: Final = 128
 _SECONDS: Final = 10.0
 """Longest time of a report, which the answer waits for."""
-_FIRST_DELAY: Final = 1.0
-_LAST_DELAY: Final = 10.0
-_MAX_USES: Final = 32
-"""Most uses of tools in one answer; further ones are refused."""
-
-
-@dataclass(kw_only=True)
-class AgentTask:
-    """Asks the model and does what it asks for."""
-
-    provider: ModelProvider
-    setup: TaskSetup
-    budget: TaskBudget
-    earlier: list[Block]
-    """Messages of earlier tasks."""
-    fenced_code: bool
-    on_event: OnEvent
-    sleep: Callable[[float], Awaitable[None]]
-
-    async def run(self, messages: list[Block]) -> str:
-        """Return the model's answer. `messages` begins with the task, and gets all further messages.
-
-        Raises AgentError, and McpExecError if the gateway does not respond.
-        """
-        while True:
-            reply = await self._ask(messages)
-            if reply.content:
-                messages.append({"role": "assistant", "content": reply.content})
-            if reply.stop == "pause":
-                continue
-            if reply.stop not in ("end", "tool_use"):
-                # also with uses of tools: the last one may be incomplete
-                raise AgentError(f"the model stopped without an answer: {reply.stop}")
-            if reply.tool_uses:
-                messages.append({"role": "user", "content": await self._use_tools(reply.tool_uses)})
-            elif result := await self._run_fenced(reply.text):
-                messages.append({"role": "user", "content": result})
-            elif reply.text.strip():
-                return reply.text
-            else:
-                raise AgentError("the model gave an empty answer")
-
-    async def _ask(self, messages: list[Block]) -> ModelReply:
-        """Return the next answer. A request whose answer is cut off is sent again."""
-        request = ModelRequest(
-            system=self.setup.opening.system,
-            messages=[*self.earlier, *messages],
-            tools=self.setup.opening.definitions if self.provider.supports_tools else (),
-            max_tokens=self.budget.begin_turn(),
-        )
-        failures, model = 0, self.provider.model
-        while True:
-            try:
-                reply = await self.provider.reply(request, on_text=self._pass_text)
-            except ModelError as error:
-                failures += 1
-                if not error.retryable or failures > self.budget.limits.cut_answers:
-                    raise
-                await self.on_event(TextDropped(reason=str(error)))
-                await self.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
-            else:
-                if self.provider.model != model:
-                    text = f"{self.provider.model} answers: {model} failed"
-                    await self.on_event(AgentStep(kind="model", text=text, failed=True))
-                self.budget.add(reply.tokens, model=self.provider.model)
-                return reply
-
-    async def _pass_text(self, text: str) -> None:
-        await self.on_event(TextDelta(text=text))
-
-    async def _use_tools(self, uses: list[Block]) -> list[Block]:
-        """Use the tools one after the other, as the model ordered them."""
-        results = [await self.setup.tools.work(use, on_event=self.on_event) for use in uses[:_MAX_USES]]
-        for use in uses[_MAX_USES:]:
-            text = f"at most {_MAX_USES} uses of tools are possible at once"
-            results.append({"type": "tool_result", "tool_use_id": use["id"], "content": text, "is_error": True})
-        return results
-
-    async def _run_fenced(self, text: str) -> str | None:
-        """Run the code of an answer's fenced blocks and return the message with its result, or None without code."""
-        tools = self.setup.tools
-        code = CodeMode.extract_code(text) if self.fenced_code and tools.code is not None else None
-        if code is None or tools.code is None:
-            return None
-        outcome = await tools.run(tools.code, "execute_code", {"code": code}, on_event=self.on_event)
-        return f"Result of the code:\n{outcome.text}"
-
-
 _MAX_QUEUED: Final = 64
 
 
@@ -209,7 +124,7 @@ class Agent:
         self._options = options
         self._report = report
         self._prices = prices or {}
-        self._fenced_code = not provider.supports_tools if fenced_code is None else fenced_code
+        self._fenced_code = fenced_code
         self._sleep = sleep
         self._rollout = RolloutUnit(client=client, rollout=rollout, unit=unit) if rollout and unit else None
         code_options = {**options, "context": context or {}, "timeout_seconds": timeout_seconds}
@@ -303,23 +218,36 @@ class Agent:
                 trace.steps.append(event)
             await on_event(event)
 
-        setup = await self._selection.prepare(task, expected, self.history)
-        trace.mode, trace.reason = setup.choice.mode, setup.choice.reason
-        await report(AgentStep(kind="mode", text=f"{setup.choice.mode} ({setup.choice.rule}): {setup.choice.reason}"))
-        work = AgentTask(
-            provider=self._provider,
-            setup=setup,
-            budget=budget,
-            earlier=self.history.begin(setup.opening),
-            fenced_code=self._fenced_code,
-            on_event=report,
-            sleep=self._sleep,
-        )
-        messages: list[Block] = [setup.build_message(task)]
+        async def begin(*, assigns: bool) -> AgentTask:
+            setup = await self._selection.prepare(task, expected, self.history, assigns=assigns)
+            choice = setup.choice
+            trace.mode, trace.reason = choice.mode, choice.reason
+            await report(AgentStep(kind="mode", text=f"{choice.mode} ({choice.rule}): {choice.reason}"))
+            return AgentTask(
+                provider=self._provider,
+                setup=setup,
+                budget=budget,
+                earlier=self.history.begin(setup.opening),
+                fenced_code=not self._selection.shows_tools if self._fenced_code is None else self._fenced_code,
+                on_event=report,
+                sleep=self._sleep,
+            )
+
+        work = await begin(assigns=True)
+        messages: list[Block] = [work.setup.build_message(task)]
         try:
-            text = await work.run(messages)
+            try:
+                text = await work.run(messages)
+            except ToolsRefused as error:
+                await report(AgentStep(kind="model", text=str(error)))
+                self._selection.shows_tools = False
+                self.history.restart()
+                work = await begin(assigns=False)
+                messages[:] = [work.setup.build_message(task), *(write_as_text(each) for each in messages[1:])]
+                text = await work.run(messages)
         finally:
-            trace.definition_tokens = estimate_definitions(setup.opening.definitions) * budget.turns
+            trace.definition_tokens = estimate_definitions(work.setup.opening.definitions) * budget.turns
+        setup = work.setup
         self.history.add(messages, opening=setup.opening, servers=setup.servers)
         await report(AgentStep(kind="answer", text=text))
         return text

@@ -54,10 +54,14 @@ class ConversationHistory:
         self._tasks.append(messages)
         if _estimate(self._tasks) <= self.max_tokens:
             return
-        self.opening = None
-        self._tasks = [reduce_to_text(each) for each in self._tasks]
+        self.restart()
         while self._tasks and _estimate(self._tasks) > self.max_tokens:
             del self._tasks[0]
+
+    def restart(self) -> None:
+        """Begin a new conversation with the texts of the earlier tasks."""
+        self.opening = None
+        self._tasks = [reduce_to_text(each) for each in self._tasks]
 
     def clear(self) -> None:
         """Forget everything."""

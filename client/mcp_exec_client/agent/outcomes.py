@@ -38,6 +38,10 @@ class ModelError(AgentError):
         """Whether the same request may succeed: the answer was cut off, or the API was overloaded in the middle."""
 
 
+class ToolsRefused(ModelError):
+    """A request with tools to a model that cannot use them. The same conversation is possible without tools."""
+
+
 class LimitReached(AgentError):
     """A task that reached one of its limits; `limit` says which."""
 
@@ -74,8 +78,8 @@ class AgentStep:
 
     kind: StepKind
     text: str
-    """By kind: the mode and its reason, the model that goes on, the query, the code, the execution's name and phase,
-    the tool, the result for the model, or the answer."""
+    """By kind: the mode and its reason, the model that goes on or what it does not take, the query, the code, the
+    execution's name and phase, the tool, the result for the model, or the answer."""
     milliseconds: float = 0.0
     failed: bool = False
 

@@ -7,7 +7,7 @@ from mcp_exec_client.agent.code_mode import CODE_TOOL_NAMES, CodeMode
 from mcp_exec_client.agent.direct_mode import DirectMode, count_rows
 from mcp_exec_client.agent.hybrid_rules import HybridRules
 from mcp_exec_client.agent.outcomes import AgentStep, OnEvent, ToolOutcome
-from mcp_exec_client.agent.providers.model import Block
+from mcp_exec_client.agent.providers.model import UNREADABLE, Block
 from mcp_exec_tools.text import estimate_tokens
 
 _SHOWN_CHARACTERS: Final = 2000
@@ -36,7 +36,11 @@ class TaskTools:
     async def work(self, use: Block, *, on_event: OnEvent) -> Block:
         """Use a tool and return its `tool_result`. Raises AgentError and McpExecError."""
         name, given = str(use.get("name")), use.get("input")
-        if self.direct is not None and (self.code is None or name not in CODE_TOOL_NAMES):
+        if isinstance(given, dict) and UNREADABLE in given:
+            outcome = await self._refuse(
+                f"the arguments of {name[:100]} are not valid JSON: send one JSON object", on_event
+            )
+        elif self.direct is not None and (self.code is None or name not in CODE_TOOL_NAMES):
             outcome = await self._call(self.direct, name, given, on_event)
         elif self.code is None:
             outcome = await self._refuse(f"there is no tool {name[:100]!r}", on_event)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from mcp_exec_client.cli.options import CommandError, ExitCode
 from mcp_exec_client.cli.output import print_note
-from mcp_exec_client.model_choice import MODEL_VARIABLE, PROVIDER_VARIABLE
+from mcp_exec_client.model_choice import ANSWER_VARIABLE, MODEL_VARIABLE, PROVIDER_VARIABLE, TEMPERATURE_VARIABLE
 
 WORKING_FILE: Final = Path(".env")
 HARMLESS: Final = (PROVIDER_VARIABLE, MODEL_VARIABLE)
@@ -24,25 +24,27 @@ FIELDS: Final = {
     "llm.azure_endpoint": "AZURE_OPENAI_ENDPOINT",
     "llm.azure_deployment_name": "AZURE_OPENAI_DEPLOYMENT_NAME",
     "llm.azure_api_version": "AZURE_OPENAI_API_VERSION",
+    "llm.temperature": TEMPERATURE_VARIABLE,
+    "llm.max_tokens": ANSWER_VARIABLE,
 }
 """Fields of a configuration file, and the variable that each of them sets."""
-ELSEWHERE: Final = {
-    "llm.enabled": "--offline",
-    "llm.temperature": "nothing: each model uses its own",
-    "llm.max_tokens": "--answer-tokens",
-    "execution.workspace_dir": "workspaces (docs/services/workspaces.md)",
-    "execution.servers_dir": "ToolServers",
-    "execution.skills_dir": "skills (docs/agents/skills.md)",
-    "execution.sandbox_type": "the pool's runtimeClassName",
-    "execution.sandbox_image": "the pool's image",
-    "execution.allow_network_access": "nothing: a sandbox has no network",
-    "guardrails.enabled": "the pool's codeCheck",
-    "guardrails.strict_mode": "the pool's codeCheck",
-    "guardrails.security_checks": "the pool's codeCheck",
-    "guardrails.max_execution_time": "--timeout, up to the pool's maxTimeoutSeconds",
-    "guardrails.max_memory_mb": "the pool's resources",
-}
-"""Fields that other implementations have in such a file, and what sets the same here."""
+_NUMBERS: Final = ("llm.temperature", "llm.max_tokens")
+_SWITCH: Final = "llm.enabled"
+"""Field that has to be true: without a model there is `--offline`."""
+ELSEWHERE: Final = (
+    "execution.workspace_dir",
+    "execution.servers_dir",
+    "execution.skills_dir",
+    "execution.sandbox_type",
+    "execution.sandbox_image",
+    "execution.allow_network_access",
+    "guardrails.enabled",
+    "guardrails.strict_mode",
+    "guardrails.security_checks",
+    "guardrails.max_execution_time",
+    "guardrails.max_memory_mb",
+)
+"""Fields that other implementations have in such a file and that set nothing here."""
 
 
 def apply_files(
@@ -78,7 +80,10 @@ def read_env_file(path: Path) -> dict[str, str]:
 
 
 def read_config(path: Path) -> dict[str, str]:
-    """Return the variables that a configuration file sets; fields that set nothing are noted. Raises CommandError."""
+    """Return the variables that a configuration file sets; one note names the fields that set nothing.
+
+    Raises CommandError.
+    """
     import yaml
 
     try:
@@ -89,16 +94,25 @@ def read_config(path: Path) -> dict[str, str]:
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise CommandError(f"{path} must have sections with fields", ExitCode.USAGE)
     given = {f"{section}.{name}": value for section, fields in sections.items() for name, value in fields.items()}
-    if unknown := sorted(set(given) - set(FIELDS) - set(ELSEWHERE)):
-        allowed = ", ".join([*FIELDS, *ELSEWHERE])
+    if unknown := sorted(set(given) - {*FIELDS, *ELSEWHERE, _SWITCH}):
+        allowed = ", ".join([*FIELDS, _SWITCH, *ELSEWHERE])
         raise CommandError(f"{path}: there is no field {unknown[0][:80]!r}; allowed are {allowed}", ExitCode.USAGE)
-    for name in given:
-        if name in ELSEWHERE:
-            print_note(f"{path}: {name} has no effect; the same is set by {ELSEWHERE[name]}")
-    return {FIELDS[name]: _check_text(path, name, value) for name, value in given.items() if name in FIELDS}
+    if given.get(_SWITCH, True) is not True:
+        raise CommandError(f"{path}: {_SWITCH} is not true; --offline uses no model", ExitCode.USAGE)
+    if unused := [name for name in given if name in ELSEWHERE]:
+        sections = " and ".join(sorted({name.partition(".")[0] for name in unused}))
+        print_note(
+            f"{path}: {len(unused)} fields of {sections} have no effect: workspaces, ToolServers, skills and the pool "
+            "set the same (docs/agents/agent-loop.md#models)"
+        )
+    return {FIELDS[name]: _check_value(path, name, value) for name, value in given.items() if name in FIELDS}
 
 
-def _check_text(path: Path, name: str, value: Any) -> str:
+def _check_value(path: Path, name: str, value: Any) -> str:
+    if name in _NUMBERS:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise CommandError(f"{path}: {name} must be a number", ExitCode.USAGE)
+        return str(value)
     if not isinstance(value, str) or not value:
         raise CommandError(f"{path}: {name} must be a text", ExitCode.USAGE)
     return value

@@ -51,11 +51,13 @@ class ChatApi(ModelServer):
         yield choose({"role": "assistant", "content": ""})
         calls = 0
         for block in turn.blocks:
-            if block["type"] == "text":
+            if block["type"] == "refusal":
+                yield from (choose({"refusal": part}) for part in split(block["refusal"]))
+            elif block["type"] == "text":
                 parts = split(block["text"])
                 yield from (choose({"content": part}) for part in (parts[:-1] if turn.cut else parts))
             else:
-                yield from (choose(delta) for delta in _list_call_deltas(calls, block))
+                yield from (choose(delta) for delta in self.list_call_deltas(calls, block))
                 calls += 1
             if turn.cut == "error":
                 yield f"data: {json.dumps(self.refuse(500, 'The server had an error'))}\n\n"
@@ -66,10 +68,10 @@ class ChatApi(ModelServer):
             yield chunk(choices=[], usage=turn.usage)
         yield "data: [DONE]\n\n"
 
-
-def _list_call_deltas(index: int, block: Block) -> Iterator[Block]:
-    arguments = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
-    first, *parts = split(arguments) or [""]
-    function = {"name": block["name"], "arguments": first}
-    yield {"tool_calls": [{"index": index, "id": block["id"], "type": "function", "function": function}]}
-    yield from ({"tool_calls": [{"index": index, "function": {"arguments": part}}]} for part in parts)
+    def list_call_deltas(self, index: int, block: Block) -> Iterator[Block]:
+        """Yield the parts of a call, of which the first has id and name."""
+        arguments = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
+        first, *parts = split(arguments) or [""]
+        function = {"name": block["name"], "arguments": first}
+        yield {"tool_calls": [{"index": index, "id": block["id"], "type": "function", "function": function}]}
+        yield from ({"tool_calls": [{"index": index, "function": {"arguments": part}}]} for part in parts)

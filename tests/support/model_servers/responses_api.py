@@ -53,7 +53,7 @@ class ResponsesApi(ModelServer):
         response = self.build(number, request, turn)
         items = response["output"]
         for index, item in enumerate(items):
-            for part in split(item["content"][0]["text"]) if item["type"] == "message" else ():
+            for part in split(item["content"][0].get("text", "")) if item["type"] == "message" else ():
                 place = {"output_index": index, "content_index": 0, "item_id": item["id"], "logprobs": []}
                 yield _event("response.output_text.delta", delta=part, **place)
             yield _event("response.output_item.done", output_index=index, item=item)
@@ -72,8 +72,9 @@ def _build_items(number: int, turn: Turn) -> list[Block]:
 
 
 def _build_item(number: int, block: Block) -> Block:
-    if block["type"] == "text":
-        content = [{"type": "output_text", "text": block["text"], "annotations": []}]
+    if block["type"] in ("text", "refusal"):
+        text = {"type": "output_text", "text": block.get("text"), "annotations": []}
+        content = [text if block["type"] == "text" else block]
         return {
             "id": f"msg_{number}",
             "type": "message",

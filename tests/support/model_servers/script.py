@@ -38,6 +38,11 @@ def thinks(text: str) -> Block:
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
+def refuses(text: str) -> Block:
+    """Return the refusal of a model of OpenAI."""
+    return {"type": "refusal", "refusal": text}
+
+
 def refused(status: int, **headers: str) -> Turn:
     """Return an answer with an error; `retry_after_ms` becomes a header."""
     return Turn(status=status, headers={name.replace("_", "-"): value for name, value in headers.items()})

@@ -18,16 +18,22 @@ class ModelServer:
         self.requests: list[Request] = []
         """Requests that were answered, without refused ones."""
         self.attempts = 0
+        self.paths: list[str] = []
+        """Path and query of each request, refused ones included."""
         self.url = ""
 
     def rewrite(self, *script: Scripted) -> Self:
         """Begin again with another script."""
-        self.script, self.requests, self.attempts = list(script), [], 0
+        self.script, self.requests, self.attempts, self.paths = list(script), [], 0, []
         return self
 
     def find_problem(self, request: Request, headers: dict[str, str]) -> str:
         """Return what the API would refuse, or nothing."""
         raise NotImplementedError
+
+    def reject(self, path: str, request: Request) -> tuple[int, Any] | None:
+        """Return status and JSON of a request that a vendor's server refuses, in its words, or None."""
+        return None
 
     def answer(self, path: str, request: Request) -> tuple[int, Any]:
         """Return the status and JSON of a response to another path than that of answers."""
@@ -94,6 +100,9 @@ class _Handler(BaseHTTPRequestHandler):
         api = self.server.api
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path = self.path.partition("?")[0]
+        api.paths.append(self.path)
+        if rejected := api.reject(path, request):
+            return self.send(*rejected)
         problem = api.find_problem(request, {name.lower(): value for name, value in self.headers.items()})
         if problem:
             return self.send(400, api.refuse(400, problem))

@@ -26,9 +26,11 @@ def test_a_name_precedes_the_variables_and_an_option_the_name() -> None:
     assert ModelChoice.read(environment, provider="openai", model="b") == ModelChoice(provider="openai", model="b")
 
 
-def test_the_model_of_azure_may_be_the_deployment() -> None:
-    environment = {"AZURE_OPENAI_API_KEY": "x", "AZURE_OPENAI_DEPLOYMENT_NAME": "gpt-a"}
+def test_the_model_of_azure_is_the_deployment_unless_an_option_names_one() -> None:
+    environment = {"AZURE_OPENAI_API_KEY": "x", "AZURE_OPENAI_DEPLOYMENT_NAME": "gpt-a", "LLM_MODEL": "gpt-b"}
     assert ModelChoice.read(environment) == ModelChoice(provider="azure", model="gpt-a")
+    assert ModelChoice.read(environment, model="gpt-c").model == "gpt-c"
+    assert ModelChoice.read(environment, provider="openai").model == "gpt-b"
 
 
 @pytest.mark.parametrize(

@@ -54,13 +54,13 @@ def test_a_variable_of_the_environment_precedes_all_files_and_a_named_file_the_c
     }
 
 
-def test_a_field_that_has_no_effect_is_noted_with_what_sets_the_same(
+def test_fields_that_have_no_effect_are_noted_in_one_line_with_what_sets_the_same(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert apply(folder, config="llm: {max_tokens: 2000}\nguardrails: {max_execution_time: 300}") == {}
-    notes = capsys.readouterr().err
-    assert "llm.max_tokens has no effect; the same is set by --answer-tokens" in notes
-    assert "guardrails.max_execution_time has no effect; the same is set by --timeout" in notes
+    config = "llm: {max_tokens: 2000, temperature: 0}\nguardrails: {max_execution_time: 300, enabled: true}"
+    assert apply(folder, config=config) == {"LLM_MAX_TOKENS": "2000", "LLM_TEMPERATURE": "0"}
+    (note,) = capsys.readouterr().err.splitlines()
+    assert "2 fields of guardrails have no effect: workspaces, ToolServers, skills and the pool set the same" in note
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,8 @@ def test_a_field_that_has_no_effect_is_noted_with_what_sets_the_same(
     [
         ("llm: {models: a}", "there is no field 'llm.models'; allowed are llm.provider"),
         ("llm: {model: 5}", "llm.model must be a text"),
+        ("llm: {temperature: warm}", "llm.temperature must be a number"),
+        ("llm: {enabled: false}", "llm.enabled is not true; --offline uses no model"),
         ("llm: [1]", "must have sections with fields"),
         ("llm: {", "is not YAML"),
         ("a: " + "x" * 70_000, "is larger than 65536 bytes"),

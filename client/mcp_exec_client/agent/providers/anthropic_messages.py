@@ -1,6 +1,7 @@
 """Models of Anthropic's Messages API, by its SDK."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 import httpx2
@@ -10,13 +11,15 @@ from anthropic import (
     APIStatusError,
     AsyncAnthropic,
     AsyncAnthropicBedrock,
+    AsyncAnthropicFoundry,
     AsyncAnthropicVertex,
     DefaultAsyncHttpxClient,
-    NotFoundError,
 )
+from anthropic.lib.streaming import AsyncMessageStream
 from anthropic.types import Message, Usage
 
 from mcp_exec_client.agent.outcomes import ModelError
+from mcp_exec_client.agent.providers.attempts import repeat
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     Block,
@@ -25,14 +28,16 @@ from mcp_exec_client.agent.providers.model import (
     PassText,
     StopReason,
     TokenCounts,
-    describe_missing_model,
 )
+from mcp_exec_client.agent.providers.refusals import Lesson, Refusal
 from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
 from mcp_exec_client.network import reach_directly
 
 AnthropicSdk = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 """Clients of the Messages API: Anthropic's own with that of Microsoft Foundry, Amazon Bedrock's, and Vertex AI's."""
 _CACHED: Final = {"type": "ephemeral"}
+_MAX_LESSONS: Final = 4
+"""Most refusals of one request that are answered by another form of it."""
 _STOPS: Final[dict[str | None, StopReason]] = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -44,13 +49,21 @@ _STOPS: Final[dict[str | None, StopReason]] = {
 }
 _PASSING: Final = ("overloaded_error", "api_error", "rate_limit_error", "timeout_error")
 """Types of errors in the middle of a stream that a repeated request may not get again."""
+_VARIABLES: Final[tuple[tuple[type, str, str], ...]] = (
+    (AsyncAnthropicFoundry, "$ANTHROPIC_FOUNDRY_API_KEY", "$ANTHROPIC_FOUNDRY_RESOURCE"),
+    (AsyncAnthropicBedrock, "$AWS_BEARER_TOKEN_BEDROCK or the other AWS credentials", "$AWS_REGION"),
+    (AsyncAnthropicVertex, "the Google credentials", "$CLOUD_ML_REGION"),
+    (object, "$ANTHROPIC_API_KEY", "$ANTHROPIC_BASE_URL"),
+)
+"""Variables of key and address by the class of the SDK's client; the first class that fits decides."""
 
 
 class AnthropicProvider:
     """A model of the Messages API, with streaming and prompt caching.
 
-    The SDK repeats requests that are refused before their answer begins (429, 529, lost connections), and waits as long
-    as the API asks for. Its variables $ANTHROPIC_API_KEY and $ANTHROPIC_BASE_URL select the endpoint.
+    Requests that are refused before their answer begins (429, 529, lost connections) are sent again as often as the SDK
+    would do it, after the time that the API asks for. The SDK's variables $ANTHROPIC_API_KEY and $ANTHROPIC_BASE_URL
+    select the endpoint.
     """
 
     supports_tools = True
@@ -63,6 +76,7 @@ class AnthropicProvider:
         caching: bool = True,
         thinking: Thinking | None = None,
         effort: Effort | None = None,
+        temperature: float | None = None,
     ) -> None:
         """Create access to a model; nothing is sent yet.
 
@@ -72,9 +86,15 @@ class AnthropicProvider:
             caching: whether to mark what the API may cache.
             thinking: whether the model thinks; by default as the model does by itself. It holds for a conversation.
             effort: how much it thinks and writes; by default as the model does by itself.
+            temperature: randomness of the answers, not sent to a model that refuses it, as those do that think; by
+                default as the model has it.
         """
         self.model: Final = model
         self._sdk: AnthropicSdk = sdk or reach_directly(AsyncAnthropic(), DefaultAsyncHttpxClient)
+        self._once = self._sdk.with_options(max_retries=0)
+        self._temperature = temperature
+        self._most: int | None = None
+        """Most tokens of an answer that the model takes, once a refusal has said so."""
         self._caching = caching
         self._settings: dict[str, Any] = {"thinking": {"type": thinking}} if thinking else {}
         self._settings |= {"output_config": {"effort": effort}} if effort else {}
@@ -82,8 +102,8 @@ class AnthropicProvider:
     async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
         """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
         try:
-            given = self._build(request)
-            async with self._sdk.messages.stream(max_tokens=request.max_tokens, **given) as stream:
+            async with AsyncExitStack() as stack:
+                stream = await self._open(request, stack)
                 characters = 0
                 async for event in stream:
                     if event.type == "text":
@@ -103,6 +123,53 @@ class AnthropicProvider:
         except AnthropicError as error:
             raise self._translate(error) from error
         return _read_message(message)
+
+    async def _open(self, request: ModelRequest, stack: AsyncExitStack) -> AsyncMessageStream[Any]:
+        """Return the stream of an answer, which the stack closes. Raises AnthropicError."""
+
+        async def send() -> AsyncMessageStream[Any]:
+            given: dict[str, Any] = {"max_tokens": self._limit(request), **self._build(request)}
+            # the SDK has no parameter for it any more, the API has
+            given |= {} if self._temperature is None else {"extra_body": {"temperature": self._temperature}}
+            return await stack.enter_async_context(self._once.messages.stream(**given))
+
+        learned = 0
+        while True:
+            try:
+                return await repeat(
+                    send,
+                    retries=self._sdk.max_retries,
+                    failures=(APIConnectionError, APIStatusError),
+                    is_final=lambda error: self._find_lesson(error, request) is not None,
+                    describe=self._describe,
+                    notify=request.notify,
+                )
+            except APIStatusError as error:
+                learned += 1
+                lesson = self._find_lesson(error, request)
+                if lesson is None or learned > _MAX_LESSONS or not await self._learn(lesson, request):
+                    raise
+
+    def _limit(self, request: ModelRequest) -> int:
+        return request.max_tokens if self._most is None else min(request.max_tokens, self._most)
+
+    def _find_lesson(self, error: Exception, request: ModelRequest) -> Lesson | None:
+        if not isinstance(error, APIStatusError):
+            return None
+        sent = () if self._temperature is None else ("temperature",)
+        return _read(error).find_lesson(sent, max_tokens=self._limit(request))
+
+    async def _learn(self, lesson: Lesson, request: ModelRequest) -> bool:
+        """Change the form of requests by a refusal, and return whether it could be."""
+        if lesson.kind == "limit":
+            await request.notify(f"an answer of {self.model} has at most {lesson.tokens} tokens")
+            self._most = lesson.tokens
+        elif lesson.field == "temperature":
+            await request.notify(f"{self.model} does not take temperature {self._temperature:g}: it is not sent")
+            self._temperature = None
+        else:
+            return False
+        return True
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, as the API counts them. Raises ModelError."""
@@ -125,22 +192,27 @@ class AnthropicProvider:
         given: dict[str, Any] = {"model": self.model, "messages": messages, **self._settings}
         return given | ({"tools": tools} if tools else {}) | ({"system": system} if system else {})
 
-    def _translate(self, error: AnthropicError) -> ModelError:
-        if isinstance(error, APIConnectionError):
-            why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-            hint = "check $ANTHROPIC_BASE_URL, the network and its proxy"
-            return ModelError(f"the model at {self._sdk.base_url} cannot be reached{why}: {hint}")
+    def _describe(self, error: APIConnectionError | APIStatusError) -> str:
         if isinstance(error, APIStatusError):
+            return f"the model's API answers {_read(error)}"
+        why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
+        return f"the model at {self._sdk.base_url} cannot be reached{why}"
+
+    def _translate(self, error: AnthropicError) -> ModelError:
+        key, address = next((key, address) for kind, key, address in _VARIABLES if isinstance(self._sdk, kind))
+        if isinstance(error, APIConnectionError):
+            return ModelError(f"{self._describe(error)}: check {address}, the network and its proxy")
+        if isinstance(error, APIStatusError):
+            refusal = _read(error)
             # an error in the middle of a stream comes with the status of its beginning
-            is_passing = error.status_code < 400 and _find_type(error.body) in _PASSING
-            hint = describe_missing_model(self.model) if isinstance(error, NotFoundError) else ""
-            return ModelError(f"the model's API refused the request: {error}{hint}", retryable=is_passing)
+            if error.status_code < 400 and refusal.kind in _PASSING:
+                return ModelError(f"the model's answer was cut off: {refusal.kind}: {refusal.message}", retryable=True)
+            return ModelError(refusal.describe(model=self.model, key=key, attempts=self._sdk.max_retries + 1))
         return ModelError(f"the model's API failed: {error}")
 
 
-def _find_type(body: object) -> str:
-    error: Any = body.get("error", body) if isinstance(body, dict) else {}
-    return str(error.get("type")) if isinstance(error, dict) else ""
+def _read(error: APIStatusError) -> Refusal:
+    return Refusal.read(error.status_code, error.body, error.message)
 
 
 def _mark_last(items: Sequence[Block]) -> list[Block]:
@@ -160,7 +232,10 @@ def _read_message(message: Message) -> ModelReply:
     stop = _STOPS.get(message.stop_reason)
     if stop is None:
         raise ModelError(f"the model stopped for an unknown reason: {message.stop_reason}")
-    return ModelReply(content=list(_read_blocks(message)), stop=stop, tokens=_read_usage(message.usage))
+    content = list(_read_blocks(message))
+    explained = message.stop_details.explanation if stop == "refusal" and message.stop_details else None
+    content += [{"type": "text", "text": explained}] if explained else []
+    return ModelReply(content=content, stop=stop, tokens=_read_usage(message.usage))
 
 
 def _read_blocks(message: Message) -> Iterable[Block]:

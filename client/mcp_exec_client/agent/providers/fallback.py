@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mcp_exec_client.agent.outcomes import ModelError
+from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, PassText, TokenCounts
 from mcp_exec_client.agent.providers.offline import OfflineProvider
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class FallbackProvider:
-    """Asks a model, and once it has failed for good the next one, which then answers for the rest of the conversation.
+    """Asks a model, and once it fails for good or refuses the next one, which answers for the rest of the conversation.
 
     A failure that a repeated request may not have is not for good: the agent asks again. What the failed model saw and
     wrote goes to the next one as text: thoughts and uses of tools are bound to the model that had them.
@@ -40,13 +40,17 @@ class FallbackProvider:
         """Return the answer of the first model that gives one. Raises ModelError if the last one fails."""
         while True:
             try:
-                return await self._providers[0].reply(self._translate(request), on_text=on_text)
+                reply = await self._providers[0].reply(self._translate(request), on_text=on_text)
+                if reply.stop != "refusal" or len(self._providers) == 1:
+                    return reply
+                why = f"refused: {reply.text}"
             except ModelError as error:
-                if error.retryable or len(self._providers) == 1:
+                if error.retryable or isinstance(error, ToolsRefused) or len(self._providers) == 1:
                     raise
-                failed = self._providers.pop(0)
-                self._earlier.extend(message for message in request.messages if message not in self._earlier)
-                log.warning("model %s failed, model %s goes on: %s", failed.model, self.model, error)
+                why = f"failed: {error}"
+            failed = self._providers.pop(0)
+            self._earlier.extend(message for message in request.messages if message not in self._earlier)
+            log.warning("model %s %s; model %s goes on", failed.model, why, self.model)
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, as the model that answers now counts them. Raises ModelError."""
@@ -56,11 +60,11 @@ class FallbackProvider:
         """Return the request as the model that answers now may have it. The scripted model thinks nothing."""
         if not self._earlier or isinstance(self._providers[0], OfflineProvider):
             return request
-        messages = [_tell(message) if message in self._earlier else message for message in request.messages]
+        messages = [write_as_text(message) if message in self._earlier else message for message in request.messages]
         return replace(request, messages=messages)
 
 
-def _tell(message: Block) -> Block:
+def write_as_text(message: Block) -> Block:
     """Return a message as text, without thoughts."""
     content = message["content"]
     if isinstance(content, str):

@@ -17,6 +17,12 @@ StopReason = Literal["end", "tool_use", "pause", "max_tokens", "refusal", "conte
 Counted = Literal["provider", "estimate"]
 _MESSAGE: Final = 4
 """Tokens around each message."""
+UNREADABLE: Final = "arguments_that_are_no_json_object"
+"""Only field of a call's input whose arguments are not a JSON object: the text that the model wrote."""
+
+
+async def ignore_line(line: str) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +62,8 @@ class ModelRequest:
     tools: Sequence[Block] = ()
     max_tokens: int = 32_000
     """Most tokens of the answer, thoughts included."""
+    notify: PassText = ignore_line
+    """Receives a line when the request is sent again, and when the model does not take a part of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +97,13 @@ class ModelProvider(Protocol):
         """Whether the model can use tools. Code of one that cannot is taken from fenced blocks of its answers."""
 
     async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
-        """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
+        """Return the model's answer; its text is passed on as it arrives. Raises ModelError.
+
+        ToolsRefused says that `supports_tools` is false from now on.
+        """
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, which is not sent. Raises ModelError."""
-
-
-def describe_missing_model(model: str) -> str:
-    """Return what to do if an API does not know a model: it was retired, or never there."""
-    return f"; if model {model} was retired, name another one: --model NAME, or the provider's `model`"
 
 
 def estimate_input(request: ModelRequest) -> int:

@@ -30,7 +30,7 @@ answer = await call_mcp_tool(tool, arguments)
 text = answer if isinstance(answer, str) else json.dumps(answer, default=str)
 print(f"{tool} returned {len(text)} characters; they begin with: {text[:200]}")
 """
-_COUNT_WORDS: Final = "print(f'the task has {len(task.split())} words')"
+_NO_TOOL: Final = "the scripted model: no tool matches the words of the task; name one in them, with NAME=VALUE pairs"
 
 
 class OfflineProvider:
@@ -88,26 +88,34 @@ def plan_turn(request: ModelRequest) -> "str | list[Block]":
         if "search_tools" in tools:
             query = " ".join(_GIVEN.sub(" ", task).split())[:200]
             return [_use("search_tools", {"query": query, "detail_level": "full", "limit": 3})]
-        return "Without a model, a script looked for a tool and found none."
+        raise ModelError(_NO_TOOL)
     return [_use("execute_code", _plan_code(task, results[-1][1]))]
 
 
 def _plan_code(task: str, found: str) -> dict[str, Any]:
-    """Return the input of `execute_code`: a call of the tool that takes most of the task's arguments."""
+    """Return the input of `execute_code`: a call of the tool that takes most of the task's arguments.
+
+    Without arguments it is the best match. Raises ModelError if there is none, or if it needs arguments.
+    """
     try:
         tools = json.loads(found)
     except ValueError:
         tools = []
     fitting = []
+    missing = ""
     for place, tool in enumerate(tools if isinstance(tools, list) else []):
         schema = tool.get("input_schema") or {}
         arguments = _read_arguments(task, schema)
         if set(schema.get("required", ())) <= set(arguments):
             call = {"tool": f"{tool['server']}.{tool['name']}", "arguments": arguments}
             fitting.append((len(arguments), -place, call))
-    if not fitting:
-        return {"code": _COUNT_WORDS, "context": {"task": task}}
-    return {"code": _CODE, "context": max(fitting, key=lambda each: each[:2])[2]}
+        elif place == 0:
+            names = [name for name in schema["required"] if name not in arguments]
+            missing = f"{tool['server']}.{tool['name']} needs {' '.join(f'{name}=' for name in names)}"
+    best = max(fitting, key=lambda each: each[:2], default=None)
+    if best is not None and (best[0] or not missing):
+        return {"code": _CODE, "context": best[2]}
+    raise ModelError(f"the scripted model: {missing} in the task" if missing else _NO_TOOL)
 
 
 def _read_task(request: ModelRequest) -> tuple[str, list[tuple[str, str]], bool]:

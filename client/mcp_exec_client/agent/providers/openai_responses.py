@@ -36,30 +36,39 @@ _STOPS: Final[dict[str | None, StopReason]] = {"max_output_tokens": "max_tokens"
 class OpenAIResponsesProvider(OpenAISdkProvider):
     """A model of the Responses API. The API stores nothing: each request has the whole conversation."""
 
-    def __init__(self, model: str, *, sdk: AsyncOpenAI | None = None, effort: Effort | None = None) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        sdk: AsyncOpenAI | None = None,
+        effort: Effort | None = None,
+        temperature: float | None = None,
+    ) -> None:
         """Create access to a model; nothing is sent yet.
 
         Args:
             model: name of the model.
             sdk: client of the SDK, by default one from the variables $OPENAI_API_KEY and $OPENAI_BASE_URL.
             effort: how much a model thinks; by default as the model does by itself.
+            temperature: randomness of the answers, not sent to a model that refuses it; by default as the model has it.
         """
-        super().__init__(model, sdk=sdk)
+        super().__init__(model, sdk=sdk, temperature=temperature)
         self._settings: dict[str, Any] = {"reasoning": {"effort": effort}} if effort else {}
 
     async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
-        return await self._sdk.responses.create(**self._build(request)), _Answer()
+        return await self._once.responses.create(**self._build(request)), _Answer()
 
     def _build(self, request: ModelRequest) -> dict[str, Any]:
         given: dict[str, Any] = {
             "model": self.model,
             "input": [item for message in request.messages for item in _list_items(message)],
-            "max_output_tokens": request.max_tokens,
+            "max_output_tokens": self._limit(request),
             "stream": True,
             "store": False,
             "include": ["reasoning.encrypted_content"],
             **self._settings,
         }
+        given |= {} if self._temperature is None else {"temperature": self._temperature}
         given |= {"instructions": request.system} if request.system else {}
         return given | ({"tools": [_translate_tool(tool) for tool in request.tools]} if request.tools else {})
 
@@ -74,7 +83,7 @@ class _Answer(StreamedAnswer):
     async def read(self, events: AsyncIterator[ResponseStreamEvent], on_text: PassText) -> None:
         """Read all events. Raises ModelError if the API fails, or if there are too many."""
         async for event in events:
-            if event.type == "response.output_text.delta":
+            if event.type in ("response.output_text.delta", "response.refusal.delta"):
                 self.count(event.delta)
                 await on_text(event.delta)
             elif event.type == "response.function_call_arguments.delta":
@@ -94,9 +103,11 @@ class _Answer(StreamedAnswer):
         if self.response is None:
             raise ModelError("the model's answer was cut off: the stream ended before the response", retryable=True)
         content = [block for item in self.items for block in _list_blocks(item)]
-        if self.response.status != "incomplete":
+        if any(part.type == "refusal" for item in self.items if item.type == "message" for part in item.content):
+            stop: StopReason = "refusal"
+        elif self.response.status != "incomplete":
             has_uses = any(block["type"] == "tool_use" for block in content)
-            stop: StopReason = "tool_use" if has_uses else "end"
+            stop = "tool_use" if has_uses else "end"
         elif (reason := getattr(self.response.incomplete_details, "reason", None)) in _STOPS:
             stop = _STOPS[reason]
         else:

@@ -2,31 +2,36 @@
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from typing import Any, Final
 
 from openai import (
     APIConnectionError,
     APIStatusError,
+    AsyncAzureOpenAI,
     AsyncOpenAI,
     AsyncStream,
     DefaultAsyncHttpxClient,
-    NotFoundError,
     OpenAIError,
 )
 
-from mcp_exec_client.agent.outcomes import ModelError
+from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
+from mcp_exec_client.agent.providers.attempts import repeat
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
+    UNREADABLE,
     Block,
     ModelReply,
     ModelRequest,
     PassText,
     TokenCounts,
-    describe_missing_model,
     estimate_input,
 )
+from mcp_exec_client.agent.providers.refusals import Lesson, Refusal
 from mcp_exec_client.network import reach_directly
+
+_MAX_LESSONS: Final = 8
+"""Most refusals of one request that are answered by another form of it."""
 
 
 class StreamedAnswer(ABC):
@@ -52,14 +57,21 @@ class StreamedAnswer(ABC):
 class OpenAISdkProvider(ABC):
     """A model that OpenAI's SDK asks, with streaming.
 
-    The SDK repeats requests that are refused before their answer begins, and waits as long as the API asks for. Its
-    variables $OPENAI_API_KEY and $OPENAI_BASE_URL select the endpoint.
+    Requests that are refused before their answer begins are sent again as often as the SDK would do it, after the time
+    that the API asks for. A request that the model does not take as it is is sent in the form that the refusal names.
+    The SDK's variables $OPENAI_API_KEY and $OPENAI_BASE_URL select the endpoint.
     """
 
-    def __init__(self, model: str, *, sdk: AsyncOpenAI | None, supports_tools: bool = True) -> None:
+    def __init__(
+        self, model: str, *, sdk: AsyncOpenAI | None, supports_tools: bool = True, temperature: float | None = None
+    ) -> None:
         self.model: Final = model
-        self.supports_tools: Final = supports_tools
+        self.supports_tools = supports_tools
         self._sdk = sdk or reach_directly(AsyncOpenAI(), DefaultAsyncHttpxClient)
+        self._once = self._sdk.with_options(max_retries=0)
+        self._temperature = temperature
+        self._most: int | None = None
+        """Most tokens of an answer that the model takes, once a refusal has said so."""
 
     @abstractmethod
     async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
@@ -67,10 +79,7 @@ class OpenAISdkProvider(ABC):
 
     async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
         """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
-        try:
-            stream, answer = await self._open(request)
-        except OpenAIError as error:
-            raise self._translate(error) from error
+        stream, answer = await self._begin(request)
         try:
             async with stream:
                 await answer.read(stream, on_text)
@@ -86,25 +95,84 @@ class OpenAISdkProvider(ABC):
         """Close all connections."""
         await self._sdk.close()
 
-    def _translate(self, error: OpenAIError) -> ModelError:
-        if isinstance(error, APIConnectionError):
-            why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-            hint = "check $OPENAI_BASE_URL, the network and its proxy"
-            return ModelError(f"the model at {self._sdk.base_url} cannot be reached{why}: {hint}")
+    async def _begin(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
+        """Return the stream of an answer and what its events become. Raises ModelError."""
+        learned = 0
+        while True:
+            try:
+                return await repeat(
+                    lambda: self._open(request),
+                    retries=self._sdk.max_retries,
+                    failures=(APIConnectionError, APIStatusError),
+                    is_final=lambda error: self._find_lesson(error, request) is not None,
+                    describe=self._describe,
+                    notify=request.notify,
+                )
+            except OpenAIError as error:
+                learned += 1
+                lesson = self._find_lesson(error, request)
+                if lesson is None or learned > _MAX_LESSONS or not await self._learn(lesson, error, request):
+                    raise self._translate(error) from error
+
+    def _limit(self, request: ModelRequest) -> int:
+        return request.max_tokens if self._most is None else min(request.max_tokens, self._most)
+
+    def _list_fields(self, request: ModelRequest) -> Collection[str]:
+        """Return the fields of a request that it can be sent without, or in another form."""
+        return {*(["tools"] if request.tools else []), *(["temperature"] if self._temperature is not None else [])}
+
+    def _find_lesson(self, error: Exception, request: ModelRequest) -> Lesson | None:
+        if not isinstance(error, APIStatusError):
+            return None
+        return _read(error).find_lesson(self._list_fields(request), max_tokens=self._limit(request))
+
+    async def _learn(self, lesson: Lesson, error: OpenAIError, request: ModelRequest) -> bool:
+        """Change the form of requests by a refusal, and return whether it could be. Raises ToolsRefused."""
+        if lesson.kind == "limit":
+            if self._most is None:
+                await request.notify(f"an answer of {self.model} has at most {lesson.tokens} tokens")
+            self._most = lesson.tokens
+        elif lesson.kind == "tools":
+            self.supports_tools = False
+            raise ToolsRefused(f"{self.model} cannot use tools: its code is taken from fenced blocks") from error
+        elif lesson.field == "temperature":
+            await request.notify(f"{self.model} does not take temperature {self._temperature:g}: it is not sent")
+            self._temperature = None
+        else:
+            return False
+        return True
+
+    def _describe(self, error: APIConnectionError | APIStatusError) -> str:
         if isinstance(error, APIStatusError):
-            hint = describe_missing_model(self.model) if isinstance(error, NotFoundError) else ""
-            return ModelError(f"the model's API refused the request: {error}{hint}")
+            return f"the model's API answers {_read(error)}"
+        return f"the model at {self._sdk.base_url} cannot be reached{_find_cause(error)}"
+
+    def _translate(self, error: OpenAIError) -> ModelError:
+        is_azure = isinstance(self._sdk, AsyncAzureOpenAI)
+        if isinstance(error, APIConnectionError):
+            address = "$AZURE_OPENAI_ENDPOINT" if is_azure else "$OPENAI_BASE_URL"
+            return ModelError(f"{self._describe(error)}: check {address}, the network and its proxy")
+        if isinstance(error, APIStatusError):
+            key = "$AZURE_OPENAI_API_KEY" if is_azure else "$OPENAI_API_KEY"
+            return ModelError(_read(error).describe(model=self.model, key=key, attempts=self._sdk.max_retries + 1))
         return ModelError(f"the model's API failed: {error}")
 
 
+def _read(error: APIStatusError) -> Refusal:
+    return Refusal.read(error.status_code, error.body, error.message)
+
+
+def _find_cause(error: APIConnectionError) -> str:
+    return f" ({error.__cause__})" if str(error.__cause__ or "") else ""
+
+
 def read_arguments(text: str) -> Block:
-    """Return the arguments of a call. Text that is no JSON object becomes a field that says so."""
+    """Return the arguments of a call. Text that is no JSON object becomes the field UNREADABLE."""
     try:
         given = json.loads(text or "{}")
     except (ValueError, RecursionError):
         given = None
-    # the model receives the name of this field with the ones that are allowed
-    return given if isinstance(given, dict) else {"arguments_that_are_no_json_object": text}
+    return given if isinstance(given, dict) else {UNREADABLE: text}
 
 
 def write_arguments(given: Block) -> str:

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_client.cli.commands.run import context_value
 from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.model_access import add_model_options, open_provider, read_answer_tokens
 from mcp_exec_client.cli.model_files import apply_files
 from mcp_exec_client.cli.options import (
     MAX_TIMEOUT_SECONDS,
@@ -26,12 +27,9 @@ from mcp_exec_client.cli.options import (
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
-from mcp_exec_client.model_choice import PROVIDERS, ModelChoice, ModelNotChosen
-from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent import Agent, AgentEvent, ApprovalAnswer, ApprovalQuestion, OnApproval
-    from mcp_exec_client.agent.providers.model import ModelProvider
     from mcp_exec_client.client import AsyncClient
 
 
@@ -51,42 +49,7 @@ def add_agent_options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--mode", choices=("code", "direct", "hybrid"), default="code", help="how tools are used; default: code"
     )
-    command.add_argument(
-        "--provider",
-        choices=PROVIDERS,
-        help="API of the model; openai includes compatible endpoints; default: $LLM_PROVIDER, else by the variables of "
-        "the SDKs, else anthropic",
-    )
-    command.add_argument(
-        "--model",
-        metavar="NAME",
-        help=f"model; default: $LLM_MODEL, else {DEFAULT_MODEL} with the providers anthropic and foundry",
-    )
-    command.add_argument(
-        "--env-file", metavar="FILE", type=Path, help="variables of the model's API, as NAME=VALUE lines"
-    )
-    command.add_argument("--config", metavar="FILE", type=Path, help="YAML with the fields `llm.provider` and so on")
-    command.add_argument(
-        "--fallback",
-        metavar="PROVIDER[:MODEL]",
-        help="model that goes on if the first one fails for good, or `offline` for the scripted one",
-    )
-    command.add_argument(
-        "--thinking",
-        choices=get_args(Thinking),
-        help="whether a model of Anthropic thinks before it answers; default: as the model does by itself",
-    )
-    command.add_argument(
-        "--effort",
-        choices=get_args(Effort),
-        help="how much the model thinks and writes; default: as the model does by itself",
-    )
-    command.add_argument(
-        "--offline",
-        action="store_true",
-        help="use a scripted model, which needs no key: it searches for a tool by the words of the task and calls it "
-        "with the task's NAME=VALUE pairs",
-    )
+    add_model_options(command)
     command.add_argument("--pool", metavar="NAME", default="default", help="default: default")
     command.add_argument("--user", metavar="NAME", help="user on whose behalf the tools are used")
     command.add_argument("--conversation", metavar="ID", help="conversation that the executions belong to")
@@ -117,9 +80,6 @@ def _add_limits(command: argparse.ArgumentParser) -> None:
     )
     add_number(command, "--max-turns", 1, 100, default=12, help="most messages of the model for a task")
     add_number(command, "--max-tokens", 1, 100_000_000, default=1_000_000, help="most tokens of a task")
-    add_number(
-        command, "--answer-tokens", 1, 1_000_000, default=32_000, help="most tokens of one answer, thoughts included"
-    )
     add_number(command, "--max-seconds", 1, 86_400, metavar="SECONDS", default=900, help="longest time of a task")
     command.add_argument("--max-money", metavar="AMOUNT", type=_amount, help="most money of a task; needs --price")
     command.add_argument(
@@ -142,12 +102,15 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
         raise CommandError("--rollout needs --unit or --user", ExitCode.USAGE)
     if options.max_money and not options.price:
         raise CommandError("--max-money needs --price", ExitCode.USAGE)
+    # the scripted model reads no files: one without a key may be named by the same command
+    if not options.offline:
+        apply_files(os.environ, env_file=options.env_file, config=options.config)
     limits = AgentLimits(
         turns=options.max_turns,
         tokens=options.max_tokens,
         money=options.max_money,
         seconds=options.max_seconds,
-        answer_tokens=options.answer_tokens,
+        answer_tokens=read_answer_tokens(options),
     )
     names = ("user", "conversation")
     given: dict[str, Any] = {name: value for name in names if (value := getattr(options, name))}
@@ -155,7 +118,7 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
         AsyncClient(url, api_key=connection.api_key, namespace=connection.namespace) as client,
         AsyncExitStack() as stack,
     ):
-        provider = await _open_provider(options, stack)
+        provider = await open_provider(options, stack)
         await check_allowed_tools(client, options)
         yield Agent(
             client,
@@ -173,34 +136,6 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
             pool=options.pool,
             **given,
         )
-
-
-async def _open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> "ModelProvider":
-    """Return the model that the options name. The stack closes its connections. Raises CommandError."""
-    # the SDKs are imported when they are used: each takes a second to import
-    if options.offline:
-        from mcp_exec_client.agent.providers.offline import OfflineProvider
-
-        return OfflineProvider()
-    apply_files(os.environ, env_file=options.env_file, config=options.config)
-    try:
-        choice = ModelChoice.read(os.environ, provider=options.provider, model=options.model)
-        first = await choice.open(stack, os.environ, thinking=options.thinking, effort=options.effort)
-        return await _add_fallback(first, options, stack) if options.fallback else first
-    except ModelNotChosen as error:
-        raise CommandError(f"{options.command}: {error}", ExitCode.USAGE) from error
-
-
-async def _add_fallback(first: "ModelProvider", options: argparse.Namespace, stack: AsyncExitStack) -> "ModelProvider":
-    """Return the model with the one that stands in for it. Raises ModelNotChosen."""
-    from mcp_exec_client.agent.providers.fallback import FallbackProvider
-    from mcp_exec_client.agent.providers.offline import OfflineProvider
-
-    provider, _, model = options.fallback.partition(":")
-    if options.fallback == "offline":
-        return FallbackProvider([first, OfflineProvider()])
-    choice = ModelChoice.read(os.environ, provider=provider, model=model or None, option="--fallback")
-    return FallbackProvider([first, await choice.open(stack, os.environ, effort=options.effort)])
 
 
 def _build_prices(options: argparse.Namespace) -> dict[str, Any]:
@@ -272,6 +207,8 @@ input ends.
 """
 _MAX_LINE: Final = 100_000
 _WIDTH: Final = 100
+_LINE: Final = 500
+"""Most characters of a step that has an address and an error."""
 
 
 def add_to(commands: Subcommands) -> None:
@@ -367,7 +304,7 @@ async def _print_event(event: "AgentEvent") -> None:
 
     if isinstance(event, AgentStep):
         first, *more = event.text.strip().splitlines() or [""]
-        text = first[:_WIDTH] + (f" ... ({len(more)} more lines)" if more else "")
+        text = first[: _LINE if event.kind == "model" else _WIDTH] + (f" ... ({len(more)} more lines)" if more else "")
         took = f"{event.milliseconds:.0f} ms" if event.milliseconds else ""
         print_note(f"{'!' if event.failed else ' '} {event.kind:<9} {took:>8}  {text}")
     elif isinstance(event, RunEvent) and isinstance(event.event, TextEvent):
