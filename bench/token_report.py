@@ -199,16 +199,21 @@ def _rule_table(rules: Figures) -> str:
             each = found[name]
             values = ", ".join(f"{rule}={str(value).lower()}" for rule, value in each["rules"].items())
             of = f" of {found['combinations']:,}" if name == "best" else ""
-            rows.append([f"{profile}: {name}{of}", f"{each['tokens']:,}", f"{each['cached']:.1f}", f"`{values}`"])
-    return _markdown(["profile and rules", "tokens", "thousandths of a dollar, caching", "values"], rows)
+            costs = [f"{each['tokens']:,}", f"{each['cached']:.1f}", f"{each['turns']}"]
+            rows.append([f"{profile}: {name}{of}", *costs, f"`{values}`"])
+    return _markdown(["profile and rules", "tokens", "thousandths of a dollar, caching", "turns", "values"], rows)
 
 
 def _change_table(rules: Figures) -> str:
     changes = {profile: found["changes"] for profile, found in rules.items()}
-    rows = [["none", *(f"{found['default']['cached']:.1f}" for found in rules.values())]]
+    rows = [["none", *(_describe_total(found["default"]) for found in rules.values())]]
     names = next(iter(changes.values()))
-    rows += [[f"`{name}`", *(f"{found[name]['cached']:.1f}" for found in changes.values())] for name in names]
+    rows += [[f"`{name}`", *(_describe_total(found[name]) for found in changes.values())] for name in names]
     return _markdown(["one changed rule: thousandths of a dollar, caching", *changes], rows)
+
+
+def _describe_total(found: Figures) -> str:
+    return f"{found['cached']:.1f}, {found['turns']} turns"
 
 
 def _estimate_table(errors: Mapping[str, Figures]) -> str:

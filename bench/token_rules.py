@@ -1,4 +1,4 @@
-"""Cost of hybrid agents on the transcripts, by the limits of their rules."""
+"""Cost and turns of hybrid agents on the transcripts, by the limits of their rules."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +29,9 @@ GRID: Mapping[str, Sequence[int | bool]] = {
     "reducing": (True, False),
 }
 """Values that are tried, in all combinations."""
+TURN = 1.0
+"""Thousandths of a dollar that a turn of the model weighs in the choice of the best rules. A turn takes seconds, more
+than a call or the start of a warm sandbox, so it stands for the latency of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,37 +61,48 @@ class HybridAgent:
         }
         self._costs: dict[tuple[str, Arm, int, str], ArmCost] = {}
         self._offered: dict[tuple[str, int], list[dict[str, Any]]] = {}
-        self._profiles: dict[tuple[str, int, bool], TaskProfile] = {}
+        self._sizes: dict[tuple[str, int], int] = {}
+        self._profiles: dict[tuple[str, bool], TaskProfile] = {}
 
     def run(self, transcript: Transcript, rules: HybridRules, *, is_known: bool) -> HybridCost:
         """Return the cost of a task. `is_known` is whether the application knows the rows, calls and servers."""
-        offered = self._offer(transcript.prompt, rules.direct_tools)
+        tools, size = self._fit(transcript.prompt, rules)
         rows, calls, largest = measure(transcript)
-        choice = rules.choose(self._profile(transcript, rules.direct_tools, is_known=is_known))
+        profile = self._profile(transcript, is_known=is_known).override(TaskProfile(definition_tokens=size))
+        choice = rules.choose(profile)
         if choice.mode == "code":
-            fits = bool(offered) and estimate_definitions(offered) <= rules.max_definition_tokens
-            cost = self._cost(
-                transcript, "code", rules.direct_tools if fits else 0, notice=BY_CODE.format(choice.reason)
-            )
+            cost = self._cost(transcript, "code", 0, notice=BY_CODE.format(choice.reason))
             return HybridCost(mode="code", rule=choice.rule, cost=cost)
-        names = {tool["name"] for tool in offered}
+        names = {tool["name"] for tool in self._offer(transcript.prompt, tools)}
         within = rows <= rules.max_rows and calls <= rules.max_calls and largest <= rules.max_result_tokens
         if within and all(use["name"] in names for use in transcript.uses("direct")):
-            return HybridCost(
-                mode="direct", rule=choice.rule, cost=self._cost(transcript, "direct", rules.direct_tools)
-            )
-        return HybridCost(mode="code", rule="in task", cost=self._cost(transcript, "code", rules.direct_tools))
+            return HybridCost(mode="direct", rule=choice.rule, cost=self._cost(transcript, "direct", tools))
+        return HybridCost(mode="code", rule="in task", cost=self._cost(transcript, "code", tools))
 
-    def _profile(self, transcript: Transcript, tools: int, *, is_known: bool) -> TaskProfile:
-        key = (transcript.task, tools, is_known)
+    def _fit(self, prompt: str, rules: HybridRules) -> tuple[int, int]:
+        """Return how many of the best matches fit together, and their size, or that of the best if it does not fit."""
+        fitting, size = 0, 0
+        for tools in range(1, rules.direct_tools + 1):
+            needed = self._size(prompt, tools)
+            if needed > rules.max_definition_tokens:
+                return fitting, size or needed
+            fitting, size = tools, needed
+        return fitting, size
+
+    def _size(self, prompt: str, tools: int) -> int:
+        key = (prompt, tools)
+        if key not in self._sizes:
+            self._sizes[key] = estimate_definitions(self._offer(prompt, tools))
+        return self._sizes[key]
+
+    def _profile(self, transcript: Transcript, *, is_known: bool) -> TaskProfile:
+        key = (transcript.task, is_known)
         if key not in self._profiles:
             profile = TaskProfile.estimate(transcript.prompt, self._servers)
             if is_known:
                 rows, calls, _ = measure(transcript)
                 profile = profile.override(TaskProfile(rows=rows, calls=calls, servers=len(transcript.servers)))
-            offered = self._offer(transcript.prompt, tools)
-            size = estimate_definitions(offered)
-            self._profiles[key] = profile.override(TaskProfile(definition_tokens=size))
+            self._profiles[key] = profile
         return self._profiles[key]
 
     def _offer(self, prompt: str, tools: int) -> list[dict[str, Any]]:
@@ -131,19 +145,25 @@ def combinations() -> Iterator[HybridRules]:
 def total(
     agent: HybridAgent, transcripts: Sequence[Transcript], rules: HybridRules, *, is_known: bool
 ) -> dict[str, float]:
-    """Return the tokens and the money of all tasks."""
+    """Return the tokens, the money and the turns of all tasks."""
     costs = [agent.run(each, rules, is_known=is_known).cost for each in transcripts]
     return {
         "tokens": sum(cost.tokens for cost in costs),
         "cached": round(sum(cost.money("cached") for cost in costs), 2),
+        "turns": sum(cost.turns for cost in costs),
     }
 
 
 def study(agent: HybridAgent, transcripts: Sequence[Transcript], *, is_known: bool) -> dict[str, Any]:
-    """Return the best combination by money with caching, and the cost of each change of one of the default rules."""
+    """Return the best combination, and the cost of each change of one of the default rules.
+
+    The best one has the least money with caching, each turn weighed as TURN.
+    """
     default = HybridRules()
     found = [(total(agent, transcripts, rules, is_known=is_known), rules) for rules in combinations()]
-    cost, rules = min(found, key=lambda each: (each[0]["cached"], _distance(each[1], default)))
+    cost, rules = min(
+        found, key=lambda each: (each[0]["cached"] + TURN * each[0]["turns"], _distance(each[1], default))
+    )
     changes = {
         f"{name} = {value}": total(
             agent, transcripts, HybridRules.from_mapping(default.to_mapping() | {name: value}), is_known=is_known

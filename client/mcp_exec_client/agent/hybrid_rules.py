@@ -1,7 +1,7 @@
 """Whether a task is done by code or by direct calls, from what is expected of it.
 
-Code pays if the model would otherwise read much data, make a chain of calls, or fan out over many items; a single small
-call is cheaper directly.
+Code pays if the model would otherwise read much data, make a chain of calls, or fan out over many items. A few small
+calls are faster directly: the model needs a turn less, because it reads no schemas before.
 """
 
 import re
@@ -90,17 +90,18 @@ class HybridRules:
     """Rules of a hybrid agent. A task is done by code if one of them applies, otherwise by direct calls.
 
     The limits of rows, of result tokens and of calls also hold while direct calls are made: a larger result is cut, and
-    a further call is refused, both with the advice to use code. `bench/tokens.py` has the cost of other values.
+    a further call is refused, both with the advice to use code. `bench/tokens.py` has the cost and the turns of other
+    values.
     """
 
     max_rows: int = 100
     """More rows: code."""
-    max_calls: int = 2
+    max_calls: int = 3
     """More calls: code."""
     max_servers: int = 1
     """More servers: code."""
     max_definition_tokens: int = 500
-    """Larger definitions of the tools that match the task: code."""
+    """Tokens of the definitions that a direct task is offered. A larger definition of the best match: code."""
     max_result_tokens: int = 2000
     """More tokens of one result, as an estimate: code. Rows say nothing about a long document."""
     polling: bool = True
@@ -108,7 +109,7 @@ class HybridRules:
     reducing: bool = True
     """Whether a number or a selection of much data means code."""
     direct_tools: int = 5
-    """Tools that a direct task is offered: the best matches of its words."""
+    """Most tools that a direct task is offered: the best matches of its words."""
 
     def __post_init__(self) -> None:
         for rule in fields(self):

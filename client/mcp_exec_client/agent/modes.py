@@ -165,17 +165,14 @@ class ModeSelection:
         servers: frozenset[str],
         told: tuple[str, ...],
     ) -> TaskSetup:
-        """Choose by the rules. The tools that match the first task can be called directly in all tasks."""
-        matches = await self.code.find_tools(task[:200], "name_only")
-        matching = await self.direct.tools(
-            {f"{tool.server}.{tool.name}" for tool in matches[: self.rules.direct_tools]}
-        )
-        sized = TaskProfile(definition_tokens=estimate_definitions(matching))
+        """Choose by the rules. The tools of a first task that is done directly can be called directly in all tasks."""
+        matching, size = await self._match(task)
+        sized = TaskProfile(definition_tokens=size)
         choice = self.rules.choose(TaskProfile.estimate(task, servers).override(sized).override(expected))
         opening = kept
         if opening is None:
-            fits = estimate_definitions(matching) <= self.rules.max_definition_tokens
-            definitions = [*self.code.tools(), *(matching if fits else [])]
+            # a task that is done by code does not pay for definitions in each of its requests
+            definitions = [*self.code.tools(), *(matching if choice.mode == "direct" else [])]
             opening = self._open("hybrid", await self.code.system_prompt() + HYBRID_PROMPT, definitions)
         if choice.mode == "direct" and matching and not any(tool in opening.definitions for tool in matching):
             choice = ModeChoice(mode="code", rule="first_task", reason="the conversation began with other direct tools")
@@ -184,6 +181,22 @@ class ModeSelection:
             tools.only_code = choice.reason
             told += (BY_CODE.format(choice.reason),)
         return TaskSetup(choice=choice, opening=opening, tools=tools, servers=servers, notices=told)
+
+    async def _match(self, task: str) -> tuple[list[Block], int]:
+        """Return the definitions of the best matches that fit together, and their estimated tokens.
+
+        If the best one does not fit, there are none, and the tokens are its own.
+        """
+        matches = await self.code.find_tools(task[:200], "name_only")
+        fitting: list[Block] = []
+        size = 0
+        for count in range(1, min(self.rules.direct_tools, len(matches)) + 1):
+            found = await self.direct.tools({f"{tool.server}.{tool.name}" for tool in matches[:count]})
+            needed = estimate_definitions(found)
+            if needed > self.rules.max_definition_tokens:
+                return fitting, size or needed
+            fitting, size = found, needed
+        return fitting, size
 
     def _open(self, mode: Mode, system: str, definitions: list[Block]) -> Opening:
         text = f"{system}\n{self.instructions}" if self.instructions else system

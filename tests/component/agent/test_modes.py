@@ -112,6 +112,27 @@ async def test_a_hybrid_agent_makes_one_small_call_directly(
     assert answer.trace.steps[0].text == "direct (small): one small call is expected"
 
 
+async def test_a_direct_task_is_offered_the_best_matches_that_fit_together(
+    messages: MessagesApi, gateway: AgentGateway, make_agent: MakeAgent
+) -> None:
+    large = tool("github", "list_issues", "list all issues of a repository, " + "with their labels, " * 400)
+    gateway.tools = [large, tool("time", "now"), tool("time", "zones")]
+    messages.rewrite([says("12:30")], [says("None.")])
+    rules = HybridRules(max_definition_tokens=150)
+    assert (await make_agent(mode="hybrid", rules=rules).run("now")).trace.mode == "direct"
+    assert names_in(messages.requests[0]) == ["search_tools", "execute_code", "time__now"]
+    trace = (await make_agent(mode="hybrid", rules=rules).run("list all issues")).trace
+    assert (trace.mode, "the definitions have about" in trace.reason) == ("code", True)
+
+
+async def test_a_conversation_that_begins_with_code_pays_for_no_definitions(
+    messages: MessagesApi, make_agent: MakeAgent
+) -> None:
+    messages.rewrite([says("Done.")])
+    await make_agent(mode="hybrid").run("Poll the time until it is now.")
+    assert names_in(messages.requests[0]) == ["search_tools", "execute_code"]
+
+
 @pytest.mark.parametrize(
     ("task", "reason"),
     [
@@ -119,7 +140,7 @@ async def test_a_hybrid_agent_makes_one_small_call_directly(
         ("Read 5,000 rows of the sheet.", "5000 rows are expected, more than 100"),
         ("Compare github and time.", "2 servers are needed"),
         ("Close each of them.", ""),
-        ("For each user send a note.", "10 calls are expected, more than 2"),
+        ("For each user send a note.", "10 calls are expected, more than 3"),
         ("What is the average of the amounts?", "the answer reduces much data"),
     ],
 )
@@ -129,7 +150,7 @@ async def test_a_hybrid_agent_works_by_code_if_a_rule_applies(
     messages.rewrite([says("Done.")])
     answer = await make_agent(mode="hybrid").run(task)
     assert answer.trace.mode == "code"
-    assert answer.trace.reason == (reason or "10 calls are expected, more than 2")
+    assert answer.trace.reason == (reason or "10 calls are expected, more than 3")
     asked, notice = messages.requests[0]["messages"][0]["content"]
     assert (asked["text"], notice["text"]) == (
         task,
@@ -232,9 +253,9 @@ async def test_what_the_application_expects_precedes_the_words_of_the_task(
     messages: MessagesApi, make_agent: MakeAgent
 ) -> None:
     messages.rewrite([says("Done.")], [says("Done.")], [says("Done.")])
-    agent = make_agent(mode="hybrid")
-    assert (await agent.run("now", expected=TaskProfile(rows=101))).trace.mode == "code"
-    assert (await agent.run("Read 5,000 rows.", expected=TaskProfile(rows=5))).trace.mode == "direct"
+    assert (await make_agent(mode="hybrid").run("now", expected=TaskProfile(rows=101))).trace.mode == "code"
+    by_rows = await make_agent(mode="hybrid").run("Read 5,000 rows.", expected=TaskProfile(rows=5))
+    assert by_rows.trace.mode == "direct"
     small = make_agent(mode="hybrid", rules=HybridRules(max_definition_tokens=10))
     assert "more than 10" in (await small.run("now")).trace.reason
 
@@ -245,16 +266,16 @@ async def test_a_hybrid_task_that_needs_more_calls_or_rows_is_sent_to_code(
     gateway.answers = {"github__list_issues": rows(101), "time__now": TEXT}
     gateway.runs = [Run(stdout="101")]
     messages.rewrite(
-        [uses("github__list_issues", repo="r"), uses("time__now"), uses("time__now")],
+        [uses("github__list_issues", repo="r"), *[uses("time__now")] * 3],
         [uses("execute_code", code="print(101)")],
         [says("101")],
     )
     answer = await make_agent(mode="hybrid").run("now")
-    large, small, refused = results_in(messages.requests[1])
+    large, small, _, refused = results_in(messages.requests[1])
     assert "the result has 101 rows, more than 100: call the tool by code" in large["content"]
     assert small["content"] == "12:30"
-    assert (refused["is_error"], "more than 2 calls are needed" in refused["content"]) == (True, True)
-    assert (len(gateway.calls), len(gateway.executions)) == (2, 1)
+    assert (refused["is_error"], "more than 3 calls are needed" in refused["content"]) == (True, True)
+    assert (len(gateway.calls), len(gateway.executions)) == (3, 1)
     modes = [step.text.partition(":")[0] for step in answer.trace.steps if step.kind == "mode"]
     assert modes == ["direct (small)", "code (max_rows)", "code (max_calls)"]
 
