@@ -180,6 +180,15 @@ class ServiceMonitorValues(Model):
     """Labels that your Prometheus selects ServiceMonitors by, for example `release: prometheus`."""
 
 
+class TargetsValues(Model):
+    """Targets of the service, each with an alert. 0 means that there is none."""
+
+    seconds: Annotated[float, Field(ge=0, le=86_400)] = 0
+    """Seconds that 95 % of the executions may take, from their creation to their end, for example 2."""
+    failures: Annotated[float, Field(ge=0, le=1)] = 0
+    """Share of executions that may fail or time out, by their code or the platform, for example 0.01."""
+
+
 class RulesValues(Model):
     """A PrometheusRule of the Prometheus operator, with recording rules and alerts."""
 
@@ -189,6 +198,8 @@ class RulesValues(Model):
     """Labels that your Prometheus selects PrometheusRules by."""
     runbooks: Annotated[str, Field(max_length=512, pattern=r"^[^\s#\"]+$")] = "docs/platform/runbooks.md"
     """Address of the page of runbooks in links of alerts, for example that of this checkout at your Git server."""
+    targets: TargetsValues = TargetsValues()
+    """Targets of the service."""
 
 
 class DashboardsValues(Model):

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from hack.monitoring.recordings import TARGET_FAILURES, TARGET_SECONDS
 from hack.monitoring.rules import Alert
 
 _POOL: Final = "{{ $labels.namespace }}/{{ $labels.pool }}"
@@ -139,5 +140,21 @@ ALERTS: Final = (
         minutes=1,
         severity="warning",
         summary="Rollout {{ $labels.rollout }} in {{ $labels.namespace }} was rolled back by its guards today.",
+    ),
+    Alert(
+        name="McpExecSlowerThanTarget",
+        expr='mcp_exec:execution_stage_seconds:p95_rate5m{stage="total"}'
+        f" > on () group_left () {TARGET_SECONDS}",
+        minutes=15,
+        severity="warning",
+        summary="5 % of the executions take longer than {{ $value | humanizeDuration }}, which is more than the target.",
+    ),
+    Alert(
+        name="McpExecFailuresAboveTarget",
+        expr=f"mcp_exec:execution_failures:ratio_rate5m > on () group_left () {TARGET_FAILURES}"
+        " and on () sum (increase(mcp_exec_executions_total[5m])) > 20",
+        minutes=15,
+        severity="warning",
+        summary="{{ $value | humanizePercentage }} of the executions fail, more than the target.",
     ),
 )

@@ -32,6 +32,9 @@ _EXECUTIONS: Final = "mcp_exec_executions_total"
 _FAULTS: Final = f'{_EXECUTIONS}{{phase=~"Failed|TimedOut", reason!~"{_OWN}"}}'
 _CALLS: Final = "mcp_exec_broker_calls_total"
 _REQUESTS: Final = "mcp_exec_gateway_requests_total"
+TARGET_SECONDS: Final = "mcp_exec:target_seconds"
+TARGET_FAILURES: Final = "mcp_exec:target_failures_ratio"
+"""Names of the targets, which the chart records if `monitoring.rules.targets` sets them."""
 
 
 def _share(part: str, whole: str, *, by: str) -> str:
@@ -49,6 +52,10 @@ RECORDINGS: Final = (
     Recording(
         name="mcp_exec:execution_faults:ratio_rate5m",
         expr=_share(_FAULTS, _EXECUTIONS, by=_POOL),
+    ),
+    Recording(
+        name="mcp_exec:execution_failures:ratio_rate5m",
+        expr=_share(f'{_EXECUTIONS}{{phase=~"Failed|TimedOut"}}', _EXECUTIONS, by=""),
     ),
     Recording(
         name="mcp_exec:execution_stage_seconds:p95_rate5m",

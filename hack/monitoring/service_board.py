@@ -3,6 +3,7 @@
 from typing import Final
 
 from hack.monitoring.panels import FILTER, WINDOW, Board, Panel, Query, quantiles, rate_by
+from hack.monitoring.recordings import TARGET_FAILURES, TARGET_SECONDS
 
 _EXECUTIONS: Final = "mcp_exec_executions_total"
 _STAGES: Final = "mcp_exec_execution_stage_seconds_bucket"
@@ -21,8 +22,11 @@ SERVICE: Final = Board(
         ),
         Panel(
             title="Latency",
-            about="From the creation of an execution to its end, in all namespaces.",
-            queries=quantiles(f'{_STAGES}{{stage="total"}}', 0.5, 0.95, 0.99),
+            about="From the creation of an execution to its end, in all namespaces; the target is 2 s, or the chart's own.",
+            queries=(
+                *quantiles(f'{_STAGES}{{stage="total"}}', 0.5, 0.95, 0.99),
+                Query(expr=f"max({TARGET_SECONDS}) or vector(2)", legend="target of p95"),
+            ),
             unit="s",
         ),
         Panel(
@@ -42,6 +46,20 @@ SERVICE: Final = Board(
             queries=(rate_by(f'{_EXECUTIONS}{{phase!="Succeeded", {FILTER}}}', "reason"),),
             unit="cps",
             stacked=True,
+        ),
+        Panel(
+            title="Share of failures",
+            about="Executions that failed or timed out, by their code or the platform; the target is 1 %, or the chart's "
+            "own.",
+            queries=(
+                Query(
+                    expr=f'(sum(rate({_EXECUTIONS}{{phase=~"Failed|TimedOut", {FILTER}}}[{WINDOW}])) or vector(0))'
+                    f" / sum(rate({_EXECUTIONS}{{{FILTER}}}[{WINDOW}]))",
+                    legend="failures",
+                ),
+                Query(expr=f"max({TARGET_FAILURES}) or vector(0.01)", legend="target"),
+            ),
+            unit="percentunit",
         ),
         Panel(
             title="Warm hits",

@@ -124,6 +124,25 @@ def test_the_rules_are_the_file_with_links_to_the_given_runbooks(render: Render)
     assert rule["spec"] == yaml.safe_load(text)
 
 
+@pytest.mark.parametrize(
+    ("targets", "recorded"),
+    [
+        ({}, {}),
+        ({"seconds": 2}, {"mcp_exec:target_seconds": "vector(2)"}),
+        (
+            {"seconds": 0.5, "failures": 0.01},
+            {"mcp_exec:target_seconds": "vector(0.5)", "mcp_exec:target_failures_ratio": "vector(0.01)"},
+        ),
+    ],
+)
+def test_targets_are_recorded_for_their_alerts_if_they_are_set(
+    render: Render, targets: dict[str, float], recorded: dict[str, str]
+) -> None:
+    rule = render({"monitoring": {"rules": {"enabled": True, "targets": targets}}}).one("PrometheusRule", "mcp-exec")
+    rules = [each for group in rule["spec"]["groups"] for each in group["rules"]]
+    assert {each["record"]: each["expr"] for each in rules if "target" in each.get("record", "")} == recorded
+
+
 def test_boards_are_config_maps_for_grafanas_sidecar(render: Render) -> None:
     values = {"enabled": True, "namespace": "grafana", "annotations": {"grafana_folder": "mcp-exec"}}
     rendered = render({"monitoring": {"dashboards": values}})

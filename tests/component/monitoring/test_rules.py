@@ -25,6 +25,7 @@ COLD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Cold",{PO
 LOST = f'mcp_exec_executions_total{{phase="Failed",reason="SandboxLost",start="Warm",{POOL}}}'
 WRONG = f'mcp_exec_executions_total{{phase="Failed",reason="UserError",start="Warm",{POOL}}}'
 QUEUED = 'mcp_exec_execution_stage_seconds_bucket{stage="queued",le="%s"}'
+TOTAL = 'mcp_exec_execution_stage_seconds_bucket{stage="total",le="%s"}'
 CALLS = 'mcp_exec_broker_calls_total{server="agents/box",mode="code",outcome="%s"}'
 REQUESTS = 'mcp_exec_gateway_requests_total{route="/v1/executions",method="POST",code="%s"}'
 UP, NEVER = "0+%dx60", "0x60"
@@ -76,6 +77,9 @@ FAULTS: dict[str, dict[str, str]] = {
     "McpExecRolloutRolledBack": {
         'mcp_exec_rollout_phase{namespace="agents",rollout="code-mode",phase="RolledBack"}': "1x60"
     },
+    "McpExecSlowerThanTarget": {TOTAL % "2.5": UP % 90, TOTAL % "5": UP % 100, TOTAL % "+Inf": UP % 100}
+    | {"mcp_exec:target_seconds": "2x60"},
+    "McpExecFailuresAboveTarget": {"mcp_exec:target_failures_ratio": "0.01x60"},
 }
 """The series that differ from healthy ones, for each alert."""
 
@@ -139,6 +143,15 @@ def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])
 def test_each_alert_fires_on_its_fault_and_no_other_does(alert: str, tmp_path: Path) -> None:
     run_cases(tmp_path, firing(alert, FAULTS[alert]))
+
+
+def test_what_keeps_its_targets_raises_no_alert(tmp_path: Path) -> None:
+    kept = {TOTAL % "1": UP % 100, TOTAL % "+Inf": UP % 100, WRONG: NEVER}
+    run_cases(tmp_path, case(kept | {"mcp_exec:target_seconds": "2x60", "mcp_exec:target_failures_ratio": "0.01x60"}))
+
+
+def test_what_misses_a_target_that_nobody_set_raises_no_alert(tmp_path: Path) -> None:
+    run_cases(tmp_path, case({TOTAL % "10": UP % 1, TOTAL % "+Inf": UP % 100}))
 
 
 def test_an_installation_without_a_broker_raises_no_alert(tmp_path: Path) -> None:

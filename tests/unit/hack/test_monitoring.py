@@ -11,7 +11,7 @@ from hack.monitoring.__main__ import BOARDS, list_files
 from hack.monitoring.alerts import ALERTS
 from hack.monitoring.grafana import build_board
 from hack.monitoring.panels import Board, substitute
-from hack.monitoring.recordings import CALLERS_OWN, RECORDINGS
+from hack.monitoring.recordings import CALLERS_OWN, RECORDINGS, TARGET_FAILURES, TARGET_SECONDS
 from hack.monitoring.rules import RUNBOOKS, build_rules
 from tests.support.metrics import known_series
 
@@ -19,7 +19,7 @@ from mcp_exec_api.reasons.execution import Reason
 
 ROOT = Path(__file__).parents[3]
 RUNBOOK_PAGE = ROOT / "docs/platform/runbooks.md"
-RECORDED = {each.name for each in RECORDINGS}
+RECORDED = {TARGET_SECONDS, TARGET_FAILURES, *(each.name for each in RECORDINGS)}
 SECTIONS = ("**Meaning.**", "**Impact.**", "**Cause.**", "**Mend.**")
 
 QUERIES = [
