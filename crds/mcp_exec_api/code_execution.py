@@ -429,6 +429,17 @@ class CodeExecutionStatus(Model):
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {"reason": str(Reason.NOT_OBSERVED)}
 """Status of an execution that no operator has seen: it would be blank in a namespace that is not served."""
 
+SELECTABLE_FIELDS: Final = (
+    ".status.phase",
+    ".status.reason",
+    ".status.podName",
+    ".spec.poolRef.name",
+    ".spec.session",
+    ".spec.user",
+    ".spec.workspace.name",
+    ".spec.priority",
+)
+"""At most eight, which is Kubernetes' limit."""
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     # operator and gateway list executions as tables of these columns, which leave out code, context and output
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},

@@ -5,6 +5,7 @@ with null. A `oneOf` may only name required fields. `additionalProperties: false
 prunes unknown fields, or rejects them if the client requests strict validation.
 """
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Final
 
@@ -21,9 +22,12 @@ from mcp_exec_api.constants import (
     TOOL_SERVERS,
     VERSION,
 )
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import PATTERN_WORDS, Model
+from mcp_exec_tools.patterns import TOOL_PATTERN
 
 Schema = dict[str, Any]
+SELECTABLE: Final = "selectableFields"
+"""Field of a version of a definition that API servers before 1.30 drop."""
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _SUPPORTED: Final = frozenset(
@@ -57,6 +61,7 @@ def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) 
     if isinstance(result.get("default"), dict):
         # Kubernetes rejects a default of null for a value that cannot be null
         result["default"] = {name: value for name, value in result["default"].items() if value is not None}
+    result = _adapt(result)
     if "const" in schema:
         result["enum"] = [schema["const"]]
     if "properties" in schema:
@@ -64,6 +69,22 @@ def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) 
     if "items" in schema:
         result["items"] = to_structural(schema["items"], definitions)
     return result | _convert_additional_properties(schema, definitions)
+
+
+def _adapt(schema: Schema) -> Schema:
+    """Return a schema of one value with what a CRD has in place of several types, and of a tool's pattern."""
+    result = dict(schema)
+    if isinstance(result.get("type"), list):
+        # a value of one of several types has no type; lists and objects must be empty, and the operator refuses them
+        del result["type"]
+        result |= {_PRESERVE: True, "maxItems": 0, "maxProperties": 0}
+    if result.get("pattern") == TOOL_PATTERN:
+        # a pattern's message is its expression, and people write only a server's name; without CEL, the operator
+        # refuses that
+        del result["pattern"]
+        rule = {"rule": f"self.matches(r'{TOOL_PATTERN}')", "message": f"write {PATTERN_WORDS[TOOL_PATTERN]}"}
+        result["x-kubernetes-validations"] = [rule]
+    return result
 
 
 def _find_unknown(schema: Schema) -> set[str]:
@@ -106,10 +127,14 @@ def build_definition(
     unobserved: dict[str, Any],
     columns: list[dict[str, Any]],
     description: str,
+    selectable: Sequence[str] = (),
     scale: dict[str, str] | None = None,
     is_beta: bool = False,
 ) -> dict[str, Any]:
     """Build one CustomResourceDefinition. Objects without a status show the status `unobserved`.
+
+    `selectable` are the fields of `kubectl get --field-selector`, which Kubernetes has from 1.31 on; API servers before
+    1.30 drop their list.
 
     One that is beta is served in both versions. The API server stores the older one, which a release before can read,
     and needs no conversion, because the schemas are equal.
@@ -145,7 +170,7 @@ def build_definition(
                 "categories": ["mcp-exec"],
             },
             "versions": [
-                _build_version(name, schema=schema, columns=columns, scale=scale)
+                _build_version(name, schema=schema, columns=columns, selectable=selectable, scale=scale)
                 for name in (VERSION, *([BETA_VERSION] if is_beta else []))
             ],
         },
@@ -153,7 +178,7 @@ def build_definition(
 
 
 def _build_version(
-    name: str, *, schema: Schema, columns: list[dict[str, Any]], scale: dict[str, str] | None
+    name: str, *, schema: Schema, columns: list[dict[str, Any]], selectable: Sequence[str], scale: dict[str, str] | None
 ) -> dict[str, Any]:
     # a copy of its own, which YAML writes without references
     return deepcopy(
@@ -162,6 +187,7 @@ def _build_version(
             "served": True,
             "storage": name == VERSION,
             "additionalPrinterColumns": columns,
+            **({SELECTABLE: [{"jsonPath": path} for path in selectable]} if selectable else {}),
             "subresources": {"status": {}, **({"scale": scale} if scale else {})},
             "schema": {"openAPIV3Schema": schema},
         }
@@ -180,6 +206,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             unobserved=code_execution.UNOBSERVED_STATUS,
             is_beta=True,
             columns=code_execution.PRINTER_COLUMNS,
+            selectable=code_execution.SELECTABLE_FIELDS,
             description="One run of an agent's code in a sandbox pod, with its output in the status.",
         ),
         POOLS: build_definition(
@@ -191,6 +218,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             unobserved=sandbox_pool.UNOBSERVED_STATUS,
             is_beta=True,
             columns=sandbox_pool.PRINTER_COLUMNS,
+            selectable=sandbox_pool.SELECTABLE_FIELDS,
             description="Warm sandbox pods, each for one execution.",
             scale={
                 "specReplicasPath": ".spec.warm.min",
@@ -206,6 +234,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             status=sandbox_session.SandboxSessionStatus,
             unobserved=sandbox_session.UNOBSERVED_STATUS,
             columns=sandbox_session.PRINTER_COLUMNS,
+            selectable=sandbox_session.SELECTABLE_FIELDS,
             description="A sandbox pod that is kept for one owner across executions.",
         ),
         TOOL_SERVERS: build_definition(
@@ -217,6 +246,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             unobserved=tool_server.UNOBSERVED_STATUS,
             is_beta=True,
             columns=tool_server.PRINTER_COLUMNS,
+            selectable=tool_server.SELECTABLE_FIELDS,
             description="An MCP server whose tools code in sandboxes can call through the broker.",
         ),
         SKILLS: build_definition(
@@ -227,6 +257,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             status=skill.SkillStatus,
             unobserved=skill.UNOBSERVED_STATUS,
             columns=skill.PRINTER_COLUMNS,
+            selectable=skill.SELECTABLE_FIELDS,
             description="One version of a reusable piece of code, which code in sandboxes imports from `skills`.",
         ),
         ROLLOUTS: build_definition(
@@ -237,6 +268,7 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             status=rollout_status.ExecutionRolloutStatus,
             unobserved=rollout_status.UNOBSERVED_STATUS,
             columns=execution_rollout.PRINTER_COLUMNS,
+            selectable=execution_rollout.SELECTABLE_FIELDS,
             description="A staged change between arms, which are modes or pools, with guards that roll it back.",
         ),
     }

@@ -200,6 +200,7 @@ class ExecutionRolloutSpec(Model):
         return next((index for index, stage in enumerate(self.stages) if stage.name == name), None)
 
 
+SELECTABLE_FIELDS: Final = (".status.phase", ".status.stage")
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
     {"name": "Stage", "type": "string", "jsonPath": ".status.stage"},

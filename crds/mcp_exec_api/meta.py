@@ -3,6 +3,7 @@
 Models use camelCase in the API and snake_case in Python, and reject unknown fields.
 """
 
+import math
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Annotated, Any, Final, Self, get_args
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -30,6 +32,7 @@ from mcp_exec_api.constants import MAX_SESSION_NAME
 from mcp_exec_tools.patterns import TOOL_PATTERN
 from mcp_exec_tools.text import shorten_line
 
+QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
 MAX_PART: Final = 128
 """Characters of one part of a field's path, which an invalid body may make as long as itself."""
 _MAX_LISTED: Final = 40
@@ -40,7 +43,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$": "the name of a module, for example pandas or os.path",
     TOOL_PATTERN: "SERVER.TOOL, each with an optional * at its end, for example github.create_* or filesystem.*",
     r"^([^*]+\*?|\*)$": "a name, with an optional * at its end, for example team-a/*",
-    r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$": "a Kubernetes quantity, for example 250m, 2 or 512Mi",
+    QUANTITY_PATTERN: "a Kubernetes quantity, for example 250m, 2 or 512Mi",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": _LABEL,
     r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$": f"1 to 63 characters: {_LABEL}",
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": _LABEL.replace("digits and '-'", "digits, '-' and '.'"),
@@ -155,7 +158,7 @@ MicroTime = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
 ]
 
-ToolPattern = Annotated[str, Field(min_length=3, max_length=256, pattern=TOOL_PATTERN)]
+ToolPattern = Annotated[str, Field(max_length=256, pattern=TOOL_PATTERN)]
 """One tool as SERVER.TOOL, or several with a `*` at the end: `github.create_*`, `filesystem.*`, `*.*`."""
 
 UserPattern = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^([^*]+\*?|\*)$")]
@@ -278,11 +281,19 @@ def field_errors(
     return [*errors, FieldError(field="body", message=f"{more} more errors")] if more else errors
 
 
+def _write_quantity(value: Any) -> Any:
+    """Return a number as text: people write `cpu: 2`, and a Pod takes it."""
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{Decimal(repr(value)):f}".removesuffix(".0")
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
 Quantity = Annotated[
     str,
-    Field(max_length=32, pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"),
+    Field(max_length=32, pattern=QUANTITY_PATTERN, json_schema_extra={"type": ["string", "number"], "minimum": 0}),
+    BeforeValidator(_write_quantity),
 ]
-"""A Kubernetes quantity such as `512Mi` and `250m`."""
+"""A Kubernetes quantity such as `512Mi` and `250m`, or a number as a Pod takes it."""
 
 _SUFFIXES = {
     "m": Decimal("0.001"),

@@ -381,6 +381,7 @@ UNOBSERVED_STATUS: Final[dict[str, Any]] = {
 }
 """Status of a pool that no operator has seen: it would be blank in a namespace that is not served."""
 
+SELECTABLE_FIELDS: Final = (".spec.image", ".spec.runtimeClassName")
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Warm", "type": "integer", "jsonPath": ".status.warm"},
     {"name": "Desired", "type": "integer", "jsonPath": ".status.desired"},

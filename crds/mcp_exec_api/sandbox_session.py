@@ -116,6 +116,15 @@ class SandboxSessionStatus(Model):
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {"reason": str(SessionReason.NOT_OBSERVED)}
 """Status of a session that no operator has seen: it would be blank in a namespace that is not served."""
 
+SELECTABLE_FIELDS: Final = (
+    ".status.phase",
+    ".status.reason",
+    ".status.owner",
+    ".status.podName",
+    ".spec.name",
+    ".spec.user",
+    ".spec.poolRef.name",
+)
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Phase", "type": "string", "jsonPath": ".status.phase"},
     {"name": "Pool", "type": "string", "jsonPath": ".spec.poolRef.name"},

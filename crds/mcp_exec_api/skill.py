@@ -200,6 +200,7 @@ class SkillStatus(Model):
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {"state": str(SkillState.DRAFT)}
 """Status of a skill that no operator has seen."""
 
+SELECTABLE_FIELDS: Final = (".status.state", ".status.author", ".spec.name", ".spec.version")
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Skill", "type": "string", "jsonPath": ".spec.name"},
     {"name": "Version", "type": "integer", "jsonPath": ".spec.version"},

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECONDS
-from mcp_exec_api.meta import Condition, MicroTime, Model
+from mcp_exec_api.meta import Condition, MicroTime, Model, Quantity
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
 from mcp_exec_tools.patterns import NamePatterns
@@ -114,7 +114,7 @@ class Stdio(Model):
     max_sessions: Annotated[int, Field(ge=1, le=256)] = 16
     """Maximum number of concurrent processes of the server: one per broker replica, and one per user if their
     credentials differ."""
-    data_size: str | None = None
+    data_size: Quantity | None = None
     """Size of a writable volume at `/data` in bytes, for example `1Gi`. If not set, only `/tmp` is writable."""
     egress: Annotated[list[FreeObject], Field(max_length=64)] = Field(default_factory=list)
     """Egress rules as in a NetworkPolicy: destinations that the server may reach. By default there are none."""
@@ -349,6 +349,7 @@ UNOBSERVED_STATUS: Final[dict[str, Any]] = {
 }
 """Status of a ToolServer that no broker has seen: it would be blank in a namespace that is not served."""
 
+SELECTABLE_FIELDS: Final = (".status.available", ".status.reason")
 PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Available", "type": "boolean", "jsonPath": ".status.available"},
     {"name": "Reason", "type": "string", "jsonPath": ".status.reason"},

@@ -51,6 +51,8 @@ def describe_type(part: Schema) -> str:
         names = dict.fromkeys(describe_type(option) for option in options)
         return " or ".join(name for name in names if name) or "any"
     kind = part.get("type")
+    if kind is None and part.get("maxProperties") == part.get("maxItems") == 0:
+        return "string or number"
     if kind == "array":
         return f"list of {describe_type(part.get('items') or {})}"
     if kind == "object" and isinstance(values := part.get("additionalProperties"), Mapping) and values:

@@ -7,12 +7,13 @@ definitions in its templates, too: Helm resolves the kinds of all objects before
 import asyncio
 import logging
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final
 
 from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION
-from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.crd_schema import SELECTABLE, build_definitions
 from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -64,12 +65,12 @@ class Definitions:
         written = (stored["metadata"].get("annotations") or {}).get(ANNOTATION_RELEASE_VERSION, "")
         if _order(written) > _order(self.version):
             log.info("the CustomResourceDefinition %s is of the newer version %s", name, written)
-        elif written != self.version or not _contains(stored["spec"], definition["spec"]):
+        elif written != self.version or not _contains(stored["spec"], definition["spec"], dropped={SELECTABLE}):
             try:
                 # a whole spec: a patch would keep what the new one lacks
                 await self.kube.replace(_path(name), self._mark(stored | {"spec": definition["spec"]}))
             except ApiError as error:
-                if error.code != 403 or not _contains(stored["spec"], definition["spec"]):
+                if error.code != 403 or not _contains(stored["spec"], definition["spec"], dropped={SELECTABLE}):
                     raise
                 # the admission policy allows the mark of the chart's version only, and the image may be of another one
                 log.info("the CustomResourceDefinition %s keeps the mark %s", name, written or "of no version")
@@ -86,17 +87,21 @@ def _path(name: str | None = None) -> str:
     return resource_path("customresourcedefinitions", name=name, group="apiextensions.k8s.io/v1")
 
 
-def _contains(stored: Any, wanted: Any) -> bool:
-    """Return whether a stored value is the wanted one, to which the API server may have added defaults."""
+def _contains(stored: Any, wanted: Any, *, dropped: Collection[str]) -> bool:
+    """Return whether a stored value is the wanted one, to which the API server may have added defaults.
+
+    An earlier API server may have dropped fields with the names `dropped`.
+    """
     if isinstance(wanted, dict):
         return isinstance(stored, dict) and all(
-            key in stored and _contains(stored[key], value) for key, value in wanted.items()
+            _contains(stored[key], value, dropped=dropped) if key in stored else key in dropped
+            for key, value in wanted.items()
         )
     if isinstance(wanted, list):
         return (
             isinstance(stored, list)
             and len(stored) == len(wanted)
-            and all(_contains(one, other) for one, other in zip(stored, wanted, strict=True))
+            and all(_contains(one, other, dropped=dropped) for one, other in zip(stored, wanted, strict=True))
         )
     return bool(stored == wanted)
 

@@ -96,6 +96,22 @@ async def test_definitions_of_the_own_release_are_not_written(world: World, upgr
     assert writes(world) == []
 
 
+async def test_a_server_that_drops_selectable_fields_gets_them_once_for_each_release(
+    world: World, upgrade: Any
+) -> None:
+    """API servers before Kubernetes 1.30 do."""
+
+    def drop(pools: Object) -> None:
+        for version in pools["spec"]["versions"]:
+            del version["selectableFields"]
+
+    install(world, drop)
+    await upgrade()
+    assert writes(world) == []
+    await upgrade(version="99.0.0")
+    assert POOLS in writes(world)
+
+
 async def test_files_of_a_newer_release_stay_before_its_operator_starts(world: World, upgrade: Any) -> None:
     """Argo CD applies the CRDs first. An operator of the release before may restart then."""
     await upgrade(version="0.0.9")

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, format_duration, spec_digest
 from mcp_exec_api.meta import Condition, ConditionStatus, field_errors, micro_time, parse_quantity, set_condition
-from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import Resources, SandboxPoolSpec
+from mcp_exec_api.tool_server import Stdio
 
 
 def errors_of(model: Any, data: dict[str, Any]) -> dict[str, str]:
@@ -140,6 +141,25 @@ def test_durations_are_short(milliseconds: float, text: str) -> None:
 )
 def test_quantities_are_read_as_kubernetes_reads_them(text: str, number: float) -> None:
     assert float(parse_quantity(text)) == number
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(2, "2"), (0.25, "0.25"), (2.0, "2"), (1e9, "1000000000"), (0.00001, "0.00001"), ("250m", "250m"), ("2", "2")],
+)
+def test_quantities_are_numbers_or_texts(value: Any, text: str) -> None:
+    amounts = Resources.model_validate({"limits": {"cpu": value}, "requests": {"ephemeral-storage": value}})
+    assert (amounts.limits.cpu, amounts.requests.ephemeral_storage) == (text, text)
+    assert amounts.to_container()["limits"]["cpu"] == text
+    pool = SandboxPoolSpec.model_validate({"image": "i", "codeCheck": {"memory": value}})
+    assert pool.code_check.memory == text
+    assert Stdio.model_validate({"image": "i", "command": ["c"], "dataSize": value}).data_size == text
+
+
+@pytest.mark.parametrize("value", [True, -1, float("nan"), float("inf"), 1e40, [1], {"a": 1}, "-1", "1e3", " 2"])
+def test_other_values_are_no_quantities(value: Any) -> None:
+    with pytest.raises(ValidationError):
+        Resources.model_validate({"limits": {"cpu": value}})
 
 
 @pytest.mark.parametrize("text", ["", "Mi", "1.2.3", "5 Gi", "1X"])
