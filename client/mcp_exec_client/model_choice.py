@@ -143,9 +143,10 @@ class ModelChoice:
         version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION")
         try:
             made = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
-            return reach_directly(made, openai.DefaultAsyncHttpxClient)
+            sdk: AsyncOpenAI = reach_directly(made, openai.DefaultAsyncHttpxClient)
         except (openai.OpenAIError, ValueError) as error:
             raise self._explain(error) from error
+        return sdk
 
     def _explain(self, error: Exception | None) -> ModelNotChosen:
         why = f" ({error})" if error and self.provider not in ("anthropic", "openai", "openai-responses") else ""
