@@ -100,6 +100,10 @@ class Conflict(GatewayError):
 class Outdated(Conflict):
     """A write whose `if_match` or `must_be_new` does not hold: others changed the file or the workspace."""
 
+    def explain(self, cause: str) -> None:
+        """Add to the text what else may be the cause."""
+        self.args = (f"{self}; {cause}",)
+
 
 class AlreadyDecided(Conflict):
     """A decision on an approval that is decided, expired or withdrawn."""

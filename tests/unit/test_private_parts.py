@@ -26,7 +26,6 @@ PLACES = {
     "aiohttp.tracing": {"common/mcp_exec_common/peers.py"},
     "mcp.server.connection": {SDK},
     "mcp.server.runner": {SDK},
-    "mcp.server.streamable_http": {SDK},
     "mcp.shared": {SDK, "broker/mcp_exec_broker/upstream/stdio_transport.py"},
     "uvicorn": {"common/mcp_exec_common/process/http_server.py"},
 }

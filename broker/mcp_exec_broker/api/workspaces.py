@@ -166,7 +166,11 @@ class WorkspacesApi:
         state = await self._find(space, request)
         precondition = _read_precondition(request)
         result = await self.store.workspaces.restore(
-            space, state, version, check=lambda head: precondition.check(state.id, head), hold=request.hold
+            space,
+            state,
+            version,
+            check=lambda head, changes: precondition.check(state.id, head, changes=changes),
+            hold=request.hold,
         )
         return answer_model(result, etag=result.etag)
 
@@ -225,7 +229,7 @@ class WorkspacesApi:
             state,
             lambda files: index_files({**files, path: entry}.values()),
             contents=writer.stored,
-            check=lambda head: precondition.check(state.id, head, path),
+            check=lambda head, changes: precondition.check(state.id, head, path, changes=changes),
             caller_limit=_read_caller_limit(request),
             hold=request.hold,
         )
@@ -242,7 +246,11 @@ class WorkspacesApi:
             return kept
 
         result = await self.store.workspaces.edit(
-            space, state, remove, check=lambda head: precondition.check(state.id, head, path), hold=request.hold
+            space,
+            state,
+            remove,
+            check=lambda head, changes: precondition.check(state.id, head, path, changes=changes),
+            hold=request.hold,
         )
         return answer_model(result, etag=result.etag)
 
@@ -306,7 +314,7 @@ class WorkspacesApi:
             state,
             change,
             contents=writer.stored,
-            check=lambda head: precondition.check(state.id, head),
+            check=lambda head, changes: precondition.check(state.id, head, changes=changes),
             caller_limit=_read_caller_limit(request),
             hold=request.hold,
         )

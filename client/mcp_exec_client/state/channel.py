@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from mcp_exec_client.errors import GatewayError, GatewayUnreachable, NotFound, UnexpectedResponse
+from mcp_exec_client.errors import GatewayError, GatewayUnreachable, NotFound, Outdated, UnexpectedResponse
 from mcp_exec_client.transport import Attempts, HttpReply, Query, Transport, read_bounded
 from mcp_exec_client.types import parse_reply
 
@@ -106,7 +106,7 @@ async def send_upload(
     """Send an upload until there is a response without an error, and return it. The request must be repeatable."""
     address = f"{method} {transport.url}{path}"
     sent = {"Content-Type": upload.media_type, "Content-Length": str(upload.size), **(headers or {})}
-    attempts = Attempts(transport)
+    attempts, was_lost = Attempts(transport), False
     while True:
         try:
             async with transport.open(
@@ -117,6 +117,9 @@ async def send_upload(
                     status=response.status_code, content=content, address=address, headers=dict(response.headers)
                 )
         except (GatewayError, GatewayUnreachable) as error:
+            if was_lost and isinstance(error, Outdated):
+                error.explain("an earlier attempt was not answered, and may be what exists: read it to see whose it is")
+            was_lost = was_lost or isinstance(error, GatewayUnreachable)
             await attempts.pause(error)
 
 

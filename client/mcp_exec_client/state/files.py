@@ -90,7 +90,8 @@ class Files:
         """Write one file: bytes, text in UTF-8, or a local file by its Path. Creates the workspace if needed.
 
         With `if_match`, the `etag` of a version or the SHA-256 of the file, it is written only if this is the current
-        one; with `must_be_new`, only if the file does not exist. Otherwise it raises Outdated.
+        one; with `must_be_new`, only if the file does not exist. Otherwise it raises Outdated. If an answer was lost,
+        the client writes again, and the text of Outdated says that the first attempt may have succeeded.
         """
         upload = _build_upload(content)
         query = self._channel.query(user=user, executable="true" if executable else None)

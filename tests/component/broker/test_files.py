@@ -319,10 +319,13 @@ async def test_an_outdated_writer_is_refused_with_the_current_version(client: Fi
         client.put_file(ME, "data", "a", b"3", condition=condition(first.etag)),
         client.put_file(ME, "data", "a", b"3", condition=condition(digest(b"1"))),
         client.put_file(ME, "data", "a", b"3", condition=condition(new=True)),
+        client.put_file(ME, "data", "a", b"2", condition=condition(new=True)),
         client.put_file(ME, "data", "b", b"3", condition=condition("*")),
         client.delete_files(ME, "data", "a", condition=condition(first.etag)),
         client.put_tar(ME, "data", archive, condition=condition(first.etag)),
         client.put_tar(ME, "data", archive, condition=condition(new=True)),
+        client.put_tar(ME, "data", make_tar(("a", b"2", tarfile.REGTYPE)), condition=condition(new=True)),
+        client.change(ME, "data", b"{}\n" + make_tar(("a", b"2", tarfile.REGTYPE)), condition=condition(new=True)),
         client.change(ME, "data", b"{}\n" + archive, condition=condition(first.etag)),
         client.restore(ME, "data", 1, condition=condition(first.etag)),
     ):

@@ -189,6 +189,32 @@ async def test_a_synchronization_sees_what_others_save_meanwhile_and_deletes_non
         await client.files.sync("w", folder)
 
 
+async def test_a_lock_whose_answer_was_lost_says_that_it_may_be_the_caller_s_own() -> None:
+    """The first request is read and its connection closed; the second finds the file."""
+    requests = 0
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        requests += 1
+        await reader.readuntil(b"\r\n\r\n")
+        if requests > 1:
+            problem = json.dumps(
+                {"type": "urn:mcp-exec:problem:outdated", "status": 412, "detail": "it exists"}
+            ).encode()
+            head = "HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/problem+json\r\n"
+            writer.write(f"{head}Content-Length: {len(problem)}\r\n\r\n".encode() + problem)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with AsyncClient(address, api_key=KEY) as client:
+            with pytest.raises(Outdated, match="an earlier attempt was not answered"):
+                await client.files.write("w", "lock", b"x", must_be_new=True)
+            with pytest.raises(Outdated) as caught:
+                await client.files.write("w", "lock", b"x", must_be_new=True)
+    assert (requests, "earlier attempt" in str(caught.value)) == (3, False)
+
+
 async def test_a_write_of_the_client_is_refused_if_others_were_first(client: AsyncClient, tmp_path: Path) -> None:
     first = await client.files.write("w", "a", "1", must_be_new=True)
     with pytest.raises(Outdated, match="412 outdated"):

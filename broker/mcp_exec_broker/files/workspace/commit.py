@@ -203,14 +203,18 @@ class Precondition:
     must_be_new: bool = False
     """Whether the file must not exist yet, or without a path no version of the workspace."""
 
-    def check(self, id: str, head: Manifest, path: str | None = None) -> None:
-        """Raise FilesRefused (OUTDATED) if a workspace, or the file at a path, is not as expected."""
+    def check(self, id: str, head: Manifest, path: str | None = None, *, changes: bool) -> None:
+        """Raise FilesRefused (OUTDATED) if a workspace, or the file at a path, is not as expected.
+
+        A write that `changes` nothing may repeat one whose answer was lost, so its tags are not checked. What must be
+        new has one writer only, whatever the others write.
+        """
         entry = None if path is None else head.files.get(path)
         exists = head.version > 0 if path is None else entry is not None
         what = "the workspace" if path is None else f"file {path[:100]!r}"
         if self.must_be_new and exists:
             raise _outdated(f"If-None-Match: {what} exists, in version {head.version}", head.version)
-        if self.tags is None or (_ANY in self.tags and exists):
+        if self.tags is None or not changes or (_ANY in self.tags and exists):
             return
         current = {build_tag(id, head.version)} | ({entry.sha256} if entry is not None else set())
         if not current & self.tags:

@@ -42,6 +42,10 @@ _REPEATED: Final = (FilesReason.MISSING, FilesReason.BUSY, FilesReason.UNAVAILAB
 """Why a sandbox repeats a commit, with what it has uploaded."""
 
 
+Check = Callable[[Manifest, bool], None]
+"""Raises FilesRefused if the newest version is not as a writer expects. It also gets whether the write changes it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Plan:
     """The next version, before its contents are located."""
@@ -217,15 +221,14 @@ class WorkspaceStore:
         change: Change,
         *,
         contents: Mapping[str, Location] | None = None,
-        check: Callable[[Manifest], None] | None = None,
+        check: Check | None = None,
         caller_limit: int | None = None,
         hold: Hold | None = None,
     ) -> CommitResult:
         """Commit a change of the newest version, with new contents in the store.
 
-        `check` raises FilesRefused if that version is not as the writer expects, unless it has the change already: the
-        request may be repeated because its answer was lost. A draft is stored with its first version, so that a refused
-        change leaves no workspace; `caller_limit` is that of WorkspaceStates.keep.
+        `check` raises FilesRefused if that version is not as the writer expects. A draft is stored with its first
+        version, so that a refused change leaves no workspace; `caller_limit` is that of WorkspaceStates.keep.
         """
 
         async def keep() -> None:
@@ -233,8 +236,8 @@ class WorkspaceStore:
 
         async def plan(head: Manifest) -> _Plan:
             files = await asyncio.to_thread(change, head.files)
-            if check is not None and files != head.files:
-                check(head)
+            if check is not None:
+                check(head, files != head.files)
             return _Plan(files=files, base=head, contents=contents or {})
 
         try:
@@ -252,7 +255,7 @@ class WorkspaceStore:
         state: WorkspaceState,
         version: int,
         *,
-        check: Callable[[Manifest], None] | None = None,
+        check: Check | None = None,
         hold: Hold | None = None,
     ) -> CommitResult:
         """Commit the files of an earlier version. `check` is that of `edit`. Raises FilesRefused (NO_VERSION)."""
@@ -261,8 +264,8 @@ class WorkspaceStore:
 
         async def plan(head: Manifest) -> _Plan:
             earlier = await self.read(space, state, version, hold=hold, keeps=True)
-            if check is not None and earlier.files != head.files:
-                check(head)
+            if check is not None:
+                check(head, earlier.files != head.files)
             await self._check_packs(space, state, earlier)
             return _Plan(files=earlier.files, base=head, contents=earlier.contents)
 

@@ -61,7 +61,7 @@ def test_whatever_a_header_says_it_allows_nothing_that_it_does_not_name(header: 
     except FilesRefused:
         return
     if header.strip() == "*":
-        precondition.check(ID, EMPTY, "a")
+        precondition.check(ID, EMPTY, "a", changes=True)
     for path in ("b", None):
         with pytest.raises(FilesRefused):
-            precondition.check(ID, EMPTY, path)
+            precondition.check(ID, EMPTY, path, changes=True)
