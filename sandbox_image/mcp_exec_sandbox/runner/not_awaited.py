@@ -33,7 +33,8 @@ _TOOL = re.compile(r"[\w-]+\.\S+")
 _NAMES = re.compile(r"[^\W\d]\w*")
 _MISUSED = re.compile(r"(?<!\ba )\bcoroutine\b")
 """A text that has found a coroutine, and not one that expected "a coroutine"."""
-_MISUSED_FUTURE = re.compile(r"'(_asyncio\.)?(Task|Future|_GatheringFuture)'|await wasn't used with future")
+_MISUSED_FUTURE = re.compile(r"\b_asyncio\.(Task|Future)\b|\b_GatheringFuture\b|await wasn't used with future")
+_MISUSED_GENERATOR = "'async_generator' object is not iterable"
 _CALLS = (call_mcp_tool.__code__, call_wrapped.__code__)
 _PACKAGE = __name__.partition(".")[0]
 _AWAIT_FUTURE = "write `await` before the task or the gather"
@@ -109,30 +110,35 @@ class NotAwaited:
     def explain(self, error: BaseException) -> None:
         """Add what to write to the text of an error that is about a coroutine in the place of its value."""
         text = error.args[0] if len(error.args) == 1 else None
-        if not isinstance(error, (TypeError, AttributeError, RuntimeError)) or not isinstance(text, str):
+        if not isinstance(error, (TypeError, AttributeError, ValueError, RuntimeError)) or not isinstance(text, str):
             return
-        if _MISUSED_FUTURE.search(text):
+        if text == _MISUSED_GENERATOR:
+            error.args = (f"{text}: write `async for`",)
+        elif _MISUSED_FUTURE.search(text):
             error.args = (f"{text}: {_AWAIT_FUTURE}",)
-        elif not isinstance(error, RuntimeError) and _MISUSED.search(text):
-            place = self._find_used(error)
-            if place is not None:
-                error.args = (f"{text}: write `await {place.call}`",)
+        elif not isinstance(error, RuntimeError) and (place := self._find_used(error, text)) is not None:
+            error.args = (f"{text}: write `await {place.call}`",)
 
-    def _find_used(self, error: BaseException) -> _Place | None:
-        """Return the coroutine that the failed line has used, by the names in its text and by its number."""
+    def _find_used(self, error: BaseException, text: str) -> _Place | None:
+        """Return the coroutine that the failed line has used, by the names in its text and by its number.
+
+        A text that names no coroutine can be that of a library which got one from this line.
+        """
         owner = getattr(error, "obj", None)
         if isinstance(owner, CoroutineType):
             return self._find_place(owner)
-        frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if self._is_own(frame)]
-        if not frames:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        own = [(frame, line) for frame, line in frames if self._is_own(frame)]
+        is_named = _MISUSED.search(text) is not None
+        if not own or (not is_named and (own[-1] is frames[-1] or " coroutine" in text)):
             return None
-        frame, line = frames[-1]
+        frame, line = own[-1]
         for value in _list_named(frame, line):
             if _is_new(value):
                 return self._find_place(value)
         found = [*self._dropped, *filter(None, map(self._find_place, _list_kept()))]
         where = self._name_line(frame.f_code.co_filename, line)
-        chosen = [place for place in found if place.where == where] or found
+        chosen = [place for place in found if place.where == where] or (found if is_named else [])
         return chosen[-1] if chosen else None
 
     def _handle_dropped(self, coroutine: Any) -> None:
@@ -225,7 +231,7 @@ def _find_tool(code: CodeType) -> str:
 def _list_named(frame: FrameType, line: int | None) -> Iterator[object]:
     """Return the values of the variables that a line names, and what is in those that are lists."""
     for name in _NAMES.findall(linecache.getline(frame.f_code.co_filename, line or 0)):
-        value = frame.f_locals.get(name, frame.f_globals.get(name))
+        value: Any = frame.f_locals.get(name, frame.f_globals.get(name))
         yield value
         if type(value) is dict:
             value = list(value.values())

@@ -85,7 +85,7 @@ class _ResultWalk(Walk):
     def _float(self, value: float) -> Any:
         if not value.is_integer():
             self._has_fraction |= math.isfinite(value)
-        elif value and abs(value) < _LARGE_FLOAT:
+        elif abs(value) < _LARGE_FLOAT and (value or math.copysign(1, value) > 0):
             self._whole.add(WHOLE_FLOAT, self._path)
         return super()._float(value)
 

@@ -6,9 +6,7 @@ their errors. Loopback, addresses of the sandbox itself and the broker are no ne
 
 import contextlib
 import functools
-import ipaddress
 import os
-import shutil
 import socket
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -49,6 +47,9 @@ def add_program(command: str) -> None:
     if found is None or len(_programs) >= _MAX_KEPT:
         return
     program, words = found
+    # Imported for such a command, not in every idle sandbox.
+    import shutil
+
     is_there = shutil.which(program) is not None
     if not is_there or os.path.basename(program) != "git" or _REMOTE_ACTIONS.intersection(words):
         _programs[os.path.basename(program)] = is_there
@@ -102,15 +103,14 @@ def _add_address(used: socket.socket, values: Sequence[Any]) -> None:
 
 def _is_local(family: int, host: str) -> bool:
     """Return whether a host is the sandbox itself. A name that is no address has failed to resolve."""
-    with contextlib.suppress(ValueError):
-        parsed = ipaddress.ip_address(host.partition("%")[0])
-        if parsed.is_loopback or parsed.is_unspecified:
-            return True
-        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))
-            return True
-        return False
-    return host in ("", "localhost")
+    try:
+        socket.inet_pton(family, host.partition("%")[0])
+    except OSError:
+        return host in ("", "localhost")
+    with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.bind((host, 0))
+        return True
+    return False
 
 
 def _add_host(host: object) -> None:

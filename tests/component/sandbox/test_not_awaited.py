@@ -172,6 +172,29 @@ def test_the_error_of_a_value_that_is_used_says_what_to_write(filled: Any, broke
     assert run.error["traceback"].rstrip().endswith(f": write `await {function}(...)`")
 
 
+def test_the_error_of_a_library_that_was_given_a_coroutine_says_what_to_write(filled: Any, broker: Any) -> None:
+    text = "def build(rows):\n    raise ValueError('not properly called')\n"
+    library = (
+        "import sys, tempfile\nsys.path.append(tempfile.mkdtemp())\n"
+        f"open(sys.path[-1] + '/lib.py', 'w').write({text!r})\nimport lib\n"
+    )
+    for code in ("lib.build(star())", "rows = star()\nlib.build(rows)"):
+        run = filled.run(IMPORT + library + code, tools=broker.job)
+        assert run.error["message"] == "not properly called: write `await star(...)`"
+    run = filled.run(IMPORT + "x = star()\nint('a')", tools=broker.job)
+    assert "write" not in run.error["message"]
+
+
+def test_an_asynchronous_generator_in_a_plain_loop_says_async_for(reused: Any) -> None:
+    run = reused.run("async def f():\n    yield 1\nfor x in f():\n    pass")
+    assert run.error["message"] == "'async_generator' object is not iterable: write `async for`"
+
+
+def test_a_class_of_the_code_that_is_named_task_is_no_task_of_asyncio(reused: Any) -> None:
+    run = reused.run("class Task: pass\nTask().title")
+    assert run.error["message"] == "'Task' object has no attribute 'title'"
+
+
 def test_a_coroutine_as_an_argument_is_refused_with_what_to_write(filled: Any, broker: Any) -> None:
     run = filled.run(IMPORT + "await create_issue(owner=star(), repo='r')", tools=broker.job)
     assert "owner is a coroutine: write `await star(...)`" in run.error["message"]

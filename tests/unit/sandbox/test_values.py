@@ -99,6 +99,7 @@ def test_a_note_names_the_first_place_and_the_number_of_places():
 
 def test_a_whole_float_is_noted_only_if_no_other_float_shows_a_fraction():
     assert find_notes({"n": 1, "mean": [2.0, 3.0]}) == [("ValueChanged", "result.mean[0]")]
+    assert find_notes(0.0) == [("ValueChanged", "result")]
     assert find_notes({"mean": [2.0, 2.5]}) == find_notes([1e300, 0, 1]) == []
 
 
