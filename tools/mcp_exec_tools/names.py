@@ -24,6 +24,7 @@ _INITIALISMS: Final = frozenset(
 )
 """Words that programmers write in capitals within camelCase names."""
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_MAX_SHOWN: Final = 100
 _MAX_KNOWN: Final = 500
 _MAX_COMPARED: Final = 64
 _MAX_CANDIDATES: Final = 20
@@ -172,6 +173,12 @@ def split_tool(name: str) -> tuple[str, str]:
     if not (server and separator and tool):
         raise ValueError(f"{name!r} names no tool: write SERVER.TOOL or mcp__SERVER__TOOL")
     return server, tool
+
+
+def explain_missing_server(server: str, known: Iterable[str]) -> str:
+    """Return the words for a server that does not exist. `known` are the servers with tools; 100 of them are named."""
+    names = ", ".join(sorted(known)[:_MAX_SHOWN]) or "none"
+    return f"there is no server {server[:_MAX_SHOWN]}; servers with tools: {names}"
 
 
 def find_close_names(name: str, known: Iterable[str], *, limit: int = 3) -> list[str]:

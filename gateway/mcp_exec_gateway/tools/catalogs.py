@@ -22,6 +22,7 @@ from mcp_exec_gateway.auth.callers import Caller
 from mcp_exec_gateway.http.limits import CallerThreads
 from mcp_exec_gateway.http.problems import HttpProblem, unavailable
 from mcp_exec_tools.catalog import Catalog, Tool
+from mcp_exec_tools.names import explain_missing_server
 from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.schemas.model_schema import ModelSchema, build_model_schema
 from mcp_exec_tools.search.index import Index
@@ -244,9 +245,8 @@ class ToolCatalogs:
         """Return a server's tools that the caller may use. Raises HttpProblem, a 404, if there are none."""
         allowed = await self._list_allowed(caller)
         if not allowed.get(server):
-            others = ", ".join(name for name, tools in sorted(allowed.items()) if tools) or "none"
-            detail = f"there are no tools of a server {server[:100]!r} in this namespace; servers with tools: {others}"
-            raise HttpProblem("not-found", 404, detail)
+            others = [name for name, tools in allowed.items() if tools]
+            raise HttpProblem("not-found", 404, explain_missing_server(server, others))
         return allowed[server]
 
     async def _list_allowed(self, caller: Caller) -> dict[str, list[Tool]]:

@@ -9,13 +9,13 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.tools import network, tool_session
-from mcp_exec_tools.names import find_close_names, fold, identifier
+from mcp_exec_tools.names import explain_missing_server, find_close_names, fold, identifier
 from mcp_exec_tools.source.installers import INSTALL_SENTENCE, find_installed_packages
 from mcp_exec_tools.text import shorten_line
 
@@ -253,7 +253,7 @@ def _explain_missing_server(name: str) -> str:
     server = name.partition(".")[2]
     packages = {identifier(known): known for known in session.servers}
     if server and server not in packages:
-        text = f"there is no server {server[:_MAX_NAME]}; servers with tools: {_list_names(packages.values())}"
+        text = explain_missing_server(server, packages.values())
         close = find_close_names(server, packages)
         return f"No module named {name!r}: {text}" + (f". Did you mean: servers.{close[0]}?" if close else "")
     # Imported for the answer, not in every idle sandbox.
@@ -261,12 +261,9 @@ def _explain_missing_server(name: str) -> str:
 
     patterns = ToolPatterns(session.allow)
     usable = [known for known in session.servers if patterns.match_server(known)]
-    allowed = f"this execution may use {_list_names(usable)} (spec.tools: {', '.join(session.allow[:20])})"
+    names = ", ".join(usable[:_MAX_LISTED]) or "none"
+    allowed = f"this execution may use {names} (spec.tools: {', '.join(session.allow[:20])})"
     return f"No module named {name!r}: {allowed}"
-
-
-def _list_names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)[:_MAX_LISTED]) or "none"
 
 
 class LazyPackage(ModuleType):

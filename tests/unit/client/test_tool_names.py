@@ -28,8 +28,8 @@ def test_names_and_patterns_of_tools_are_good(name: str, message: str) -> None:
     [
         ("github.creat_issue", "github has no such tool among its 2", "did you mean github.create_issue?"),
         ("create_issue", "not a tool name", "did you mean github.create_issue?"),
-        ("servers.github.create_issue", "no server servers has tools", "did you mean github.create_issue?"),
-        ("githab.create_issue", "no server githab has tools", "did you mean github.create_issue"),
+        ("servers.github.create_issue", "there is no server servers", "did you mean github.create_issue?"),
+        ("githab.create_issue", "there is no server githab", "did you mean github.create_issue"),
         ("mcp__githab__create_issue", "with tools: github, my-docs, supabase", "did you mean github.create_issue"),
         ("github:create_issue", "not a tool name", "did you mean github.create_issue"),
         ("gitlab.*", "matches 0 tools", "write SERVER.TOOL"),
@@ -47,4 +47,4 @@ def test_other_names_get_suggestions(name: str, message: str, hint: str) -> None
 
 def test_without_known_tools_nothing_is_suggested() -> None:
     check = check_tool_name("github.create_issue", set())
-    assert (check.valid, check.message) == (False, "no server github has tools; servers with tools: none")
+    assert (check.valid, check.message) == (False, "there is no server github; servers with tools: none")

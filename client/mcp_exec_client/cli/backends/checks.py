@@ -19,7 +19,7 @@ from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.version import describe_support, read_version
-from mcp_exec_tools.names import words
+from mcp_exec_tools.names import explain_missing_server, words
 from mcp_exec_tools.patterns import TOOL_PATTERN, matches
 from mcp_exec_tools.text import shorten_line
 
@@ -128,8 +128,7 @@ def check_tool_name(name: str, known: Collection[tuple[str, str]]) -> ToolNameCh
     if functions:
         message = f"{server} has no such tool among its {len(functions)}"
     else:
-        servers = ", ".join(sorted({server for server, _ in known})) or "none"
-        message = f"no server {server} has tools; servers with tools: {servers}"
+        message = explain_missing_server(server, {server for server, _ in known})
     hint = _suggest(dotted, known) or "find it: GET /api/v1/mcp/tools/search"
     return ToolNameCheck(valid=False, message=message, hint=hint)
 
