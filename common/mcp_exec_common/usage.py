@@ -8,7 +8,17 @@ from typing import Annotated, Final, Protocol, TypeGuard, get_args
 from pydantic import Field
 
 from mcp_exec_api.meta import Model
-from mcp_exec_api.wire.usage import CallUsage, ModeUsage, OtherMode, SandboxUsage, UsageGroup, UsageGrouping
+from mcp_exec_api.wire.usage import (
+    MAX_COMBINATIONS,
+    CallUsage,
+    ConversationCounts,
+    ModeUsage,
+    OtherMode,
+    SandboxUsage,
+    ToolCombination,
+    UsageGroup,
+    UsageGrouping,
+)
 
 
 def is_usage_grouping(text: str) -> TypeGuard[UsageGrouping]:
@@ -105,6 +115,24 @@ class MeasuredCalls(Model):
     """Bytes of their results."""
 
 
+class MeasuredConversations(Model):
+    """Conversations that records name."""
+
+    total: _Count
+    """Number of conversations."""
+    with_code: _Count
+    """Those that ran code."""
+
+
+class MeasuredCombination(Model):
+    """Tools that executions called together."""
+
+    tools: Annotated[list[str], Field(max_length=64)]
+    """Two tools or more, as SERVER.TOOL."""
+    executions: _Count
+    """Executions that called them."""
+
+
 class MeasuredUsage(Model):
     """Sums of the records of a namespace over a time."""
 
@@ -114,6 +142,10 @@ class MeasuredUsage(Model):
     """Executions."""
     calls: Annotated[list[MeasuredCalls], Field(max_length=MAX_USAGE_ROWS)] = []
     """Tool calls."""
+    conversations: MeasuredConversations | None = None
+    """Conversations. A broker of an earlier release does not count them."""
+    combinations: Annotated[list[MeasuredCombination], Field(max_length=MAX_COMBINATIONS)] = []
+    """The most frequent combinations of tools, if usage is grouped by tool."""
     is_complete: bool = True
     """Whether no row was left out for their number."""
 
@@ -218,6 +250,20 @@ def build_groups(measured: MeasuredUsage, *, by: UsageGrouping, prices: PriceTab
         )
         for key in sorted(keys)
     ]
+
+
+def count_in_conversations(measured: MeasuredUsage) -> ConversationCounts | None:
+    """Return the conversations and the share of those that used code, or None if none was counted."""
+    counted = measured.conversations
+    if counted is None or not counted.total:
+        return None
+    share = min(counted.with_code / counted.total, 1.0)
+    return ConversationCounts(total=counted.total, with_code=counted.with_code, code_share=round(share, 4))
+
+
+def list_combinations(measured: MeasuredUsage) -> list[ToolCombination]:
+    """Return the combinations of tools as a report has them."""
+    return [ToolCombination(tools=each.tools, executions=each.executions) for each in measured.combinations]
 
 
 def _build_group(

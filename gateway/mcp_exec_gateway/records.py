@@ -14,7 +14,13 @@ from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewOutcom
 from mcp_exec_api.wire.rollouts import MeasuredRollout
 from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
 from mcp_exec_common.broker.records import MAX_RECORDS, AddedRecords, RecordRow, RecordsClient, RecordsError, RecordsOff
-from mcp_exec_common.usage import MAX_USAGE_DAYS, PriceTable, build_groups
+from mcp_exec_common.usage import (
+    MAX_USAGE_DAYS,
+    PriceTable,
+    build_groups,
+    count_in_conversations,
+    list_combinations,
+)
 from mcp_exec_gateway.auth.callers import Caller, may_see
 from mcp_exec_gateway.http.problems import HttpProblem, invalid_field, unavailable
 from mcp_exec_gateway.http.query_params import Moment, NamespaceQuery
@@ -211,5 +217,7 @@ async def read_usage(
         currency=prices.currency,
         is_complete=measured.is_complete,
         groups=build_groups(measured, by=query.by, prices=prices),
+        conversations=count_in_conversations(measured),
+        combinations=list_combinations(measured),
     )
     return report.to_api()

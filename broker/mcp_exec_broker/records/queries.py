@@ -13,12 +13,14 @@ from sqlalchemy import ColumnElement, Float, RowMapping, Select, Table, and_, ca
 
 from mcp_exec_api.wire.rollouts import MAX_MEASURED_ARMS, MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_api.wire.usage import UsageGrouping
+from mcp_exec_broker.records.habits import count_combinations, count_conversations, limit_rows
 from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, EXPOSURES, MODEL_USAGE, OUTCOMES
 from mcp_exec_common.rollouts.guards import Interval, mean_interval, quantile_interval, share_interval
 from mcp_exec_common.usage import (
     MAX_USAGE_ROWS,
     MeasuredCalls,
+    MeasuredCombination,
     MeasuredExecutions,
     MeasuredTokens,
     MeasuredUsage,
@@ -149,30 +151,33 @@ async def measure_usage(
     Raises RecordsUnavailable.
     """
     selects = {
-        "tokens": _select_tokens(by),
-        "executions": _select_executions(by),
-        "calls": _select_calls(by),
+        "tokens": (MODEL_USAGE, _select_tokens(by)),
+        "executions": (EXECUTIONS, _select_executions(by)),
+        "calls": (CALLS, _select_calls(by)),
     }
-    times = {"tokens": MODEL_USAGE.c.at, "executions": EXECUTIONS.c.created_at, "calls": CALLS.c.started_at}
+    limits: dict[str, Any] = {"namespace": namespace, "caller": caller, "since": since, "until": until}
     found: dict[str, list[RowMapping]] = {}
+    combinations: list[MeasuredCombination] = []
+    has_all_combinations = True
     try:
         async with asyncio.timeout(_USAGE_SECONDS), store.read() as connection:
-            for name, query in selects.items():
+            for name, (table, query) in selects.items():
                 found[name] = []
                 if query is not None:
-                    time = times[name]
-                    limits = and_(time.table.c.namespace == namespace, time >= since, time < until)
-                    if caller is not None:
-                        limits = and_(limits, time.table.c.caller == caller)
-                    rows = await connection.execute(query.where(limits).limit(MAX_USAGE_ROWS + 1))
-                    found[name] = list(rows.mappings().all())
+                    limited = query.where(limit_rows(table, **limits)).limit(MAX_USAGE_ROWS + 1)
+                    found[name] = list((await connection.execute(limited)).mappings().all())
+            conversations = await count_conversations(connection, **limits)
+            if by == "tool":
+                combinations, has_all_combinations = await count_combinations(connection, **limits)
     except TimeoutError as error:
         raise RecordsUnavailable(f"the sums took more than {_USAGE_SECONDS:g} s: ask for a shorter time") from error
-    is_complete = all(len(rows) <= MAX_USAGE_ROWS for rows in found.values())
+    is_complete = has_all_combinations and all(len(rows) <= MAX_USAGE_ROWS for rows in found.values())
     return MeasuredUsage(
         tokens=[MeasuredTokens(**_read(row, by)) for row in found["tokens"][:MAX_USAGE_ROWS]],
         executions=[MeasuredExecutions(**_read(row, by)) for row in found["executions"][:MAX_USAGE_ROWS]],
         calls=[MeasuredCalls(**_read(row, by)) for row in found["calls"][:MAX_USAGE_ROWS]],
+        conversations=conversations,
+        combinations=combinations,
         is_complete=is_complete,
     )
 

@@ -1,6 +1,6 @@
 """Usage as people read it: by group, with money, and with the estimate for the other mode."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -9,6 +9,8 @@ from mcp_exec_api.meta import Model
 UsageGrouping = Literal["use-case", "caller", "tool", "arm", "day", "model"]
 """By what usage is grouped. An arm is ROLLOUT/ARM, a day is one of UTC, a tool is SERVER.TOOL."""
 Money = Annotated[float, Field(ge=0)]
+MAX_COMBINATIONS: Final = 20
+"""Combinations of tools of a report."""
 
 
 class ModeUsage(Model):
@@ -111,6 +113,26 @@ class UsageGroup(Model):
     """Estimates for the other mode."""
 
 
+class ConversationCounts(Model):
+    """Conversations that executions, direct calls or reports name."""
+
+    total: int
+    """Number of conversations."""
+    with_code: int
+    """Those that ran code."""
+    code_share: Annotated[float, Field(ge=0, le=1)]
+    """Share of those that ran code."""
+
+
+class ToolCombination(Model):
+    """Tools that executions called together."""
+
+    tools: Annotated[list[str], Field(max_length=64)]
+    """Two tools or more, as SERVER.TOOL, sorted by name."""
+    executions: int
+    """Executions that called these tools and no others."""
+
+
 class UsageReport(Model):
     """Usage of a namespace over a time."""
 
@@ -126,3 +148,7 @@ class UsageReport(Model):
     """Whether the answer has all groups. If not, it has the largest."""
     groups: list[UsageGroup]
     """Usage by group, sorted by key."""
+    conversations: ConversationCounts | None = None
+    """Conversations of the time, in all groups. Not set if records name none."""
+    combinations: Annotated[list[ToolCombination], Field(max_length=MAX_COMBINATIONS)] = []
+    """The most frequent combinations of tools, if usage is grouped by tool."""

@@ -451,6 +451,7 @@ EXAMPLES: Final[dict[str, dict[str, Any]]] = {
             "currency": "USD",
             "isComplete": True,
             "groups": [_USAGE_GROUP],
+            "conversations": {"total": 40, "withCode": 12, "codeShare": 0.3},
         }
     ),
     "FoundTool": _show(found=_FOUND),

@@ -15,7 +15,7 @@ from tests.support.postgres import Postgres, find_programs
 
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_common.broker.records import RecordsClient, RecordsError
-from mcp_exec_common.usage import MeasuredUsage
+from mcp_exec_common.usage import MeasuredConversations, MeasuredUsage
 
 Object = dict[str, Any]
 DAY = 24 * 3600 * 1_000_000
@@ -171,6 +171,39 @@ async def test_usage_is_grouped_by(
     found = await measure(records, by)
     rows = (found.tokens, found.executions, found.calls)
     assert [{row.key for row in each} for each in rows] == [tokens, executions, calls]  # type: ignore[attr-defined]
+
+
+async def test_conversations_are_counted_with_and_without_code(records: RecordsClient) -> None:
+    assert (await measure(records, "day")).conversations == MeasuredConversations(total=0, with_code=0)
+    named = [
+        ("executions", EXECUTION | {"uid": "u-6", "conversation": "by-code"}),
+        ("executions", EXECUTION | {"uid": "u-7", "conversation": "by-code"}),
+        ("executions", EXECUTION | {"uid": "u-8", "conversation": "elsewhere", "namespace": "others"}),
+        ("executions", EXECUTION | {"uid": "u-9", "conversation": "later", "created_at": 9 * DAY}),
+        ("calls", CALL | {"id": "c-6", "conversation": "direct", "mode": "direct", "execution_uid": None}),
+        ("calls", CALL | {"id": "c-7", "conversation": "by-code", "mode": "direct", "execution_uid": None}),
+        ("model_usage", REPORT | {"id": "task-6", "conversation": "no-tools"}),
+        ("model_usage", REPORT | {"id": "task-7", "conversation": "by-code"}),
+    ]
+    for table, row in named:
+        assert (await records.add({table: [row]})).refused == []
+    for by in ("day", "tool", "model"):
+        assert (await measure(records, by)).conversations == MeasuredConversations(total=3, with_code=1)
+
+
+async def test_tools_that_executions_call_together_are_counted(
+    records: RecordsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = [("u-1", "list"), ("u-2", "read"), ("u-2", "list"), ("u-2", "list"), ("u-3", "write"), ("u-3", "read")]
+    rows = [CALL | {"id": f"t-{n}", "execution_uid": uid, "tool": tool} for n, (uid, tool) in enumerate(called)]
+    assert (await records.add({"calls": rows})).refused == []
+    found = await measure(records, "tool")
+    counts = [(each.tools, each.executions) for each in found.combinations]
+    assert counts == [(["sheets.list", "sheets.read"], 2), (["sheets.read", "sheets.write"], 1)]
+    assert found.is_complete
+    assert (await measure(records, "day")).combinations == []
+    monkeypatch.setattr("mcp_exec_broker.records.habits.MAX_CALLED", 3)
+    assert not (await measure(records, "tool")).is_complete
 
 
 async def test_rows_at_the_end_of_the_time_are_left_out(records: RecordsClient) -> None:

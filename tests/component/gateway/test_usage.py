@@ -140,6 +140,28 @@ async def test_the_command_line_shows_tables_of_models_sandboxes_and_calls(capsy
 
 
 @pytest.mark.usefixtures("connected")
+async def test_usage_shows_conversations_with_code_and_tools_that_are_called_together(
+    gateway: Gateway, broker: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "conversations" not in (await gateway.ask("GET", "/v1/usage")).json
+    broker.usage |= {
+        "conversations": {"total": 40, "withCode": 12},
+        "combinations": [{"tools": ["github.list", "slack.post"], "executions": 7}],
+    }
+    report = UsageReport.model_validate((await gateway.ask("GET", "/v1/usage?by=tool")).json)
+    assert report.conversations is not None
+    assert (report.conversations.total, report.conversations.with_code, report.conversations.code_share) == (
+        40,
+        12,
+        0.3,
+    )
+    assert [(each.tools, each.executions) for each in report.combinations] == [(["github.list", "slack.post"], 7)]
+    *_, combinations, conversations = (await call(capsys, "usage", "--by", "tool")).out.split("\n\n")
+    assert combinations.splitlines()[1].split() == ["github.list", "+", "slack.post", "7"]
+    assert conversations == "12 of 40 conversations used code (30.0%)\n"
+
+
+@pytest.mark.usefixtures("connected")
 async def test_the_command_line_says_that_nothing_was_used(
     broker: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,12 @@ CALLS: Final = UsageTable(
 )
 
 
+COMBINATIONS: Final = (
+    TableColumn(title="TOOLS CALLED TOGETHER", cell=lambda row: " + ".join(row["tools"])),
+    TableColumn(title="EXECUTIONS", cell=lambda row: row["executions"]),
+)
+
+
 def add_to(commands: Subcommands) -> None:
     """Add the command and its options."""
     command = add_command(commands, "usage", summary="show tokens, money and savings", description=__doc__, run=_run)
@@ -138,6 +144,13 @@ def _print_tables(report: Object) -> None:
         if number:
             print_line("")
         _print_table(report, table)
+    if combinations := report.get("combinations"):
+        print_line("")
+        print_table(COMBINATIONS, combinations)
+    if counted := report.get("conversations"):
+        print_line("")
+        share = _share(counted["codeShare"])
+        print_line(f"{counted['withCode']} of {counted['total']} conversations used code ({share})")
     if not report.get("isComplete", True):
         print_note("there are more groups: these are the largest")
 
