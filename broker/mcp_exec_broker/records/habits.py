@@ -8,8 +8,9 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Select, Table, and_, case, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from mcp_exec_api.wire.usage import MAX_COMBINATIONS
 from mcp_exec_broker.records.tables import CALLS, EXECUTIONS, MODEL_USAGE
-from mcp_exec_common.usage import MAX_COMBINATIONS, MeasuredCombination, MeasuredConversations
+from mcp_exec_common.usage import MeasuredCombination, MeasuredConversations
 
 MAX_CALLED: Final = 50_000
 """Tools of executions that are read for combinations, those of the same executions together."""
