@@ -36,6 +36,7 @@ def main() -> None:
         CHART / "Chart.yaml": lambda: documents.update_chart(CHART / "Chart.yaml"),
         CLUSTER_CHART / "Chart.yaml": lambda: documents.update_chart(CLUSTER_CHART / "Chart.yaml"),
         CHART / "README.md": documents.build_readme,
+        CHART / "files" / "defaults.json": documents.build_defaults,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         CHART / "files" / "kubernetes.json": documents.build_kubernetes,
         CHART / "files" / "renames.json": lambda: renames.build_file(Values()),

@@ -229,6 +229,11 @@ different values are refused.
 """
 
 
+def build_defaults() -> str:
+    """Return the values of values.yaml, which templates can't read there."""
+    return json.dumps(yaml.safe_load(build_values_yaml()), indent=1) + "\n"
+
+
 def build_pool_defaults() -> str:
     """Return the API defaults of a pool as chart values; an unset class name is an empty string."""
     said = SandboxPoolSpec(image="none").to_api()

@@ -27,6 +27,7 @@ from mcp_exec_api.sandbox_pool import (
     Warm,
 )
 from mcp_exec_api.tool_server import ToolServerSpec
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.usage import PriceTable
 
 
@@ -222,6 +223,9 @@ class AdmissionPolicyValues(Model):
 class Values(Model):
     """All values of the chart."""
 
+    defaults_of: Annotated[str, Field(max_length=64)] = RELEASE
+    """Release whose defaults these values have. Do not set it: after `helm upgrade --reuse-values` it is that of the
+    earlier release, and the templates add the defaults of values that this release did not have."""
     fullname_override: Annotated[str, Field(max_length=40, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")] = ""
     """Prefix of the objects' names. Empty means the release's name, with `-mcp-exec` appended if the name lacks it."""
     common_labels: dict[str, str] = Field(default_factory=dict)

@@ -12,6 +12,36 @@ same namespace.
 {{- end -}}
 {{- end -}}
 
+{{/*
+Adds the defaults of values that the values lack because they are those of an earlier release: `helm upgrade
+--reuse-values` puts them in the place of the chart's own. Each template begins with it, as their order is Helm's.
+*/}}
+{{- define "mcp-exec.completeValues" -}}
+{{- if ne (.Values.defaultsOf | default "") .Chart.AppVersion -}}
+{{- include "mcp-exec.addMissing" (list .Values (.Files.Get "files/defaults.json" | fromJson)) -}}
+{{- $_ := set .Values "defaultsOf" .Chart.AppVersion -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Adds to values what they lack of others. Arguments: values, others. */}}
+{{- define "mcp-exec.addMissing" -}}
+{{- $values := index . 0 -}}
+{{- range $name, $other := index . 1 -}}
+{{- if kindIs "map" $other -}}
+{{- if not (hasKey $values $name) -}}
+{{- $_ := set $values $name dict -}}
+{{- end -}}
+{{- if kindIs "map" (get $values $name) -}}
+{{- include "mcp-exec.addMissing" (list (get $values $name) $other) -}}
+{{- end -}}
+{{- else if not (hasKey $values $name) -}}
+{{- /* JSON has no integers, and a large float would be printed with an exponent */}}
+{{- $isWhole := and (kindIs "float64" $other) (eq (toString (float64 (int64 $other))) (toString $other)) -}}
+{{- $_ := set $values $name (ternary (int64 $other) $other $isWhole) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Prefix of the objects' names. */}}
 {{- define "mcp-exec.fullname" -}}
 {{- if .Values.fullnameOverride -}}

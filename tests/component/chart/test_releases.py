@@ -1,15 +1,20 @@
 """Values of earlier releases: each whole file renders with this chart, as `helm upgrade --reuse-values` sends it."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import helm_python
 import pytest
 import yaml
 from tests.component.chart.conftest import CHART, Render
+from tests.support.pace import paced
 
 from mcp_exec_api.wire.version import RELEASE
 
+UNRELEASED = sorted((Path(__file__).parents[2] / "data" / "values" / "unreleased").glob("*.yaml"))
+"""Values of revisions that were never released, and that many clusters had."""
 VALUES = sorted((Path(__file__).parents[2] / "data" / "values").glob("*.yaml"))
 
 
@@ -18,6 +23,56 @@ def test_the_values_of_an_earlier_release_render(render: Render, path: Path) -> 
     rendered = render(yaml.safe_load(path.read_text()))
     assert {"mcp-exec-operator", "mcp-exec-gateway"} <= set(rendered.names("Deployment"))
     assert rendered.one("SandboxPool", "default")["spec"]["image"]
+
+
+def reuse(values: Path, folder: Path, name: str = "mcp-exec") -> Path:
+    """Return the chart with other values as its own, as `helm upgrade --reuse-values` renders it."""
+    for chart in CHART.parent.iterdir():
+        shutil.copytree(chart, folder / chart.name)
+    (folder / "mcp-exec" / "values.yaml").write_text(values.read_text())
+    return folder / name
+
+
+def command(helm: str, chart: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Render a chart by Helm's command."""
+    release = {"mcp-exec-cluster": "mcp-exec-cluster"}.get(chart.name, "mcp-exec")
+    arguments = [helm, "template", release, str(chart), "--namespace", "mcp-exec-system", *options]
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=paced(60), check=False)
+
+
+@pytest.mark.parametrize("name", ["mcp-exec", "mcp-exec-cluster"])
+@pytest.mark.parametrize("path", VALUES, ids=lambda path: path.stem)
+def test_reused_values_of_an_earlier_release_get_the_defaults_that_they_lack(
+    helm: str, path: Path, name: str, tmp_path: Path
+) -> None:
+    reused = command(helm, reuse(path, tmp_path, name))
+    passed = command(helm, CHART.parent / name, "--values", str(path))
+    assert (reused.returncode, reused.stderr) == (0, "")
+    assert reused.stdout == passed.stdout
+
+
+def test_reused_values_that_were_set_stay_whatever_they_are(helm: str, tmp_path: Path) -> None:
+    (path,) = [path for path in VALUES if path.stem == "0.1.0"]
+    options = ["--set", "broker.enabled=false,gateway.replicas=3,operator.resyncSeconds=33,createNamespaces=false"]
+    reused = command(helm, reuse(path, tmp_path), *options)
+    passed = command(helm, CHART, "--values", str(path), *options)
+    assert (reused.returncode, reused.stderr) == (0, "")
+    assert reused.stdout == passed.stdout
+
+
+@pytest.mark.parametrize("path", UNRELEASED, ids=lambda path: path.stem)
+def test_values_that_the_chart_no_longer_has_are_refused_by_their_names(helm: str, path: Path, tmp_path: Path) -> None:
+    reused = command(helm, reuse(path, tmp_path))
+    assert reused.returncode != 0
+    assert "nil pointer" not in reused.stderr
+    assert "values don't meet the specifications of the schema" in reused.stderr
+
+
+def test_every_template_completes_the_values_first() -> None:
+    for folder in CHART.parent.iterdir():
+        for path in (folder / "templates").rglob("*"):
+            if path.is_file() and not path.name.startswith("_"):
+                assert path.read_text().startswith('{{- include "mcp-exec.completeValues" . }}\n'), path
 
 
 def test_the_first_release_is_there() -> None:
