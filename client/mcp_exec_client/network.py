@@ -2,7 +2,6 @@
 
 import ipaddress
 import os
-import urllib.request
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -56,10 +55,12 @@ def reach_directly(sdk: Any, create_http: Callable[..., Any]) -> Any:
 
 def find_proxy(url: str) -> str | None:
     """Return the proxy that the environment names for an address, without its credentials, or None."""
+    from urllib.request import getproxies, proxy_bypass
+
     parts = urlsplit(url)
-    if is_loopback(url) or urllib.request.proxy_bypass(parts.hostname or ""):
+    if is_loopback(url) or proxy_bypass(parts.hostname or ""):
         return None
-    proxies = urllib.request.getproxies()
+    proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy:
         return None

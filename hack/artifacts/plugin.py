@@ -36,7 +36,7 @@ done
 folder=$(CDPATH= cd -- "${{link%/*}}" && pwd)
 for python in ${{MCP_EXEC_PYTHON:-python3 {commands}}}; do
   "$python" -I -c 'import sys; sys.exit(not {oldest} <= sys.version_info[:2] <= {newest})' 2>/dev/null || continue
-  PYTHONPATH=$folder/lib exec "$python" -P -c 'from mcp_exec_client.cli.main import kubectl_main; kubectl_main()' "$@"
+  PYTHONPATH=$folder/lib exec "$python" -P -c 'from mcp_exec_client.cli.start import kubectl_main; kubectl_main()' "$@"
 done
 echo "{name}: needs Python {first} to {last} on PATH; \\$MCP_EXEC_PYTHON can name it" >&2
 exit 1

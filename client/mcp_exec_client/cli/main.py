@@ -3,7 +3,9 @@
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from mcp_exec_client.cli import completion, profiles, version
@@ -96,6 +98,8 @@ def _run(program: str, arguments: Sequence[str]) -> None:
 
     logging.getLogger().addHandler(logging.NullHandler())  # warnings of libraries are no messages of the command
     try:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a command has an end of its own
         with writing_lines(lambda text: print_note(f"{program}: warning: {text}")):
             options.run(options)
         sys.stdout.flush()

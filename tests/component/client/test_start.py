@@ -1,12 +1,15 @@
-"""What `mcp-exec` imports before it runs a command."""
+"""What `mcp-exec` imports before it runs a command, and interrupts meanwhile."""
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from tests.support.pace import paced
+from tests.support.processes import write_kubeconfig
 
 OWN = ("mcp_exec_api", "mcp_exec_common", "mcp_exec_tools")
-LIBRARIES = ("aiohttp", "httpx", "pydantic", "mcp", "anthropic", "kubernetes", "yaml")
+LIBRARIES = ("aiohttp", "httpx", "pydantic", "mcp", "anthropic", "kubernetes", "yaml", "urllib.request", "http.client")
 PARSER = "import sys, mcp_exec_client.cli.main as cli; cli.build_parser(); print(*sys.modules)"
 
 
@@ -16,3 +19,56 @@ def test_the_parser_imports_no_library_before_a_command_runs() -> None:
         [sys.executable, "-c", PARSER], check=True, capture_output=True, text=True, timeout=paced(60)
     )
     assert not {*OWN, *LIBRARIES} & set(loaded.stdout.split())
+
+
+LISTING = """
+import sys
+from mcp_exec_client.cli.backends.cluster import ClusterBackend
+print(*sys.modules)
+"""
+
+
+def test_a_command_of_the_plugin_imports_only_the_models_that_it_shows() -> None:
+    loaded = subprocess.run(
+        [sys.executable, "-c", LISTING], check=True, capture_output=True, text=True, timeout=paced(60)
+    )
+    assert not {"mcp_exec_api.execution_rollout", "mcp_exec_api.wire.rollouts"} & set(loaded.stdout.split())
+
+
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+for name in [each for each in sys.modules if each in ("argparse", "asyncio")]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Interrupt())
+from mcp_exec_client.cli.start import kubectl_main
+kubectl_main(["get", "--kubeconfig", sys.argv[2]])
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "mcp_exec_client.cli.main",
+        "argparse",
+        "asyncio",
+        "mcp_exec_client.cli.commands.run",
+        "aiohttp",
+        "pydantic",
+        "yaml",
+    ],
+)
+def test_an_interrupt_while_the_plugin_starts_prints_no_traceback(module: str, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, str(kubeconfig)],
+        check=False, capture_output=True, text=True, timeout=paced(60),
+    )  # fmt: skip
+    assert ended.stdout == ""
+    assert ended.stderr in ("", "kubectl mcp-exec: interrupted\n")
+    assert ended.returncode in (-2, 130)

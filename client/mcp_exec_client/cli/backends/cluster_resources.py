@@ -1,4 +1,7 @@
-"""Pools, sessions and rollouts at the API server, where a session is named as its object."""
+"""Pools, sessions and rollouts at the API server, where a session is named as its object.
+
+Their models are imported by the functions that need them: importing all takes longer than most commands.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,16 +11,10 @@ from pydantic import BaseModel, ValidationError
 
 from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import ACCOUNT_PREFIX, POOLS, ROLLOUTS, SESSIONS
-from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
-from mcp_exec_api.files import Owner
-from mcp_exec_api.rollout_status import RolloutPhase
-from mcp_exec_api.wire.rollouts import Rollout, StageSummary
-from mcp_exec_api.wire.sessions import Session
 from mcp_exec_client.cli.backends.backend import NOT_OBSERVED, RolloutAction
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.rollouts.progress import NoLaterStage, choose_promotion
 
 _MAX_LISTED: Final = 5000
 _POOL_SPEC: Final = ("maxTimeoutSeconds", "maxPods", "maxQueued")
@@ -25,7 +22,6 @@ _POOL_STATUS: Final = ("warm", "starting", "busy", "queued", "python", "librarie
 _MAX_NAMED: Final = 10
 _ATTEMPTS: Final = 8
 _AUTHENTICATION: Final = "authentication.k8s.io/v1"
-_ENDED: Final = [str(phase) for phase in RolloutPhase if phase.is_final]
 
 
 @dataclass(kw_only=True)
@@ -84,9 +80,13 @@ class ClusterResources:
     async def steer_rollout(self, name: str, action: RolloutAction, *, to: str | None = None) -> Object:
         """Promote, pause, resume or abort a rollout that has not ended, and return it. Raises CommandError, too."""
 
+        from mcp_exec_api.rollout_status import RolloutPhase
+
+        ended = [str(phase) for phase in RolloutPhase if phase.is_final]
+
         def build_change(rollout: Object) -> Object:
             phase = (rollout.get("status") or {}).get("phase")
-            if phase in _ENDED:
+            if phase in ended:
                 raise CommandError(f"rollout {name} has ended: it is {phase}; create another one", ExitCode.REFUSED)
             return _build_rollout_change(rollout, action, to)
 
@@ -123,6 +123,8 @@ class ClusterResources:
         """Return the path of the account's own session; only a user's has another name than its object."""
         if not user:
             return self.path(SESSIONS, name)
+        from mcp_exec_api.files import Owner
+
         username = await self.find_username()
         owner = Owner(namespace=self.namespace, caller=f"{ACCOUNT_PREFIX}{username}" if username else "", user=user)
         return self.path(SESSIONS, owner.qualify(name))
@@ -178,11 +180,15 @@ def build_session_view(session: Object) -> Object:
         "phase": status.get("phase") or "Pending",
         "createdAt": read_created_at(session),
     }
+    from mcp_exec_api.wire.sessions import Session
+
     return _add_fields(view, Session, {**status, **spec})
 
 
 def build_rollout_view(rollout: Object) -> Object:
     """Return a rollout in the form of the gateway's responses."""
+    from mcp_exec_api.wire.rollouts import Rollout, StageSummary
+
     metadata, spec, status = rollout["metadata"], rollout.get("spec") or {}, rollout.get("status") or {}
     stages = [
         _add_fields({"name": stage["name"], "users": len(stage.get("users") or ())}, StageSummary, stage)
@@ -208,6 +214,9 @@ def _build_rollout_change(rollout: Object, action: RolloutAction, to: str | None
         return {"killSwitch": True}
     if action != "promote":
         return {"paused": action == "pause"}
+    from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
+    from mcp_exec_common.rollouts.progress import NoLaterStage, choose_promotion
+
     try:
         spec = ExecutionRolloutSpec.model_validate(rollout.get("spec") or {})
         return {"promotedTo": choose_promotion(spec, (rollout.get("status") or {}).get("stage"), to)}
