@@ -43,7 +43,7 @@ except GatewayUnreachable as error:
     assert "POST http://127.0.0.1:1/v1/executions: " in str(error), error
 """,
     "cli": "import yaml, mcp_exec_client.agent, mcp_exec_client.cli.backends.checks",
-    "kubectl": "import mcp_exec_client.cli.backends.checks, kubernetes.aio",
+    "kubectl": "import mcp_exec_client.cli.backends.cluster_checks, kubernetes.aio",
     "agent": "from mcp_exec_client.agent import AnthropicProvider",
     "openai": "from mcp_exec_client.agent import OpenAIProvider",
     "generate": "import mcp_exec_client.cli.backends.catalog_sources",

@@ -15,7 +15,6 @@ from tests.support.constants import DEADLINE
 from tests.support.installs import (
     CHECKS,
     ROOT,
-    SMALL,
     build_wheel,
     check,
     create_environment,
@@ -40,7 +39,7 @@ def link_packages(names: set[str], site: Path) -> None:
                 target.symlink_to(str(distribution.locate_file(top)))
 
 
-@pytest.mark.parametrize("extra", SMALL)
+@pytest.mark.parametrize("extra", CHECKS)
 def test_the_wheel_works_with_what_an_extra_declares_and_nothing_else(wheel: Path, extra: str, tmp_path: Path) -> None:
     python = create_environment(tmp_path / "environment")
     (site,) = tmp_path.glob("environment/lib/python*/site-packages")

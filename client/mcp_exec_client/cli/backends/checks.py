@@ -1,24 +1,17 @@
-"""Checks of doctor: a namespace at the API server, and a gateway as one of its callers."""
+"""Checks of doctor: its report, and those of a gateway as one of its callers."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Final
 
-from mcp_exec_api.constants import POOLS, TOOL_SERVERS
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.server import find_server_reason
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, McpExecError, UnexpectedResponse, WaitExpired
 from mcp_exec_client.transport import NO_RETRIES
 from mcp_exec_client.types import Execution
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path
-from mcp_exec_common.kube.credentials import CredentialsError
-from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.version import describe_support, read_version
 from mcp_exec_tools.names import explain_missing_server, words
 from mcp_exec_tools.patterns import TOOL_PATTERN, matches
 from mcp_exec_tools.text import shorten_line
@@ -42,12 +35,6 @@ _SERVERS_PAGE: Final = "see docs/platform/tool-servers.md#status"
 _BY_REASON: Final[dict[str, str]] = {str(reason): reason.remedy for reason in Reason}
 _MAX_LENGTH: Final = 256
 _FORMAT: Final = "write SERVER.TOOL, such as github.create_issue"
-_NO_STATUS: Final = "it has no status yet"
-_CONTROLLER_HINT: Final = (
-    "is the namespace among the chart's `namespaces`, and are operator and broker running? "
-    "kubectl get pods in the release's namespace"
-)
-_API_HINTS: Final = {403: "get the right to list them", 404: "install the chart: its CRDs do not exist"}
 _MAX_TOOLS: Final = 1000
 _SECONDS: Final = 20.0
 """Time for a response."""
@@ -147,96 +134,6 @@ def _suggest(name: str, known: Collection[tuple[str, str]]) -> str:
     candidates += get_close_matches(name[:_MAX_LENGTH], names, n=3, cutoff=0.8)
     suggestions = list(dict.fromkeys(candidates))[:3]
     return f"did you mean {' or '.join(suggestions)}?" if suggestions else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterChecks:
-    """Checks of one namespace, with a context of a kubeconfig file."""
-
-    kubeconfig: Path | None
-    """None means the pod's service account."""
-    context: str | None
-    """None means the current context."""
-    namespace: str | None
-    """None means the context's own."""
-    report: CheckReport
-
-    async def run(self) -> None:
-        """Check the cluster's version, the pools, then the ToolServers."""
-        try:
-            async with KubeClient.connect(kubeconfig=self.kubeconfig, context=self.context) as kube:
-                await self._check_version(kube)
-                namespace = self.namespace or kube.credentials.namespace or "default"
-                await self._check_all(
-                    kube,
-                    namespace,
-                    "pools",
-                    POOLS,
-                    self._check_pool,
-                    none_hint="create one: the chart's `pool.enabled`",
-                )
-                await self._check_all(kube, namespace, "toolservers", TOOL_SERVERS, self._check_server)
-        except (CredentialsError, OSError) as error:
-            self.report.problem("cluster", f"{self.kubeconfig}: {error}", "name a kubeconfig file that works")
-
-    async def _check_version(self, kube: KubeClient) -> None:
-        version = await read_version(kube)
-        if version is None:
-            self.report.skipped("kubernetes", "the API server does not say its version")
-        elif difference := describe_support(version):
-            self.report.warning("kubernetes", difference)
-        else:
-            self.report.ok("kubernetes", f"{version} is supported")
-
-    async def _check_all(
-        self,
-        kube: KubeClient,
-        namespace: str,
-        subject: str,
-        plural: str,
-        check: Callable[[str, Object], None],
-        *,
-        none_hint: str = "",
-    ) -> None:
-        """Check all objects of a kind. That there are none is a problem if there is a hint for it."""
-        try:
-            items, _ = await kube.list(custom_resource_path(plural, namespace=namespace))
-        except ApiError as error:
-            hint = _API_HINTS.get(error.code, "is the API server reachable from here?")
-            self.report.problem(subject, str(error), hint)
-            return
-        for item in sorted(items, key=lambda item: str(item["metadata"]["name"])):
-            check(str(item["metadata"]["name"]), item.get("status") or {})
-        if not items and none_hint:
-            self.report.problem(subject, f"namespace {namespace} has none", none_hint)
-        elif not items:
-            self.report.ok(subject, f"namespace {namespace} has none")
-
-    def _check_pool(self, name: str, status: Object) -> None:
-        conditions = status.get("conditions") or []
-        ready = next((condition for condition in conditions if condition.get("type") == "Ready"), None)
-        if ready is None:
-            self.report.problem(f"pool {name}", _NO_STATUS, _CONTROLLER_HINT)
-            return
-        reason, message = str(ready.get("reason") or ""), str(ready.get("message") or "")
-        if ready.get("status") == "True":
-            self.report.ok(f"pool {name}", message)
-        else:
-            self.report.problem(f"pool {name}", f"{reason}: {message}", hint_for_reason(reason))
-
-    def _check_server(self, name: str, status: Object) -> None:
-        subject = f"toolserver {name}"
-        if status.get("available"):
-            self.report.ok(subject, f"{status.get('tools', 0)} tools")
-            return
-        # the workload's reason is the cause if the pod is not ready; that the server does not answer is its effect
-        workload = status.get("workload") or {}
-        source = workload if workload.get("ready") is False else status
-        reason, message = str(source.get("reason") or ""), str(source.get("message") or "")
-        if not reason and not message:
-            self.report.problem(subject, _NO_STATUS, _CONTROLLER_HINT)
-            return
-        self.report.problem(subject, f"{reason}: {message}", hint_for_server_reason(reason))
 
 
 @dataclass(frozen=True, kw_only=True)

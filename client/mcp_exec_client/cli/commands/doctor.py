@@ -85,9 +85,11 @@ def _resolve(options: argparse.Namespace) -> tuple[Connection | None, Connection
 async def _check(
     options: argparse.Namespace, cluster: Connection | None, gateway: Connection, report: "CheckReport"
 ) -> None:
-    from mcp_exec_client.cli.backends.checks import ClusterChecks, GatewayChecks
+    from mcp_exec_client.cli.backends.checks import GatewayChecks
 
     if cluster is not None:
+        from mcp_exec_client.cli.backends.cluster_checks import ClusterChecks
+
         await ClusterChecks(
             kubeconfig=cluster.kubeconfig, context=cluster.kube_context, namespace=cluster.namespace, report=report
         ).run()
