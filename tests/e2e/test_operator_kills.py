@@ -9,19 +9,22 @@ import pytest
 
 from tests.e2e.journal import TELL, Journal, journal
 from tests.e2e.support import OPERATOR, SYSTEM, Cluster, execution_manifest, patch_operator
+from tests.support.pace import paced
 from tests.support.until import eventually
 
 pytestmark = pytest.mark.long
 EXECUTIONS = int(os.environ.get("MCP_EXEC_KILLED_EXECUTIONS", "60"))
 """`make kills` runs 200."""
 SEAL_AFTER = "MCP_EXEC_SEAL_AFTER_SECONDS"
-KILLER = """
+LIFE_SECONDS = paced(2)
+"""How long a process lives: on a slow machine, two seconds would end before its imports."""
+KILLER = f"""
 import signal, subprocess, sys
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 while True:
     process = subprocess.Popen([sys.executable, "-m", "mcp_exec_operator"])
     try:
-        process.wait(timeout=2)
+        process.wait(timeout={LIFE_SECONDS})
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
