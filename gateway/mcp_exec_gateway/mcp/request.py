@@ -10,6 +10,7 @@ client may ask again.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi.security import HTTPAuthorizationCredentials
 from mcp.server.context import ServerRequestContext
-from mcp_types import RequestId
+from mcp_types import CallToolResult, RequestId, TextContent
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
@@ -71,6 +72,8 @@ class McpOptions(BaseModel):
     """What the executions are for."""
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS, alias="maxTokens")] = DEFAULT_TOKENS
     """Tokens of one result, as the gateway estimates them: of what is longer, head and tail."""
+    structured: bool = True
+    """Whether results have structured content, which some clients show to models in place of the text, as JSON."""
     on_disconnect: Annotated[Literal["cancel", "continue"] | None, Field(alias="onDisconnect")] = None
     """What happens to a running execution if the client disconnects. By default it continues in the revisions with
     sessions: their clients reconnect, and cancel with a notification. In revision 2026-07-28 it is cancelled if the
@@ -80,6 +83,14 @@ class McpOptions(BaseModel):
     def budget(self) -> TokenBudget:
         """How large a result may be."""
         return TokenBudget(tokens=self.max_tokens)
+
+
+def fit_client(result: CallToolResult, options: McpOptions) -> CallToolResult:
+    """Return a result without structured content, if the client wants none. What has no other content is a text."""
+    if options.structured or result.structured_content is None:
+        return result
+    text = TextContent(text=json.dumps(result.structured_content, ensure_ascii=False))
+    return result.model_copy(update={"structured_content": None, "content": result.content or [text]})
 
 
 _HEADERS: Final = {

@@ -20,6 +20,7 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
+    CallToolResult,
     CompleteRequestParams,
     CompleteResult,
     EmptyResult,
@@ -55,7 +56,7 @@ from mcp_exec_gateway.mcp.code_mode.tasks import METHODS as TASK_METHODS
 from mcp_exec_gateway.mcp.code_mode.tasks import create_task, wants_task
 from mcp_exec_gateway.mcp.code_mode.tools import CodeTools
 from mcp_exec_gateway.mcp.direct import DirectTools, HybridTools, check_access
-from mcp_exec_gateway.mcp.request import Context, McpRequest, Mode, get_request
+from mcp_exec_gateway.mcp.request import Context, McpRequest, Mode, fit_client, get_request
 from mcp_exec_gateway.mcp.resources.addresses import TEMPLATES
 from mcp_exec_gateway.mcp.resources.completion import complete
 from mcp_exec_gateway.mcp.resources.contents import read_resource
@@ -239,12 +240,19 @@ def build_server(toolset: Toolset, *, changes: ToolChanges | None = None) -> _Ga
     """Build the SDK's server with a mode's tools and prompts. `changes` reports changes of the tools."""
 
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        cursor = params.cursor if params else None
-        return await _translate_problems(toolset.list_tools(get_request(context), cursor))
+        cursor, request = params.cursor if params else None, get_request(context)
+        page = await _translate_problems(toolset.list_tools(request, cursor))
+        if request.sender.options.structured:
+            return page
+        # a client refuses a result without the structured content that its tool declares
+        tools = [tool.model_copy(update={"output_schema": None}) for tool in page.tools]
+        return page.model_copy(update={"tools": tools})
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> Any:
         # the SDK's type of results has none of extensions
-        return await _translate_problems(toolset.call_tool(get_request(context), params))
+        request = get_request(context)
+        result = await _translate_problems(toolset.call_tool(request, params))
+        return fit_client(result, request.sender.options) if isinstance(result, CallToolResult) else result
 
     async def list_prompts(context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         return await _translate_problems(toolset.list_prompts(get_request(context)))

@@ -117,6 +117,42 @@ async def test_arguments_as_models_write_them_run_the_code(
     assert spec.keys().isdisjoint({"session", "workspace", "description"})
 
 
+async def test_empty_parts_of_a_result_are_left_out_of_its_structured_content(gateway: Gateway) -> None:
+    gateway.finish_all(output={"stdout": "", "stderr": "", "result": 42, "truncated": False})
+    async with connecting(gateway.url, MODERN) as client:
+        result = await client.call_tool("run_code", {"code": "42"})
+    assert result.structured_content.keys() <= {"execution", "phase", "result", "milliseconds"}
+    assert result.structured_content["result"] == 42
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+@pytest.mark.parametrize(("query", "headers"), [("?structured=false", {}), ("", {"Mcp-Exec-Structured": "false"})])
+async def test_an_application_can_have_results_without_structured_content(
+    gateway_with_broker: Gateway, revision: str, query: str, headers: dict[str, str]
+) -> None:
+    gateway_with_broker.finish_all(output={"stdout": "a\nb\n", "stderr": "", "truncated": False})
+    async with connecting(gateway_with_broker.url, revision, query=query, headers=headers) as client:
+        tools = (await client.list_tools()).tools
+        ran = await client.call_tool("run_code", {"code": "1"})
+        found = await client.call_tool("search_tools", {"query": ""})
+    assert [tool.name for tool in tools if tool.output_schema is not None] == []
+    assert (ran.structured_content, found.structured_content) == (None, None)
+    assert (ran.content[0].text, len(found.content)) == ("stdout:\na\nb", 1)
+
+
+@pytest.mark.parametrize("arguments", [{"tools": ["github.create_issue"]}, {"tool": "github.create_issue"}])
+async def test_describe_tools_takes_the_names_that_models_give_its_argument(
+    gateway_with_broker: Gateway, arguments: dict[str, Any]
+) -> None:
+    async with connecting(gateway_with_broker.url, MODERN) as client:
+        wanted = await client.call_tool("describe_tools", {"names": ["github.create_issue"]})
+        result = await client.call_tool("describe_tools", arguments)
+        both = await client.call_tool("describe_tools", {**arguments, "names": ["github.create_issue"]})
+    assert (result.is_error, result.structured_content) == (False, wanted.structured_content)
+    assert both.is_error
+    assert "is not known" in both.content[0].text or "unknown" in both.content[0].text
+
+
 async def test_the_text_of_a_time_out_says_the_limit_and_how_to_raise_it(gateway: Gateway) -> None:
     error = {"type": "Timeout", "message": "the code ran longer than 2 s", "traceback": "Traceback ...\n    pass"}
     gateway.finish_all(phase="TimedOut", reason="Timeout", error=error)

@@ -14,6 +14,11 @@ _INTEGER: Final = re.compile(r"\s*([+-]?[0-9]{1,15})(?:\.0{1,15})?\s*")
 _BOOLEANS: Final = {"true": True, "false": False}
 _ITEM: Final = re.compile(r"\s*([^\s,\[\]{}\"']+)\s*")
 _MAX_ITEMS: Final = 1000
+_ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
+    "describe_tools": {"tools": "names", "tool": "names", "name": "names"},
+    "write_file": {"text": "content"},
+}
+"""Names that models give to arguments, by the names that the tool has."""
 
 
 def read_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -21,7 +26,11 @@ def read_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     schema: Mapping[str, Any] = tool.input_schema
     properties, required = schema["properties"], schema["required"]
     read: dict[str, Any] = {}
-    for name, value in arguments.items():
+    aliases = _ALIASES.get(tool.name, {})
+    for given, value in arguments.items():
+        name = aliases.get(given, given)
+        if name != given and name in arguments:
+            name = given  # which the tool refuses
         if name in properties and name not in required and (value is None or value == ""):
             continue
         reader = _READERS.get(properties[name].get("type", "")) if name in properties else None

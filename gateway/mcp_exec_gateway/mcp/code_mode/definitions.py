@@ -149,7 +149,7 @@ RUN_CODE: Final = Tool(
             "notes": {"type": "array", "items": {"type": "object"}},
             "milliseconds": {"type": "number"},
         },
-        "required": ["execution", "phase", "stdout", "stderr", "truncated"],
+        "required": ["execution", "phase"],
     },
     annotations=ToolAnnotations(
         read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True

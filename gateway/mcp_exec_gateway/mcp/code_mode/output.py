@@ -76,7 +76,7 @@ def build_result(
     text = format_text(structured, remedy=find_remedy(execution, longest_seconds=longest_seconds), budget=budget)
     return CallToolResult(
         content=[TextContent(text=text), *content],
-        structured_content=_fit_structured(structured, tokens=budget.structured),
+        structured_content=_drop_empty(_fit_structured(structured, tokens=budget.structured)),
         is_error=status["phase"] != Phase.SUCCEEDED,
     )
 
@@ -114,6 +114,12 @@ def _fit_structured(structured: dict[str, Any], *, tokens: int) -> dict[str, Any
         shown |= {"truncated": True, "notes": [note.to_api() for note in notes]}
         limit *= _LIMIT_STEP
     return shown
+
+
+def _drop_empty(structured: dict[str, Any]) -> dict[str, Any]:
+    """Return structured content without what an empty field says: models are shown it as JSON."""
+    empty = {"stdout": "", "stderr": "", "truncated": False}
+    return {name: value for name, value in structured.items() if name not in empty or value != empty[name]}
 
 
 def _shorten_parts(structured: dict[str, Any], limit: int) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from mcp_exec_gateway.mcp.code_mode.output import build_content, build_error, bu
 from mcp_exec_gateway.mcp.code_mode.progress import ProgressRelay
 from mcp_exec_gateway.mcp.code_mode.task_state import TaskHandle, TaskState, relate_to_task
 from mcp_exec_gateway.mcp.forms import build_approval_form, list_pending
-from mcp_exec_gateway.mcp.request import McpRequest, mark_request
+from mcp_exec_gateway.mcp.request import McpRequest, fit_client, mark_request
 from mcp_exec_gateway.mcp.transport.response import ContinueElsewhere, Delivery
 from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
 
@@ -49,7 +49,7 @@ async def build_outcome(request: McpRequest, execution: Object, *, attached: boo
     sender = request.sender
     artifacts = list_run_artifacts(sender, execution)
     content = await build_content(sender, execution, artifacts, memory=request.memory) if artifacts else ()
-    return build_result(
+    result = build_result(
         execution,
         artifacts=artifacts,
         content=content,
@@ -57,6 +57,7 @@ async def build_outcome(request: McpRequest, execution: Object, *, attached: boo
         longest_seconds=find_longest_timeout(sender.caller, pools=sender.dependencies.pools, pool=sender.options.pool),
         budget=sender.options.budget,
     )
+    return fit_client(result, sender.options)
 
 
 async def may_ask(request: McpRequest) -> bool:
