@@ -86,6 +86,9 @@ class NoWrappers:
     async def discard(self):
         pass
 
+    def list_servers(self):
+        return None
+
 
 @contextlib.asynccontextmanager
 async def hostile_runner() -> AsyncIterator[tuple[RunnerProcess, socket.socket]]:

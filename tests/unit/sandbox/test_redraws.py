@@ -83,6 +83,11 @@ def test_what_is_held_is_bounded() -> None:
     assert len(lines.write("\r" + "x" * 10 * MAX_HELD)) == 10 * MAX_HELD
 
 
+def test_a_line_with_very_many_backspaces_is_left_as_it_is() -> None:
+    assert pass_through("a\b\b" * 1000 + "\n")[0] == "a\b\b" * 1000 + "\n"
+    assert pass_through("|\b/\b" * 10_000 + "x\n") == ("x\n", True)
+
+
 def test_a_long_output_of_bars_is_within_the_limit() -> None:
     stream = HeadTailBuffer(100, lines=RedrawnLines())
     head = "".join(stream.write(f"\r{n:5} of 2000".encode()) for n in range(2001))

@@ -1,7 +1,12 @@
 """Lines that code redraws, such as progress bars: a terminal shows their last state, so only that is kept."""
 
+import re
+
 MAX_HELD = 4096
 """Characters of a line that is being redrawn. A longer one is written as it is."""
+_OVERWRITTEN = re.compile("[^\b\r\n]\b(?=[^\b\r\n])")
+"""A character that the next one overwrites, as those of spinners are: nearly all backspaces of long outputs."""
+_MAX_BACKSPACES = 256
 _COMPACT = 1024
 """Characters from which a line that is held is reduced to its state."""
 
@@ -26,10 +31,13 @@ class RedrawnLines:
         if not self._held and "\r" not in text and "\b" not in text:
             self._is_open = not text.endswith("\n") if text else self._is_open
             return text
-        *lines, last = (self._held + text).split("\n")
+        whole = self._held + text
+        shorter = _OVERWRITTEN.sub("", whole) if "\b" in whole else whole
+        self.has_dropped = self.has_dropped or len(shorter) < len(whole)
+        *lines, last = shorter.split("\n")
         self._held = ""
         written = [self._finish_line(line) + "\n" for line in lines]
-        if "\r" in last or "\b" in last:
+        if _is_redrawn(last):
             self._held = last if len(last) < _COMPACT else self._reduce(last)
             if len(self._held) > MAX_HELD:
                 written.append(self._finish_line(self._held))
@@ -49,7 +57,7 @@ class RedrawnLines:
         is_open, self._is_open = self._is_open, False
         end = "\r" if line.endswith("\r") else ""
         body = line.removesuffix("\r")
-        if "\r" not in body and "\b" not in body:
+        if not _is_redrawn(body):
             return line
         state, is_redrawn = self._choose_state(body)
         drawn, _, excess = _draw(state)
@@ -70,6 +78,12 @@ class RedrawnLines:
         state = states[-1] if states else ""
         self.has_dropped = self.has_dropped or len(states) > 1 or "\b" in state
         return state, "\r" in body
+
+
+def _is_redrawn(line: str) -> bool:
+    """Return whether a line has redraws. One with very many backspaces is no text, and is left as it is."""
+    backspaces = line.count("\b")
+    return backspaces <= _MAX_BACKSPACES and (backspaces > 0 or "\r" in line)
 
 
 def _draw(state: str) -> tuple[str, int, int]:
