@@ -39,7 +39,7 @@ def test_a_name_that_cannot_be_resolved_is_a_note(sandbox: Any, name: str) -> No
     library = name.partition(" ")[0]
     if library in ("requests", "httpx", "aiohttp", "pandas") and importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not here")
-    run = sandbox.run(NAMES[name])
+    run = sandbox.run(NAMES[name], timeoutSeconds=60)
     assert (run.phase, list_notes(run)) == ("Failed", [f"{HOST} can't be reached: {SENTENCE}"])
 
 
