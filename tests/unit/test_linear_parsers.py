@@ -20,6 +20,7 @@ from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_broker.scanning.tokenizer import Tokenizer
 from mcp_exec_broker.upstream.errors import redact_json, redact_output
 from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
+from mcp_exec_client.agent.written_calls import read_written_calls
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.sandbox_keys import SandboxKeys
@@ -102,6 +103,10 @@ def tokenize(text: str) -> object:
     for number in range(100):
         tokenizer.tokenize("EMAIL", f"{number}@it.example")
     return tokenizer.detokenize(text)
+
+
+def read_calls(text: str) -> object:
+    return read_written_calls(text, {"execute_code"})
 
 
 def check(code: str) -> object:
@@ -340,6 +345,8 @@ CODE = {
     "attributes": Case(check, lambda n: "x" + ".a" * n + "()", 3000),
     "calls": Case(check, lambda n: "eval(" * n + ")" * n, 40),
     "imports": Case(check, lambda n: "import a\n" * n, 900),
+    "calls that a model writes": Case(read_calls, lambda n: "```json\n{}" * n, 20_000),
+    "a call without its end": Case(read_calls, lambda n: "<think>" + "<tool_call>[TOOL_CALLS]" * n, 10_000),
     "a quantity": Case(parse_quantity, lambda n: "1" * n + "x", 100_000),
 }
 SUPERVISOR = {

@@ -25,8 +25,8 @@ _LAST_DELAY: Final = 10.0
 _MAX_USES: Final = 32
 """Most uses of tools in one answer; further ones are refused."""
 _ENDS: Final[dict[StopReason, str]] = {
-    "max_tokens": "its answer, thoughts included, reached its limit of {limit} tokens: --answer-tokens, or "
-    "AgentLimits(answer_tokens=...), allows more",
+    "max_tokens": "its answer, thoughts included, may have {limit} tokens, or fewer if the model takes no more: "
+    "--answer-tokens, or AgentLimits(answer_tokens=...), allows more",
     "context_full": "the conversation is larger than the model's context: begin a new one, or let code print less",
 }
 """Why an answer is of no use, and what to do."""

@@ -355,7 +355,7 @@ LATER = "after 3 attempts; try again later, or name a model that goes on: --fall
         (
             ChatApi(Turn(blocks=[says("Half of")], stop="length")),
             (*OPENAI, "--answer-tokens", "7"),
-            "reached its limit of 7 tokens: --answer-tokens",
+            "may have 7 tokens, or fewer if the model takes no more: --answer-tokens",
         ),
     ],
 )

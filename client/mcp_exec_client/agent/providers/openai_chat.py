@@ -1,6 +1,5 @@
 """Models of endpoints that speak OpenAI's chat API, by its SDK."""
 
-import json
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -126,7 +125,7 @@ class _Call:
         """
         if not self.name or part.function is None or not part.function.name:
             return False
-        return part.id != self.id if part.id else _is_complete(self.arguments)
+        return part.id != self.id if part.id else self.arguments.endswith("}")
 
     def to_block(self, default_id: str) -> Block:
         given = read_arguments(self.arguments)
@@ -201,13 +200,6 @@ def _select_responses(sdk: AsyncOpenAI) -> AsyncOpenAI:
         return sdk
     path = sdk.base_url.path.partition("/deployments/")[0].rstrip("/")
     return sdk.copy(base_url=sdk.base_url.copy_with(path=f"{path}/v1/"), api_version="preview")
-
-
-def _is_complete(arguments: str) -> bool:
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _translate_tool(tool: Block) -> Block:
