@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint types unit component browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -68,6 +68,10 @@ lint: venv  ## style of Python, shell and prose, imports between packages
 	python hack/prose
 	lint-imports
 	shellcheck -x -a $(scripts)
+
+fmt: venv  ## format Python, and mend what the linter can
+	ruff check --fix .
+	ruff format .
 
 types: venv  ## mypy, strict
 	mypy

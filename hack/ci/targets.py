@@ -17,6 +17,7 @@ CHECKED_BY: Final[Mapping[str, str]] = {
     "live": "tests/e2e/test_live.py",
     "down": ".ci/run",
     "lint": "test",
+    "fmt": "tests/component/hack/test_makefile.py",
     "types": "test",
     "unit": "test",
     "component": "test",

@@ -24,6 +24,12 @@ def test_help_has_a_line_for_every_target() -> None:
     assert [line.split()[0] for line in done.stdout.split("\n\n")[0].splitlines()] == targets
 
 
+def test_fmt_makes_what_lint_checks() -> None:
+    recipes = dict(re.findall(r"^(lint|fmt): .*\n((?:\t.*\n)+)", MAKEFILE, re.M))
+    assert "\truff check .\n\truff format --check .\n" in recipes["lint"]
+    assert recipes["fmt"] == "\truff check --fix .\n\truff format .\n"
+
+
 def test_test_runs_every_kind_of_check() -> None:
     assert re.search(
         r"^test: .*\n\t@hack/stages lint types \$\(if \$\(MEASURED\),coverage,unit component\) e2e$", MAKEFILE, re.M
