@@ -13,6 +13,7 @@ from tests.support.model_servers import chat_api, messages_api
 from tests.support.model_servers.chat_api import ChatApi
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import Request, Turn, refused, says, uses
+from tests.support.model_servers.vendors import OllamaWithoutTools
 
 from mcp_exec_client.agent import Agent, ModelError, OfflineProvider, TokenPrice
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
@@ -145,6 +146,27 @@ async def test_the_next_model_reads_what_the_failed_one_did_as_text(
     assert "print(41)" in texts[3]
     assert "41" in texts[4][0]["text"]
     assert messages.requests[2]["messages"][4]["content"] == texts[4][0]["text"]
+
+
+async def test_a_model_without_tools_goes_on_by_fenced_code_and_repeats_nothing(
+    messages: MessagesApi, gateway: AgentGateway, claude: AnthropicProvider
+) -> None:
+    gateway.runs = [Run(stdout="41"), Run(stdout="42"), Run(stdout="43")]
+    messages.rewrite([says("Hello.")], [uses("execute_code", code="print(41)")], refused(400))
+    fenced = [[says(f"```python\nprint({number})\n```")] for number in (42, 43)]
+    with OllamaWithoutTools(fenced[0], [says("It is 42.")], fenced[1], [says("It is 43.")]).serving() as local:
+        async with AsyncOpenAI(api_key="none", base_url=f"{local.url}/v1") as sdk, gateway.client() as client:
+            agent = Agent(client, FallbackProvider([claude, OpenAIProvider("gemma", sdk=sdk)]))
+            await agent.run("hello")
+            trace = (await agent.run("task")).trace
+            assert (await agent.run("again")).text == "It is 43."
+    assert [each["code"] for each in gateway.executions] == ["print(41)", "print(42)", "print(43)"]
+    texts = [message["content"] for message in local.requests[0]["messages"]]
+    assert [text for text in texts if "print(41)" in text or "41" in text] == texts[4:]
+    assert ("hello" in texts[1], "tools" in local.requests[0]) == (True, False)
+    steps = [step.text for step in trace.steps if step.kind == "model"]
+    assert steps[0] == "gemma cannot use tools: its code is taken from fenced blocks"
+    assert len(local.paths) == 5
 
 
 async def test_another_model_of_a_vendor_gets_no_thoughts_of_the_first_one(
