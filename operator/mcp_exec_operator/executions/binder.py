@@ -22,7 +22,7 @@ from mcp_exec_operator.queueing.wait_queue import QueueFull
 _MAX_TIMEOUTS: Final = 20
 """How many bind timeouts an execution waits at most in a queue that moves."""
 _REPORT_SECONDS: Final = 30.0
-"""How long an execution waits for a pod before an Event reports it."""
+"""How long an execution waits for a pod before an Event reports it. That there is no such pool is reported at once."""
 _CHECK_SECONDS: Final = 1.0
 """How often a waiting execution checks its pool and its deadline."""
 
@@ -147,9 +147,11 @@ class Binder:
                 if at >= ends:
                     raise EndedBeforeRun(build_failure(problem.reason, problem.message))
                 place = pool.queue.place(waiter, at)
-                if at >= event_at:
+                is_missing = problem.reason is Reason.POOL_NOT_FOUND  # waiting does not help, unless somebody makes it
+                if at >= event_at or (is_missing and event_at < inf):
                     event_at = inf
-                    message = f"has no pod after {_REPORT_SECONDS:.0f} s: {problem.message}; {place}"
+                    after = "" if is_missing else f" after {_REPORT_SECONDS:.0f} s"
+                    message = f"has no pod{after}: {problem.message}; {place}"
                     self.writer.report(record, reason=problem.reason or EventReason.QUEUED, message=message)
                 await report.update(problem.reason, problem.message, place)
         except BaseException:

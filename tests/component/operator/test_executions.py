@@ -590,6 +590,17 @@ async def test_a_long_wait_for_a_pod_is_an_event(
     assert "position 1 of 1" in event["message"]
 
 
+async def test_a_pool_that_does_not_exist_is_an_event_at_once_and_only_once(world: World, operating: Operating) -> None:
+    async with operating():
+        world.execution("lost", poolRef={"name": "nowhere"})
+        await world.until(lambda: _events(world))
+        world.execution("another", poolRef={"name": "nowhere"})
+        await world.until(lambda: len(_events(world)) == 2)
+    assert {event["reason"] for event in _events(world)} == {"PoolNotFound"}
+    assert {event["involvedObject"]["name"] for event in _events(world)} == {"lost", "another"}
+    assert all(event["message"].startswith("has no pod: there is no pool nowhere; ") for event in _events(world))
+
+
 def _events(world: World) -> list[dict[str, Any]]:
     return list(world.collections.get(EVENTS, {}).values())
 
