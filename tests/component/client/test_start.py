@@ -72,3 +72,15 @@ def test_an_interrupt_while_the_plugin_starts_prints_no_traceback(module: str, t
     assert ended.stdout == ""
     assert ended.stderr in ("", "kubectl mcp-exec: interrupted\n")
     assert ended.returncode in (-2, 130)
+
+
+@pytest.mark.parametrize("command", ["get", "doctor"])
+def test_a_refused_connection_to_the_api_server_is_named_in_words(command: str, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
+    program = "import sys; from mcp_exec_client.cli.start import kubectl_main; kubectl_main(sys.argv[1:])"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, command, "--kubeconfig", str(kubeconfig)],
+        check=False, capture_output=True, text=True, timeout=paced(60),
+    )  # fmt: skip
+    assert "Connection refused" in ended.stdout + ended.stderr
+    assert "Connect call failed" not in ended.stdout + ended.stderr

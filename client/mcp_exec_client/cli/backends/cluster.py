@@ -23,6 +23,7 @@ from mcp_exec_api.constants import (
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection, is_unobserved
 from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
+from mcp_exec_client.network import describe_failure
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
@@ -328,4 +329,4 @@ def _translating() -> Iterator[None]:
 def _to_command_error(error: Exception) -> CommandError:
     if isinstance(error, ApiError) and 400 <= error.code < 500 and error.code != 429:
         return CommandError(f"the API server refused the request: {error.message}", ExitCode.REFUSED)
-    return CommandError(f"the API server does not answer: {error}", ExitCode.UNAVAILABLE)
+    return CommandError(f"the API server does not answer: {describe_failure(error)}", ExitCode.UNAVAILABLE)

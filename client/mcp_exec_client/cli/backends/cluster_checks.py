@@ -7,6 +7,7 @@ from typing import Final
 
 from mcp_exec_api.constants import POOLS, TOOL_SERVERS
 from mcp_exec_client.cli.backends.checks import CheckReport, hint_for_reason, hint_for_server_reason
+from mcp_exec_client.network import describe_failure
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
@@ -75,7 +76,7 @@ class ClusterChecks:
             items, _ = await kube.list(custom_resource_path(plural, namespace=namespace))
         except ApiError as error:
             hint = _API_HINTS.get(error.code, "is the API server reachable from here?")
-            self.report.problem(subject, str(error), hint)
+            self.report.problem(subject, describe_failure(error), hint)
             return
         for item in sorted(items, key=lambda item: str(item["metadata"]["name"])):
             check(str(item["metadata"]["name"]), item.get("status") or {})
