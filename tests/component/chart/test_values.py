@@ -81,6 +81,25 @@ def test_what_is_generated_is_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
+STDIO: dict[str, Any] = {"image": "i", "command": ["c"], "resources": {"limits": {"cpu": 2}}, "dataSize": 1073741824}
+NUMBERS: list[tuple[dict[str, Any], str, Any]] = [
+    ({"operator": {"resources": {"requests": {"cpu": 0.25}}}}, "cpu: 0.25", "Deployment"),
+    ({"gateway": {"resources": {"limits": {"cpu": 2}}}}, "cpu: 2", "Deployment"),
+    ({"pool": {"resources": {"limits": {"cpu": 2}, "requests": {"cpu": 0.25}}}}, "cpu: 0.25", "SandboxPool"),
+    ({"extraPools": [{"name": "a", "resources": {"limits": {"cpu": 3}}}]}, "cpu: 3", "SandboxPool"),
+    ({"toolServers": {"docs": {"stdio": STDIO}}}, "cpu: 2", "ToolServer"),
+    ({"quota": {"enabled": True, "hard": {"limits.cpu": 2.5}}}, "limits.cpu: '2.5'", "ResourceQuota"),
+]
+
+
+@pytest.mark.parametrize(("values", "line", "kind"), NUMBERS, ids=[json.dumps(values) for values, _, _ in NUMBERS])
+def test_quantities_are_numbers_or_texts_as_in_a_pod(
+    helm3: Render, helm4: Render, values: dict[str, Any], line: str, kind: str
+) -> None:
+    for render in (helm3, helm4):
+        assert any(line in yaml.safe_dump(item) for item in render(values).all(kind))
+
+
 def test_the_defaults_satisfy_the_schema() -> None:
     jsonschema.Draft7Validator.check_schema(SCHEMA)
     jsonschema.Draft7Validator(SCHEMA).validate(VALUES)
