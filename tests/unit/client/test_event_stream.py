@@ -1,16 +1,22 @@
 """Streams of events at the client: each event once and in order, whatever happens to connections; bounded."""
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
 import httpx
 import pytest
+from tests.support.processes import SECONDS
 from tests.support.scripted_gateway import Chunks, ScriptedGateway, events, problem, scripted
 
 from mcp_exec_client import errors, event_stream
 from mcp_exec_client.events import EndEvent, OtherEvent, StreamedEvent, TextEvent
+from mcp_exec_client.mcp_bridge.bridge import StdioBridge
 from mcp_exec_client.mcp_bridge.endpoint import McpEndpoint, Reception
 
+JSON = {"Content-Type": "application/json"}
 RUNNING = {"id": "1.0", "type": "status", "phase": "Running"}
 ONE = {"id": "2.1", "type": "stdout", "text": "1"}
 TWO = {"id": "3.2", "type": "stdout", "text": "2"}
@@ -113,3 +119,31 @@ async def test_messages_of_the_mcp_endpoint_are_read_however_their_bytes_arrive(
         endpoint, reception = McpEndpoint(transport=scripted(body).client().transport, query={}), Reception(headers={})
         assert [message async for message in endpoint.exchange({}, headers={}, reception=reception)] == [{"a": 1}, {}]
         assert reception.last_event_id == "8"
+
+
+async def test_the_mcp_bridge_follows_a_task_although_its_gateway_is_away_for_a_while() -> None:
+    answers = [{"jsonrpc": "2.0", "id": number, "result": {"status": "working"}} for number in (1, 2)]
+    refused = [httpx.ConnectError("refused")] * 8
+    gateway = scripted(answers[0], *refused, httpx.Response(503, text="<html>no upstream</html>"), answers[1])
+    for each in (0, -1):
+        gateway.script[each] = httpx.Response(200, json=gateway.script[each], headers=JSON)
+    written: list[Any] = []
+    was_written = asyncio.Event()
+
+    async def write(message: Any) -> None:
+        written.append(message)
+        was_written.set()
+
+    async def lines() -> AsyncIterator[bytes]:
+        meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+        for number in (1, 2):
+            params = {"taskId": "t", "_meta": meta}
+            yield json.dumps({"jsonrpc": "2.0", "id": number, "method": "tasks/get", "params": params}).encode()
+            await was_written.wait()
+            was_written.clear()
+
+    endpoint = McpEndpoint(transport=gateway.client().transport, query={})
+    async with asyncio.timeout(SECONDS):
+        await StdioBridge(endpoint, write, lambda text: None).run(lines())
+    assert written == answers
+    assert len(gateway.delays) == 9
