@@ -143,11 +143,10 @@ ALERTS: Final = (
     ),
     Alert(
         name="McpExecSlowerThanTarget",
-        expr='mcp_exec:execution_stage_seconds:p95_rate5m{stage="total"}'
-        f" > on () group_left () {TARGET_SECONDS}",
+        expr=f'mcp_exec:execution_stage_seconds:p95_rate5m{{stage="total"}} > on () group_left () {TARGET_SECONDS}',
         minutes=15,
         severity="warning",
-        summary="5 % of the executions take longer than {{ $value | humanizeDuration }}, which is more than the target.",
+        summary="5 % of the executions take longer than {{ $value | humanizeDuration }}; the target is less.",
     ),
     Alert(
         name="McpExecFailuresAboveTarget",

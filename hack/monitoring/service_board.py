@@ -22,7 +22,7 @@ SERVICE: Final = Board(
         ),
         Panel(
             title="Latency",
-            about="From the creation of an execution to its end, in all namespaces; the target is 2 s, or the chart's own.",
+            about="From an execution's creation to its end, in all namespaces; the target is 2 s, or the chart's own.",
             queries=(
                 *quantiles(f'{_STAGES}{{stage="total"}}', 0.5, 0.95, 0.99),
                 Query(expr=f"max({TARGET_SECONDS}) or vector(2)", legend="target of p95"),
@@ -49,8 +49,7 @@ SERVICE: Final = Board(
         ),
         Panel(
             title="Share of failures",
-            about="Executions that failed or timed out, by their code or the platform; the target is 1 %, or the chart's "
-            "own.",
+            about="Executions that failed or timed out, by code or platform; the target is 1 %, or the chart's own.",
             queries=(
                 Query(
                     expr=f'(sum(rate({_EXECUTIONS}{{phase=~"Failed|TimedOut", {FILTER}}}[{WINDOW}])) or vector(0))'

@@ -125,8 +125,7 @@ def build_result(content: list[Any], structured: Any, files: ResultFiles) -> Too
             blob = _save(block, "data", files, paths)
             (result.images if kind == "image" else result.blobs).append(blob)
         elif kind == "resource_link":
-            names = ("uri", "name", "mimeType", "description", "title")
-            result.links.append(Link(*(_text(block, name) for name in names), size=_read_size(block.get("size"))))
+            result.links.append(_read_link(block))
         elif kind == "resource":
             _add_resource(block.get("resource"), result, texts, files, paths)
         else:
@@ -182,8 +181,16 @@ def _text(block: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _read_size(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+def _read_link(block: Mapping[str, Any]) -> Link:
+    size = block.get("size")
+    return Link(
+        uri=_text(block, "uri"),
+        name=_text(block, "name"),
+        mime_type=_text(block, "mimeType"),
+        description=_text(block, "description"),
+        title=_text(block, "title"),
+        size=size if type(size) is int and size >= 0 else None,
+    )
 
 
 def cast_result(value: Any, wanted: Any, *, tool: str) -> Any:

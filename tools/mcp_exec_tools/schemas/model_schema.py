@@ -171,7 +171,7 @@ class Sanitizer:
 def _accept_null(found: Object) -> Object:
     """Return a schema that accepts null, too."""
     if found.keys() & {"$ref", "const", "anyOf", "oneOf", "allOf", "not", "if"}:
-        texts = {name: found[name] for name in ("title", "description", "default") if name in found}
+        texts: Object = {name: found[name] for name in ("title", "description", "default") if name in found}
         core = {name: value for name, value in found.items() if name not in texts}
         return {"anyOf": [core, {"type": "null"}], **texts}
     accepting = dict(found)
