@@ -290,9 +290,16 @@ def test_a_machine_without_python_is_told_so(projects: Projects) -> None:
 
 
 def test_an_unknown_tool_is_refused(projects: Projects) -> None:
-    assert "there is no tool hammer: use kind, kubectl, helm, cosign, skopeo or docker-registry" in refusal(
+    assert "there is no tool hammer: use kind, kubectl, helm, cosign, skopeo, docker-registry or prometheus" in refusal(
         projects.machine.run("tools", "hammer")
     )
+
+
+@pytest.mark.parametrize("name", ["skopeo", "docker-registry", "prometheus"])
+def test_a_tool_that_only_debian_packages_is_named_elsewhere(projects: Projects, name: str) -> None:
+    status, messages = projects.run(name)
+    assert status == 1
+    assert messages.splitlines()[-1] == f"hack/tools: {name} is missing: install the package {name}."
 
 
 @pytest.fixture
