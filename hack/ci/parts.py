@@ -56,7 +56,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "installs": Part(command=("make", "installs"), minutes=5, cluster=False),
     "kills": Part(command=("make", "kills"), minutes=12),
     "long-keys": _long("key_rotation", 8),
-    "long-namespaces": _long("neighbours,divided_installation,uninstall", 12),
+    "long-namespaces": _long("neighbours,divided_installation,uninstall", 6),
     "long-operator": _long("failover", 8),
     "long-release": _long("release", 8),
     "upgrade": Part(command=("make", "upgrade"), minutes=10),
