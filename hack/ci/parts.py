@@ -43,7 +43,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "chaos": Part(command=("make", "chaos"), environment={"MCP_EXEC_CHAOS_SECONDS": "360"}, minutes=12),
     "cpython": Part(command=("make", "cpython"), minutes=10, cluster=False),
     "data-image": Part(command=("make", "data-image"), minutes=5, cluster=False),
-    "demo": Part(command=("hack/ci/demo-from-nothing",), minutes=8, newest=False),
+    "demo": Part(command=("hack/ci/demo-from-nothing",), minutes=12, newest=False),
     "frameworks": Part(command=("make", "frameworks"), minutes=8),
     "fuzz-component": Part(
         command=("make", "fuzz", "TESTS=tests/component"), environment={"MCP_EXEC_FUZZ_FACTOR": "10"}, minutes=10,
