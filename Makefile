@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component clients browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -89,6 +89,10 @@ component: venv  ## run the tests of processes and scripts against fakes of thei
 	@hack/conformance
 	@hack/docs
 	pytest $(if $(measured),$(computing) $(measured) --cov-append,$(waiting)) -m 'not kills' tests/component
+
+clients: venv  ## 50 quick calls by each MCP client of others, which are installed first, and a table of them
+	@hack/clients
+	pytest tests/clients
 
 browser: venv  ## test the page of examples/chat_app, artifacts and the documentation site in Chromium, which is installed first on Debian
 	@hack/browser

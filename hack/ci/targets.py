@@ -21,6 +21,7 @@ CHECKED_BY: Final[Mapping[str, str]] = {
     "types": "test",
     "unit": "test",
     "component": "test",
+    "clients": "clients",
     "browser": "browser",
     "coverage": ".ci/run",
     "kills": "kills",
