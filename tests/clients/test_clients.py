@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter
 
 import pytest
 
@@ -112,10 +111,11 @@ async def read_calls(process: asyncio.subprocess.Process) -> tuple[list[str], fl
     """Return the lines of calls, and the mean milliseconds from one to the next."""
     assert process.stdout is not None
     lines: list[str] = []
-    first = last = perf_counter()
+    now = asyncio.get_running_loop().time
+    first = last = now()
     async for line in process.stdout:
         if _NAME.search(text := line.decode()):
-            last = perf_counter()
+            last = now()
             first = first if lines else last
             lines.append(text)
     return lines, (last - first) * 1000 / max(len(lines) - 1, 1)
