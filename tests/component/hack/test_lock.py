@@ -12,8 +12,9 @@ from tests.component.hack.shims import ROOT, Machine, refusal
 def locking(machine: Machine) -> Machine:
     """Machine with a virtual environment, and a uv that records its calls."""
     shutil.copy(ROOT / "pyproject.toml", machine.checkout)
-    (machine.checkout / "examples/frameworks/requirements").mkdir(parents=True)
-    (machine.checkout / "examples/frameworks/requirements/some.in").touch()
+    for folder in ("examples/frameworks", "tests/clients"):
+        (machine.checkout / folder / "requirements").mkdir(parents=True)
+        (machine.checkout / folder / "requirements/some.in").touch()
     for name in (".venv/bin", ".cache/uv/bin"):
         (machine.checkout / name).mkdir(parents=True)
     (machine.checkout / ".venv/bin/python").symlink_to(sys.executable)
@@ -36,10 +37,10 @@ def test_every_lock_is_written_and_versions_stay_unless_an_upgrade_is_asked_for(
     calls = locking.calls("uv")
     assert {("--upgrade" in call.split()) for call in calls} == {bool(options)}
     files = {Path(written(call)) for call in calls}
-    frameworks = {path for path in files if path.parent.name == "frameworks"}
+    apart = {path for path in files if path.parent.name != "locks"}
     others = set((ROOT / "locks").glob("*.txt")) - {ROOT / f"locks/{name}.txt" for name in ("images", "kind", "tools")}
-    assert frameworks == {Path("locks/frameworks/some.txt")}
-    assert {ROOT / path for path in files - frameworks} == others
+    assert apart == {Path("locks/frameworks/some.txt"), Path("locks/clients/some.txt")}
+    assert {ROOT / path for path in files - apart} == others
 
 
 def test_an_unknown_option_is_refused(locking: Machine) -> None:
