@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mcp_exec_client.errors import McpExecError as McpExecError
     from mcp_exec_client.errors import WaitExpired as WaitExpired
     from mcp_exec_client.executor import CodeExecutor as CodeExecutor
-    from mcp_exec_client.plain_http import PlainHttpWarning as PlainHttpWarning
+    from mcp_exec_client.network import PlainHttpWarning as PlainHttpWarning
     from mcp_exec_client.transport import RetryPolicy as RetryPolicy
     from mcp_exec_client.types import Execution as Execution
     from mcp_exec_client.types import ExecutionFailed as ExecutionFailed
@@ -28,7 +28,7 @@ _MODULES: Final = {
     "GatewayError": "errors",
     "GatewayUnreachable": "errors",
     "McpExecError": "errors",
-    "PlainHttpWarning": "plain_http",
+    "PlainHttpWarning": "network",
     "RetryPolicy": "transport",
     "WaitExpired": "errors",
 }

@@ -1,12 +1,18 @@
-"""What lies between this machine and an address: proxies, and failures in words."""
+"""What lies between this machine and an address: proxies, who can read plain HTTP, and failures in words."""
 
 import ipaddress
 import os
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TextIO, TypeVar
 from urllib.parse import urlsplit
 
 _Transport = TypeVar("_Transport")
+PLAIN_HTTP_VARIABLE: Final = "MCP_EXEC_PLAIN_HTTP"
+"""Environment variable that states, by one of `_YES`, that plain HTTP is intended."""
+_YES: Final = frozenset({"yes", "true", "1"})
+
 _MAX_CAUSES: Final = 20
 _ASYNCIO: Final = "Connect call failed"
 """Begin of asyncio's text, which has an address in place of the reason."""
@@ -79,3 +85,50 @@ def describe_failure(error: BaseException) -> str:
         elif cause is not None:
             cause = cause.__cause__ or cause.__context__
     return str(error) or _WITHOUT_TEXT.get(type(error).__name__, type(error).__name__)
+
+
+class PlainHttpWarning(UserWarning):
+    """A key is about to be sent over plain HTTP to an address that is not this machine's own."""
+
+
+def warn_of_plain_http(url: str, *, stacklevel: int) -> None:
+    """Warn that a key sent to this address can be read on the way, unless $MCP_EXEC_PLAIN_HTTP says that it may be.
+
+    `stacklevel` is that of the caller for `warnings.warn`.
+    """
+    if not _is_exposed(url) or os.environ.get(PLAIN_HTTP_VARIABLE, "").lower() in _YES:
+        return
+    message = (
+        f"the key is sent to {url} over plain HTTP, so it can be read and used by whoever sees the packets; use "
+        f"https://, or set {PLAIN_HTTP_VARIABLE}=yes if plain HTTP is intended"
+    )
+    warnings.warn(message, PlainHttpWarning, stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def writing_lines(write: Callable[[str], None]) -> Iterator[None]:
+    """Pass the message of each such warning to `write` while the context lasts, for programs."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PlainHttpWarning)
+        show = warnings.showwarning
+
+        def write_line(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, PlainHttpWarning):
+                write(str(message))
+            else:
+                show(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = write_line
+        yield
+
+
+def _is_exposed(url: str) -> bool:
+    """Return whether requests to an address are sent unencrypted over a network."""
+    return urlsplit(url).scheme == "http" and not is_loopback(url)

@@ -30,9 +30,8 @@ from mcp_exec_client.errors import (
     find_error_class,
 )
 from mcp_exec_client.json_body import encode_body
-from mcp_exec_client.network import describe_failure, direct_transport, find_proxy
+from mcp_exec_client.network import describe_failure, direct_transport, find_proxy, warn_of_plain_http
 from mcp_exec_client.options import describe_unknown
-from mcp_exec_client.plain_http import warn_of_plain_http
 from mcp_exec_common.util.backoff import delay_after
 
 _JITTER: Final = 0.5

@@ -94,7 +94,7 @@ def _run(program: str, arguments: Sequence[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    from mcp_exec_client.plain_http import writing_lines
+    from mcp_exec_client.network import writing_lines
 
     logging.getLogger().addHandler(logging.NullHandler())  # warnings of libraries are no messages of the command
     try:

@@ -12,16 +12,23 @@ from mcp_exec_api.wire.version import RELEASE
 
 ROOT = Path(__file__).parents[3]
 CHARTS = ("charts/mcp-exec/Chart.yaml", "charts/mcp-exec-cluster/Chart.yaml")
+VALUES = ("charts/mcp-exec/values.yaml", "charts/mcp-exec-cluster/values.yaml")
 
 
 def test_the_charts_and_their_images_have_the_version() -> None:
     for name in CHARTS:
         chart = yaml.safe_load((ROOT / name).read_text())
         assert (chart["version"], chart["appVersion"]) == (RELEASE, RELEASE)
+    for name in VALUES:
+        assert yaml.safe_load((ROOT / name).read_text())["defaultsOf"] == RELEASE
 
 
 def test_no_other_file_declares_the_version() -> None:
-    allowed = ("crds/mcp_exec_api/wire/version.py", *CHARTS, "docs/reference/openapi.json")
+    allowed = (
+        "crds/mcp_exec_api/wire/version.py", *CHARTS, *VALUES, "docs/reference/openapi.json",
+        # made of the values
+        "charts/mcp-exec/README.md", "charts/mcp-exec/files/defaults.json",
+    )  # fmt: skip
     generated = {ROOT / name for name in build_files()}  # the CRDs name their release
     others = [
         path
