@@ -160,7 +160,7 @@ class UpstreamSession:
         async with receiving_for(self.transports.flight, self.route.server.key, keeps=True) as receiver:
             try:
                 return await self._list_tools()
-            except (MCPError, SessionError):
+            except (MCPError, SessionError, ValueError):
                 if receiver.refused is not None:
                     raise ValueError(receiver.refused.message) from None
                 raise

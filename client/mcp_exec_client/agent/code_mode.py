@@ -275,15 +275,15 @@ class CodeMode:
         await on_event(AgentStep(kind="results", text=text, failed=failed))
         return ToolOutcome(text=text, failed=failed)
 
-    def _merge(self, given: object) -> Any:
+    def _merge(self, given: object) -> dict[str, Any]:
         """Return the model's context with the application's, whose names the model's own cannot take."""
         if not isinstance(given, Mapping):
-            return given  # the gateway's error names what is allowed
+            raise InvalidToolUse("context: it must be an object of names and values")
         if taken := sorted(set(given) & set(self._context)):
             raise InvalidToolUse(f"context: {', '.join(taken)[:200]} come from the application; use other names")
         return {**given, **self._context}
 
-    async def _run(self, code: str, context: Any, on_event: OnEvent) -> Execution:
+    async def _run(self, code: str, context: dict[str, Any], on_event: OnEvent) -> Execution:
         """Run code. Raises InvalidToolUse if the model can correct code or context, AgentError if it cannot."""
         options = cast(RunOptions, {**self._options, "context": context})
         run = FollowedRun(client=self._client, on_event=on_event, on_approval=self._on_approval)

@@ -23,7 +23,7 @@ def installed(tmp_path: Path) -> Path:
     package.mkdir(parents=True)
     for folder in (package, package.parent):
         (folder / "__init__.py").touch()
-    (package / "main.py").write_text(CLIENT)
+    (package / "start.py").write_text(CLIENT)
     plugin.write_archive(tmp_path / "plugin.tar.gz", tmp_path / "lib", plugin.PYTHONS)
     with tarfile.open(tmp_path / "plugin.tar.gz") as archive:
         archive.extractall(tmp_path / "store", filter="data")

@@ -56,7 +56,7 @@ def test_what_checks_a_target_exists_and_runs_it(target: str, check: str) -> Non
 
 
 def test_wheels_need_no_virtual_environment() -> None:
-    command = ["make", "-n", "wheel", "VENV=/nonexistent"]
+    command = ["make", "--no-print-directory", "-n", "wheel", "VENV=/nonexistent"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=30).stdout
     assert shown.splitlines()[-1] == "hack/wheels build"
     assert "hack/venv" not in shown

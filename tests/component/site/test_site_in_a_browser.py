@@ -28,6 +28,7 @@ async def page(site: Path) -> AsyncIterator[Page]:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         opened = await browser.new_page(color_scheme="light", viewport={"width": 1400, "height": 1000})
         opened.set_default_timeout(20_000)
+        expect.set_options(timeout=20_000)
         opened.on("pageerror", lambda error: problems.append(str(error)))
         opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
         opened.on("request", lambda request: problems.append(request.url) if not is_own(request.url, url) else None)
