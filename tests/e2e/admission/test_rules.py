@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from mcp_exec_api.crd_schema import build_definitions
+from mcp_exec_api.meta import PATTERN_WORDS
+from mcp_exec_tools.patterns import TOOL_PATTERN
 from tests.e2e.support import Cluster
 
 Object = dict[str, Any]
@@ -107,6 +109,10 @@ ROLLOUT_CHANGES = [
     ({"killSwitch": False}, "spec.killSwitch cannot be set back to false: create another rollout"),
 ]
 REFUSED = [
+    *[
+        ("codeexecutions", CODE | {"tools": [pattern]}, f"write {PATTERN_WORDS[TOOL_PATTERN]}")
+        for pattern in ("github", "github/create")
+    ],
     ("executionrollouts", ROLLOUT | {"control": "c"}, "spec.control must be the name of one of spec.arms"),
     ("executionrollouts", ROLLOUT | {"completeWith": "c"}, "spec.completeWith must be the name of one of spec.arms"),
     (
