@@ -61,7 +61,7 @@ class _Arguments:
     known: frozenset[str] | None
     """All arguments that may be given by name, or None if any may."""
     omittable: frozenset[str]
-    """Those for which None means that they are not given."""
+    """Names of parameters that count as not given if they are None."""
     lists: frozenset[str]
     """Those that are lists of texts."""
     mappings: frozenset[str]

@@ -88,7 +88,7 @@ def _path(name: str | None = None) -> str:
 
 
 def _contains(stored: Any, wanted: Any, *, dropped: Collection[str]) -> bool:
-    """Return whether a stored value is the wanted one, to which the API server may have added defaults.
+    """Return whether a stored value is the wanted one. The API server may have added defaults to it.
 
     An earlier API server may have dropped fields with the names `dropped`.
     """

@@ -8,7 +8,7 @@ _OVERWRITTEN = re.compile("[^\b\r\n]\b(?=[^\b\r\n])")
 """A character that the next one overwrites, as those of spinners are: nearly all backspaces of long outputs."""
 _MAX_BACKSPACES = 256
 _COMPACT = 1024
-"""Characters from which a line that is held is reduced to its state."""
+"""A held line of this many characters is reduced to its present state."""
 
 
 class RedrawnLines:
