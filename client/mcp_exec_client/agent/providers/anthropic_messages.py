@@ -19,7 +19,7 @@ from anthropic.lib.streaming import AsyncMessageStream
 from anthropic.types import Message, Usage
 
 from mcp_exec_client.agent.outcomes import ModelError
-from mcp_exec_client.agent.providers.attempts import repeat
+from mcp_exec_client.agent.providers.attempts import repeat_learning
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     Block,
@@ -36,8 +36,6 @@ from mcp_exec_client.network import reach_directly
 AnthropicSdk = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
 """Clients of the Messages API: Anthropic's own with that of Microsoft Foundry, Amazon Bedrock's, and Vertex AI's."""
 _CACHED: Final = {"type": "ephemeral"}
-_MAX_LESSONS: Final = 4
-"""Most refusals of one request that are answered by another form of it."""
 _STOPS: Final[dict[str | None, StopReason]] = {
     "end_turn": "end",
     "stop_sequence": "end",
@@ -133,22 +131,15 @@ class AnthropicProvider:
             given |= {} if self._temperature is None else {"extra_body": {"temperature": self._temperature}}
             return await stack.enter_async_context(self._once.messages.stream(**given))
 
-        learned = 0
-        while True:
-            try:
-                return await repeat(
-                    send,
-                    retries=self._sdk.max_retries,
-                    failures=(APIConnectionError, APIStatusError),
-                    is_final=lambda error: self._find_lesson(error, request) is not None,
-                    describe=self._describe,
-                    notify=request.notify,
-                )
-            except APIStatusError as error:
-                learned += 1
-                lesson = self._find_lesson(error, request)
-                if lesson is None or learned > _MAX_LESSONS or not await self._learn(lesson, request):
-                    raise
+        return await repeat_learning(
+            send,
+            find_lesson=lambda error: self._find_lesson(error, request),
+            learn=lambda lesson, error: self._learn(lesson, request),
+            retries=self._sdk.max_retries,
+            failures=(APIConnectionError, APIStatusError),
+            describe=self._describe,
+            notify=request.notify,
+        )
 
     def _limit(self, request: ModelRequest) -> int:
         return request.max_tokens if self._most is None else min(request.max_tokens, self._most)

@@ -14,7 +14,42 @@ _LONGEST_ASKED: Final = 60.0
 """Longest delay that an API may ask for; a longer one is replaced by the usual delay."""
 _PASSING: Final = (408, 409, 429)
 """Statuses below 500 that a repeated request may not get."""
+_MAX_LESSONS: Final = 8
+"""Most refusals of one request that are answered by another form of it."""
 _T = TypeVar("_T")
+_L = TypeVar("_L")
+
+
+async def repeat_learning(
+    send: Callable[[], Awaitable[_T]],
+    *,
+    find_lesson: Callable[[Any], _L | None],
+    learn: Callable[[_L, Any], Awaitable[bool]],
+    retries: int,
+    failures: tuple[type[Exception], ...],
+    describe: Callable[[Any], str],
+    notify: PassText,
+) -> _T:
+    """Return what `send` returns, as `repeat` does. A refusal that teaches another form is followed by that form.
+
+    `learn` takes the lesson and the refusal, and returns whether there is another form.
+    """
+    learned = 0
+    while True:
+        try:
+            return await repeat(
+                send,
+                retries=retries,
+                failures=failures,
+                is_final=lambda error: find_lesson(error) is not None,
+                describe=describe,
+                notify=notify,
+            )
+        except failures as error:
+            learned += 1
+            lesson = find_lesson(error)
+            if lesson is None or learned > _MAX_LESSONS or not await learn(lesson, error):
+                raise
 
 
 async def repeat(

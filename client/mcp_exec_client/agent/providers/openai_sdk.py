@@ -16,7 +16,7 @@ from openai import (
 )
 
 from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
-from mcp_exec_client.agent.providers.attempts import repeat
+from mcp_exec_client.agent.providers.attempts import repeat_learning
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     UNREADABLE,
@@ -29,9 +29,6 @@ from mcp_exec_client.agent.providers.model import (
 )
 from mcp_exec_client.agent.providers.refusals import Lesson, Refusal
 from mcp_exec_client.network import reach_directly
-
-_MAX_LESSONS: Final = 8
-"""Most refusals of one request that are answered by another form of it."""
 
 
 class StreamedAnswer(ABC):
@@ -97,22 +94,18 @@ class OpenAISdkProvider(ABC):
 
     async def _begin(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
         """Return the stream of an answer and what its events become. Raises ModelError."""
-        learned = 0
-        while True:
-            try:
-                return await repeat(
-                    lambda: self._open(request),
-                    retries=self._sdk.max_retries,
-                    failures=(APIConnectionError, APIStatusError),
-                    is_final=lambda error: self._find_lesson(error, request) is not None,
-                    describe=self._describe,
-                    notify=request.notify,
-                )
-            except OpenAIError as error:
-                learned += 1
-                lesson = self._find_lesson(error, request)
-                if lesson is None or learned > _MAX_LESSONS or not await self._learn(lesson, error, request):
-                    raise self._translate(error) from error
+        try:
+            return await repeat_learning(
+                lambda: self._open(request),
+                find_lesson=lambda error: self._find_lesson(error, request),
+                learn=lambda lesson, error: self._learn(lesson, error, request),
+                retries=self._sdk.max_retries,
+                failures=(APIConnectionError, APIStatusError),
+                describe=self._describe,
+                notify=request.notify,
+            )
+        except OpenAIError as error:
+            raise self._translate(error) from error
 
     def _limit(self, request: ModelRequest) -> int:
         return request.max_tokens if self._most is None else min(request.max_tokens, self._most)
