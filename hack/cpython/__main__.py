@@ -13,6 +13,7 @@ import os
 import secrets
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,9 @@ def start_sandbox(root: Path, token: str) -> Iterator[int]:
                 sys.exit("the supervisor did not become ready")
             yield json.loads(line)["port"]
         finally:
+            # the change of its user takes the supervisor's wish to end with its parent, so it is ended by name
+            for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
+                os.kill(int(child), signal.SIGKILL)
             process.kill()
 
 
