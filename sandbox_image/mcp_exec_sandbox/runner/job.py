@@ -58,7 +58,7 @@ class RunnerJob:
     output_bytes: int
     broker: BrokerAccess | None = None
     servers: list[str] | None = None
-    """Names of the servers with tools; None if the supervisor has no wrappers of them."""
+    """Names of the servers that the code may use; None if the supervisor has no wrappers of any."""
     session: bool = False
     """Whether the interpreter stays for another job."""
     skills: dict[str, Any] | None = None

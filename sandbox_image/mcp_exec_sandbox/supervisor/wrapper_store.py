@@ -206,9 +206,12 @@ class WrapperStore:
         self._visible = wanted
         self._on_disk.clear()
 
-    def list_servers(self) -> list[str] | None:
-        """Return the names of the servers with tools, or None if no wrappers were stored."""
-        return None if self.hash is None else sorted(self._servers.values())[:_MAX_SERVERS]
+    def list_servers(self, allow: Iterable[str]) -> list[str] | None:
+        """Return the names of the servers that `allow` may use, or None if no wrappers were stored."""
+        if self.hash is None:
+            return None
+        patterns = ToolPatterns(allow)
+        return sorted(server for server in self._servers.values() if patterns.match_server(server))[:_MAX_SERVERS]
 
     async def discard(self) -> None:
         """Remove the wrappers that were not shown."""

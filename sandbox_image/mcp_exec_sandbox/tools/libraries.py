@@ -250,20 +250,20 @@ def _explain_missing_server(name: str) -> str:
     if session.servers is None:
         hint = "`from client import call_mcp_tool` works without them"
         return f"No module named {name!r}: this sandbox has no wrappers yet. {hint}"
-    server = name.partition(".")[2]
-    packages = {identifier(known): known for known in session.servers}
-    if server and server not in packages:
-        text = explain_missing_server(server, packages.values())
-        close = find_close_names(server, packages)
-        return f"No module named {name!r}: {text}" + (f". Did you mean: servers.{close[0]}?" if close else "")
     # Imported for the answer, not in every idle sandbox.
     from mcp_exec_tools.patterns import ToolPatterns
 
-    patterns = ToolPatterns(session.allow)
-    usable = [known for known in session.servers if patterns.match_server(known)]
-    names = ", ".join(usable[:_MAX_LISTED]) or "none"
-    allowed = f"this execution may use {names} (spec.tools: {', '.join(session.allow[:20])})"
-    return f"No module named {name!r}: {allowed}"
+    server = name.partition(".")[2]
+    packages = {identifier(known): known for known in session.servers}
+    is_unknown = server != "" and server not in packages
+    close = find_close_names(server, packages) if is_unknown else []
+    if is_unknown and ToolPatterns(session.allow).match_server(server):
+        text = explain_missing_server(server, packages.values())
+    else:
+        # One text for a server of others and for none, so that nobody learns of servers that they may not use.
+        text = f"this execution may use {', '.join(session.servers[:_MAX_LISTED]) or 'none'}"
+    hint = f". Did you mean: servers.{close[0]}?" if close else ""
+    return f"No module named {name!r}: {text} (spec.tools: {', '.join(session.allow[:20])}){hint}"
 
 
 class LazyPackage(ModuleType):

@@ -58,7 +58,7 @@ class ToolSession:
         self.allow = broker.allow if broker is not None else ()
         """Patterns of the allowed tools."""
         self.servers = servers
-        """Names of the servers with tools, also of those that this execution may not use. None: they are not known."""
+        """Names of the servers with tools that this execution may use. None: they are not known."""
         self.skills = skills
         """Skills that searches find, like entries of `tools/list`."""
 

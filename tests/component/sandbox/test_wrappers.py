@@ -90,45 +90,68 @@ def test_what_an_execution_may_not_use_is_soon_gone(filled, broker):
     assert sorted(run.result[1]) == ["__init__.py", "__pycache__", "slack"]
 
 
-@pytest.mark.parametrize("statement", ["import servers.slak", "from servers import slak", "from servers.slak import x"])
-def test_a_server_that_may_not_be_used_says_what_may(filled, broker, statement):
-    run = filled.run(statement, tools={**broker.job, "allow": ["slack.*", "github.star"]})
+SPELLINGS = ("import servers.{0}", "from servers import {0}", "from servers.{0} import x")
+MISSING_SERVERS = {
+    "a misspelled server": (
+        ["slack.*", "github.star"],
+        "slak",
+        "this execution may use github, slack (spec.tools: slack.*, github.star). Did you mean: servers.slack?",
+    ),
+    "a misspelled server if all are allowed": (
+        ["*.*"],
+        "slak",
+        "there is no server slak; servers with tools: file-system, github, slack (spec.tools: *.*). "
+        "Did you mean: servers.slack?",
+    ),
+    "a server of others": (
+        ["slack.*", "file-*.*"],
+        "github",
+        "this execution may use file-system, slack (spec.tools: slack.*, file-*.*)",
+    ),
+    "a server that nobody has": (
+        ["slack.*", "file-*.*"],
+        "jira",
+        "this execution may use file-system, slack (spec.tools: slack.*, file-*.*)",
+    ),
+    "a server that only spec.tools names": (
+        ["jira.*"],
+        "jira",
+        "there is no server jira; servers with tools: none (spec.tools: jira.*)",
+    ),
+    "one of two servers that spec.tools names": (
+        ["jira.*", "slack.post"],
+        "jira",
+        "there is no server jira; servers with tools: slack (spec.tools: jira.*, slack.post)",
+    ),
+}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("case", MISSING_SERVERS)
+def test_a_server_that_cannot_be_used_names_those_that_can(filled, broker, case, spelling):
+    allow, server, expected = MISSING_SERVERS[case]
+    run = filled.run(spelling.format(server), tools={**broker.job, "allow": allow})
     assert (run.error["type"], run.error["line"]) == ("ModuleNotFoundError", 1)
-    assert run.error["message"] == (
-        "No module named 'servers.slak': there is no server slak; servers with tools: file-system, github, slack. "
-        "Did you mean: servers.slack?"
-    )
+    assert run.error["message"] == f"No module named 'servers.{server}': {expected}"
 
 
-@pytest.mark.parametrize(
-    "statement", ["import servers.github", "from servers import github", "from servers.github import x"]
-)
-def test_a_server_that_spec_tools_does_not_name_says_so(filled, broker, statement):
-    run = filled.run(statement, tools={**broker.job, "allow": ["slack.*", "file-*.*"]})
-    assert run.error["message"] == (
-        "No module named 'servers.github': this execution may use file-system, slack (spec.tools: slack.*, file-*.*)"
-    )
-
-
-@pytest.mark.parametrize("statement", ["import servers.jira", "from servers.jira import list_issues"])
-def test_a_server_that_there_is_not_is_named_with_those_that_there_are(filled, broker, statement):
-    run = filled.run(statement, tools={**broker.job, "allow": ["jira.*"]})
-    known = "there is no server jira; servers with tools: file-system, github, slack"
-    assert run.error["message"] == f"No module named 'servers.jira': {known}"
+def test_the_interpreter_has_no_names_of_servers_that_the_code_may_not_use(filled, broker):
+    code = "from mcp_exec_sandbox.tools.tool_session import get_session\nget_session().servers"
+    assert filled.run(code, tools={**broker.job, "allow": ["slack.*"]}).result == ["slack"]
 
 
 def test_without_any_server_the_answer_is_the_same(reused, broker):
     reused.clean()
     assert reused.client.put("/v1/wrappers", json={"hash": "h0", "files": {}}).json() == {"hash": "h0"}
-    run = reused.run("from servers.github import list_issues", tools=broker.job)
-    known = "there is no server github; servers with tools: none"
+    run = reused.run("from servers.github import list_issues", tools={**broker.job, "allow": ["github.*"]})
+    known = "there is no server github; servers with tools: none (spec.tools: github.*)"
     assert run.error["message"] == f"No module named 'servers.github': {known}"
 
 
 def test_a_later_job_of_a_session_knows_the_servers(make_sandbox, broker):
     filled = make_sandbox()
     filled.client.put("/v1/wrappers", json=wrappers()).raise_for_status()
-    fields = {"owner": "a" * 32, "session": True, "tools": {**broker.job, "allow": ["jira.*"]}}
+    fields = {"owner": "a" * 32, "session": True, "tools": {**broker.job, "allow": ["*.*"]}}
     assert filled.run("1", **fields).result == 1
     run = filled.run("import servers.jira", id="uid-2", **fields)
     assert "servers with tools: file-system, github, slack" in run.error["message"]

@@ -86,7 +86,7 @@ class NoWrappers:
     async def discard(self):
         pass
 
-    def list_servers(self):
+    def list_servers(self, allow):
         return None
 
 

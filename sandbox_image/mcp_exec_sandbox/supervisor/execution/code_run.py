@@ -167,9 +167,10 @@ class CodeRun:
         self._runner.listen(self, result_bytes=self._request.output_bytes)
         started = time.perf_counter()
         self._clock.start()
+        allow = () if self._request.tools is None else self._request.tools.allow
         if self._request.tools is not None:
-            self._wrappers.show(self._request.tools.allow)
-        submission = self._runner.submit({**self._request.to_message(), "servers": self._wrappers.list_servers()})
+            self._wrappers.show(allow)
+        submission = self._runner.submit({**self._request.to_message(), "servers": self._wrappers.list_servers(allow)})
         needed = [asyncio.create_task(task) for task in (submission, self._watchdog.watch(self.end_now))]
         for task in needed:
             task.add_done_callback(self._end_on_failure)
