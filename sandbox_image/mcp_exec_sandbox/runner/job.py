@@ -39,7 +39,7 @@ from mcp_exec_sandbox.runner.streams import Channel, StandardStreams
 from mcp_exec_sandbox.skills import SkillStore, install_skills, set_store
 from mcp_exec_sandbox.tools.connection import BrokerAccess
 from mcp_exec_sandbox.tools.display.show import ArtifactWriter, set_writer
-from mcp_exec_sandbox.tools.libraries import find_hints, set_libraries
+from mcp_exec_sandbox.tools.libraries import find_hints, list_causes, set_libraries
 from mcp_exec_sandbox.tools.network import forget_attempts, write_attempts
 from mcp_exec_sandbox.tools.progress import ProgressReporter, set_reporter
 from mcp_exec_sandbox.tools.tool_session import ToolSession, set_session
@@ -166,7 +166,7 @@ class JobRunner:
             show=self._show_figures,
         )
         if self._end.failure is not None and report["error"] is None and find_limit(self._end.failure) is not None:
-            return self._report_failure(self._end.failure)
+            return self._report_failure(self._end.failure, job)
         return report if self._end.left is None else {**report, "left": self._end.left}
 
     def _close_generators(self) -> None:
@@ -213,7 +213,7 @@ class JobRunner:
             except SystemExit as request:
                 report = self._report_exit(request)
             except BaseException as error:
-                report = self._report_failure(error)
+                report = self._report_failure(error, job)
             self._show_figures()
             self._interrupts.disarm()
             return report
@@ -282,11 +282,17 @@ class JobRunner:
         error = describe_error(request, self._workspace, file=self._file) if status else None
         return report_end(error=error, exit_code=status)
 
-    def _report_failure(self, error: BaseException) -> dict[str, Any]:
+    def _report_failure(self, error: BaseException, job: RunnerJob) -> dict[str, Any]:
         limit = find_limit(error)
         if limit == "memory":
             limits.release_reserve()
         self._not_awaited.explain(error)
+        if any(isinstance(each, NameError) for each in list_causes(error)):
+            # Imported for the answer, not in every idle sandbox.
+            from mcp_exec_sandbox.runner.undefined import explain_undefined
+
+            with contextlib.suppress(Exception):  # the code may have changed what the answer is made of
+                explain_undefined(error, self._workspace, keeps_variables=job.session)
         for hint in find_hints(error):
             self._notes.add("LibraryHint", hint)
         return report_end(error=describe_error(error, self._workspace, file=self._file), limit=limit)

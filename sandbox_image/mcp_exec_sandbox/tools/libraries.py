@@ -123,7 +123,17 @@ def find_hints(error: BaseException) -> list[str]:
         for name in _failed
         if name in names or name.lower() in words or _DISTRIBUTIONS.get(name, name).lower() in words
     ]
-    return [f"`{name}` is missing: {_find_pools(name) or INSTALL_SENTENCE}." for name in found[:_MAX_HINTS]]
+    return [f"{describe_missing(name)}." for name in found[:_MAX_HINTS]]
+
+
+def describe_missing(name: str) -> str:
+    """Return that a library is missing and how to get it, without a period."""
+    return f"`{name}` is missing: {_find_pools(name) or INSTALL_SENTENCE}"
+
+
+def is_known_library(name: str) -> bool:
+    """Return whether a name that is no module here is that of a library."""
+    return name in _DISTRIBUTIONS or _find_pools(name) != ""
 
 
 def list_causes(error: BaseException) -> list[BaseException]:
