@@ -147,10 +147,14 @@ async def test_describe_tools_takes_the_names_that_models_give_its_argument(
     async with connecting(gateway_with_broker.url, MODERN) as client:
         wanted = await client.call_tool("describe_tools", {"names": ["github.create_issue"]})
         result = await client.call_tool("describe_tools", arguments)
-        both = await client.call_tool("describe_tools", {**arguments, "names": ["github.create_issue"]})
+        refused = [
+            await client.call_tool("describe_tools", {**arguments, other: ["github.create_pull_request"]})
+            for other in ("names", "name")
+        ]
     assert (result.is_error, result.structured_content) == (False, wanted.structured_content)
-    assert both.is_error
-    assert "is not known" in both.content[0].text or "unknown" in both.content[0].text
+    for both in refused:
+        assert both.is_error
+        assert "is not known" in both.content[0].text or "unknown" in both.content[0].text
 
 
 async def test_the_text_of_a_time_out_says_the_limit_and_how_to_raise_it(gateway: Gateway) -> None:

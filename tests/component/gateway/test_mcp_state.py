@@ -146,6 +146,24 @@ async def test_files_are_written_read_and_listed(gateway: Gateway, broker: FakeB
     assert {query["owner"] for path, query in broker.asked if "workspaces" in path} == {owner}
 
 
+async def test_the_content_of_a_file_may_be_called_text(gateway: Gateway, broker: FakeBroker) -> None:
+    async with connecting(gateway.url, MODERN, query="?user=ann") as client:
+        file = {"workspace": "w", "path": "a.txt"}
+        for content in ({"text": "from text"}, {"content": "from content"}, {"text": ""}):
+            written = await client.call_tool("write_file", file | content)
+            assert not written.is_error, written.content[0].text
+            read = await client.call_tool("read_file", file)
+            assert read.content[0].text == next(iter(content.values()))
+        for both in ({"content": "1", "text": "2"}, {"text": "2", "content": "1"}):
+            refused = await client.call_tool("write_file", file | both)
+            assert refused.is_error
+            assert "unknown arguments: text" in refused.content[0].text
+        assert (await client.call_tool("read_file", file)).content[0].text == ""
+        for wrong in ({"text": 5}, {"text": None}, {}):
+            refused = await client.call_tool("write_file", file | wrong)
+            assert "content must be a text" in refused.content[0].text
+
+
 async def test_a_broker_that_is_away_is_an_error_of_the_protocol(gateway: Gateway, broker: FakeBroker) -> None:
     broker.files.refusal = FilesReason.UNAVAILABLE
     async with connecting(gateway.url, MODERN) as client:

@@ -29,7 +29,7 @@ def read_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     aliases = _ALIASES.get(tool.name, {})
     for given, value in arguments.items():
         name = aliases.get(given, given)
-        if name != given and name in arguments:
+        if name != given and (name in arguments or name in read):
             name = given  # which the tool refuses
         if name in properties and name not in required and (value is None or value == ""):
             continue
