@@ -30,7 +30,12 @@ _DEFINITIONS = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDe
 _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)
 _FILE = """\
 def _start(names):
-    import linecache, marshal, pickle
+    import linecache, marshal, os, pickle
+    try:
+        from mcp_exec_sandbox.runner.user import name_user
+        name_user(os.environ)
+    except ImportError:
+        pass  # the code has changed the path of imports
     class Unpickler(pickle.Unpickler):
         def find_class(self, module, name):
             return names[name] if module == "__main__" else super().find_class(module, name)

@@ -29,6 +29,21 @@ def test_the_user_is_known(reused: Any, expression: str) -> None:
     assert (run.error, run.result) == (None, EXPRESSIONS[expression])
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_processes_of_multiprocessing_know_the_user(reused: Any, method: str) -> None:
+    code = f"""
+import getpass, grp, multiprocessing, os, pwd
+def find(_):
+    os.environ.pop("USER", None), os.environ.pop("LOGNAME", None)
+    return [pwd.getpwuid(os.getuid()).pw_name, grp.getgrgid(os.getgid()).gr_name, getpass.getuser()]
+with multiprocessing.get_context({method!r}).Pool(1) as pool:
+    found = pool.map(find, [0])
+found
+"""
+    run = reused.run(code)
+    assert (run.error, run.result) == (None, [["agent", "agent", "agent"]])
+
+
 @pytest.mark.parametrize(
     "call", ["pwd.getpwuid(4_000_000_000)", "pwd.getpwnam('nobody-else')", "grp.getgrgid(4_000_000_000)"]
 )
