@@ -1,10 +1,14 @@
 """Options of an execution, the request's body that they become, and errors that suggest options that exist."""
 
 import inspect
+import numbers
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, datetime
 from difflib import get_close_matches
 from functools import cache, wraps
+from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -42,8 +46,8 @@ def describe_unknown(name: str, known: Collection[str]) -> str:
 def suggesting(kind: _Class) -> _Class:
     """Let all public methods of a class read their arguments alike.
 
-    None means that an optional argument is not given. An unknown one is a TypeError that suggests another one, and one
-    text in place of a list of texts is a TypeError, too.
+    None means that an optional argument is not given. An unknown one is a TypeError that suggests another one. One of
+    another kind, such as a text in place of a list of texts or of a number, is a TypeError, too.
     """
     for name, method in vars(kind).copy().items():
         if inspect.isfunction(method) and (not name.startswith("_") or name == "__init__"):
@@ -66,6 +70,10 @@ class _Arguments:
     """Those that are lists of texts."""
     mappings: frozenset[str]
     """Those that are mappings."""
+    nullable: frozenset[str]
+    """Those that may be None."""
+    plain: Mapping[str, tuple[type, ...]]
+    """What those are annotated with that are texts, numbers, dates, bytes or paths, without None."""
 
     @classmethod
     def of(cls, method: Callable[..., Any]) -> Self:
@@ -94,14 +102,18 @@ class _Arguments:
             omittable=frozenset(omittable),
             lists=frozenset(name for name, kind in kinds.items() if _is_list(kind)),
             mappings=frozenset(name for name, kind in kinds.items() if _is_mapping(kind)),
+            plain={name: parts for name, kind in kinds.items() if set(parts := _list_parts(kind)) <= _PLAIN.keys()},
+            nullable=frozenset(omittable).union(name for name, kind in kinds.items() if _has_none(kind)),
         )
 
     def read(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments that are given. Raises TypeError for an unknown one, and for no list or mapping."""
+        """Return the arguments that are given. Raises TypeError for an unknown one, and for one of another kind."""
         if self.known is not None and (unknown := options.keys() - self.known):
             raise TypeError(f"{self.method}(): {describe_unknown(min(unknown), self.known)}")
         named = dict(zip(self.positional, arguments, strict=False))
         for name, value in (named | options).items():
+            if name in self.plain and not (value is None and name in self.nullable):
+                self._check_plain(name, value)
             if name in self.lists and isinstance(value, str):
                 raise TypeError(f"{self.method}(): {name} is a list of texts; write {name}={[value[:_MAX_NAME]]!r}")
             if name in self.mappings and not (value is None or isinstance(value, Mapping)):
@@ -113,6 +125,13 @@ class _Arguments:
         return arguments, {
             name: value for name, value in options.items() if value is not None or name not in self.omittable
         }
+
+    def _check_plain(self, name: str, value: object) -> None:
+        kinds = self.plain[name]
+        if not any(isinstance(value, _PLAIN[kind][0]) for kind in kinds):
+            *others, last = dict.fromkeys(_PLAIN[kind][1] for kind in kinds)
+            words = f"{', '.join(others)} or {last}" if others else last
+            raise TypeError(f"{self.method}(): {name} is {words}, not {type(value).__name__}")
 
 
 def _wrap(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,13 +152,28 @@ def _wrap(method: Callable[..., Any]) -> Callable[..., Any]:
     return call_async if inspect.iscoroutinefunction(method) else call
 
 
+_PLAIN: Final[Mapping[type, tuple[Any, str]]] = {
+    str: (str, "a text"),
+    int: (numbers.Number, "a number"),
+    float: (numbers.Number, "a number"),
+    datetime: (date, "a date"),
+    bytes: ((bytes, bytearray, memoryview), "bytes"),
+    Path: (os.PathLike, "a path"),
+}
+"""What may be given for an annotation, and its name."""
+
+
+def _list_parts(kind: Any) -> tuple[Any, ...]:
+    parts = get_args(kind) if get_origin(kind) in (Union, UnionType, Required) else (kind,)
+    return tuple(part for part in parts if part is not NoneType)
+
+
 def _has_none(kind: Any) -> bool:
     return NoneType in get_args(kind)
 
 
 def _is_mapping(kind: Any) -> bool:
-    parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return [get_origin(part) for part in parts if part is not NoneType] == [Mapping]
+    return [get_origin(part) for part in _list_parts(kind)] == [Mapping]
 
 
 def _is_list(kind: Any) -> bool:

@@ -1,5 +1,6 @@
 """Arguments of the client's methods: None means that one is not given, and a list of texts is not one text."""
 
+import fractions
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,6 +199,45 @@ MAPPINGS = {
 async def test_what_is_no_mapping_is_refused(name: str, use: Any) -> None:
     with pytest.raises(TypeError, match=f"{name} is a dict of names and values, not (str|list)$"):
         await use(ScriptedGateway([]).client())
+
+
+KINDS = {
+    "timeout_seconds is a number, not str": [
+        lambda client: client.run("1", timeout_seconds="60"),
+        lambda client: client.skills.run("s", timeout_seconds="60"),
+        lambda client: client.session("s").run("1", timeout_seconds="60"),
+    ],
+    "wait_seconds is a number, not str": [
+        lambda client: client.run("1", wait_seconds="60"),
+        lambda client: client.wait("n", wait_seconds="60"),
+    ],
+    "limit is a number, not str": [lambda client: client.pending_approvals(limit="5")],
+    "max_bytes is a number, not str": [lambda client: client.files.read("w", "a", max_bytes="5")],
+    "since is a date, not str": [lambda client: client.usage(since="2026-01-01")],
+    "name is a text, not NoneType": [lambda client: client.get(None), lambda client: client.cancel(None)],
+    "name is a text, not int": [lambda client: client.wait(7)],
+    "code is a text, not NoneType": [lambda client: client.run(None)],
+    "code is a text, not bytes": [lambda client: client.submit(b"1")],
+    "content is bytes, a text or a path, not NoneType": [lambda client: client.files.write("w", "a", None)],
+    "content is bytes, a text or a path, not dict": [lambda client: client.files.write("w", "a", {"a": 1})],
+}
+MISTAKEN = [(words, use) for words, uses in KINDS.items() for use in uses]
+
+
+@pytest.mark.parametrize(("words", "use"), MISTAKEN, ids=[words for words, _ in MISTAKEN])
+async def test_an_argument_of_another_kind_is_refused_by_its_name(words: str, use: Any) -> None:
+    with pytest.raises(TypeError, match=rf"\w+\.\w+\(\): {words}$"):
+        await use(ScriptedGateway([]).client())
+
+
+async def test_numbers_and_dates_of_other_classes_are_taken() -> None:
+    class Seconds(int):
+        pass
+
+    gateway = scripted(execution())
+    minute: Any = fractions.Fraction(60)
+    await gateway.client().run("1", timeout_seconds=Seconds(5), wait_seconds=minute)
+    assert b'"timeoutSeconds":5' in gateway.requests[0].content
 
 
 @pytest.mark.parametrize("kind", [list, tuple, set, iter])
