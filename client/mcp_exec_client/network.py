@@ -34,9 +34,11 @@ def is_loopback(url: str) -> bool:
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or address.is_unspecified  # connections to 0.0.0.0 and [::] go to this machine
 
 
 def direct_transport(url: str, create: Callable[[], _Transport]) -> _Transport | None:

@@ -17,7 +17,7 @@ from mcp_exec_client.errors import ClientMisconfigured, GatewayUnreachable, Unav
 from mcp_exec_client.transport import NO_RETRIES
 
 VARIABLES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
-LOOPBACK = ("localhost", "127.0.0.1")
+LOOPBACK = ("localhost", "127.0.0.1", "0.0.0.0", "[::ffff:127.0.0.1]")
 BAD_GATEWAY = b"HTTP/1.1 503 No\r\nContent-Length: 12\r\nConnection: close\r\n\r\nno upstream."
 
 
