@@ -4,9 +4,11 @@ The names of the client are imported when they are used: the command's help need
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` takes longer to import than what the programs need before they handle an interrupt
+    from typing import Any, Final
+
     from mcp_exec_client.blocking import Client as Client
     from mcp_exec_client.client import AsyncClient as AsyncClient
     from mcp_exec_client.errors import GatewayError as GatewayError
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from mcp_exec_client.types import Execution as Execution
     from mcp_exec_client.types import ExecutionFailed as ExecutionFailed
 
-_MODULES: Final = {
+_MODULES: "Final" = {
     "AsyncClient": "client",
     "Client": "blocking",
     "CodeExecutor": "executor",
@@ -36,7 +38,7 @@ _MODULES: Final = {
 __all__ = list(_MODULES)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -21,6 +21,15 @@ def test_the_parser_imports_no_library_before_a_command_runs() -> None:
     assert not {*OWN, *LIBRARIES} & set(loaded.stdout.split())
 
 
+def test_the_programs_import_little_before_they_handle_an_interrupt() -> None:
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import mcp_exec_client.cli.start; print(*sys.modules)"
+    folder = str(Path(__file__).parents[3] / "client")
+    loaded = subprocess.run(
+        [sys.executable, "-S", "-c", code, folder], check=True, capture_output=True, text=True, timeout=paced(60)
+    )
+    assert not {"typing", "re", "contextlib"} & set(loaded.stdout.split())
+
+
 LISTING = """
 import sys
 from mcp_exec_client.cli.backends.cluster import ClusterBackend
