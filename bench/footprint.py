@@ -32,7 +32,7 @@ def execution(number: int) -> Object:
     code = "\n".join(f"print({line}, 'a line of code that does something')" for line in range(40))
     spec = {"code": code, "poolRef": {"name": POOL}}
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "CodeExecution",
         "metadata": {"name": f"finished-{number}", "namespace": NAMESPACE},
         "spec": spec,

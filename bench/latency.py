@@ -84,7 +84,7 @@ def manifest(name: str, namespace: str) -> Object:
     """Build the object that the floor creates."""
     metadata = {"name": name, "namespace": namespace}
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "CodeExecution",
         "metadata": metadata,
         "spec": {"code": "print(1)"},

@@ -81,7 +81,7 @@ def build_servers(image: str, runtime: str | None, *, namespace: str = "agents")
     commands |= {name: ["python3", "-c", source, name] for name in STAND_INS}
     return [
         {
-            "apiVersion": "mcp-exec.dev/v1alpha1",
+            "apiVersion": "mcp-exec.dev/v1beta1",
             "kind": "ToolServer",
             "metadata": {"name": name, "namespace": namespace},
             "spec": {

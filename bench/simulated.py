@@ -123,7 +123,7 @@ class SimulatedRelease:
 def pool_object(*, warm: int, reuse: str = "Never") -> Object:
     """Build the pool, whose pods run on simulated nodes only."""
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "SandboxPool",
         "metadata": {"name": POOL, "namespace": NAMESPACE},
         "spec": {

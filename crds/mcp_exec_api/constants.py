@@ -3,10 +3,8 @@
 from typing import Final
 
 GROUP: Final = "mcp-exec.dev"
-VERSION: Final = "v1alpha1"
-"""Version that the project reads and writes, and that the API server stores."""
-BETA_VERSION: Final = "v1beta1"
-"""Version that is served, too, of executions, pools and tool servers, with the same schema."""
+VERSION: Final = "v1beta1"
+"""Version of all kinds: the only one that the API server serves and stores."""
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 EXECUTIONS: Final = "codeexecutions"

@@ -6,13 +6,11 @@ prunes unknown fields, or rejects them if the client requests strict validation.
 """
 
 from collections.abc import Sequence
-from copy import deepcopy
 from typing import Any, Final
 
 from mcp_exec_api import code_execution, execution_rollout, sandbox_pool, sandbox_session, skill, tool_server
 from mcp_exec_api import rollout_status as rollout_status
 from mcp_exec_api.constants import (
-    BETA_VERSION,
     EXECUTIONS,
     GROUP,
     POOLS,
@@ -129,15 +127,11 @@ def build_definition(
     description: str,
     selectable: Sequence[str] = (),
     scale: dict[str, str] | None = None,
-    is_beta: bool = False,
 ) -> dict[str, Any]:
     """Build one CustomResourceDefinition. Objects without a status show the status `unobserved`.
 
     `selectable` are the fields of `kubectl get --field-selector`, which Kubernetes has from 1.31 on; API servers before
     1.30 drop their list.
-
-    One that is beta is served in both versions. The API server stores the older one, which a release before can read,
-    and needs no conversion, because the schemas are equal.
     """
     schema = {
         "type": "object",
@@ -170,28 +164,18 @@ def build_definition(
                 "categories": ["mcp-exec"],
             },
             "versions": [
-                _build_version(name, schema=schema, columns=columns, selectable=selectable, scale=scale)
-                for name in (VERSION, *([BETA_VERSION] if is_beta else []))
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "additionalPrinterColumns": columns,
+                    **({SELECTABLE: [{"jsonPath": path} for path in selectable]} if selectable else {}),
+                    "subresources": {"status": {}, **({"scale": scale} if scale else {})},
+                    "schema": {"openAPIV3Schema": schema},
+                }
             ],
         },
     }
-
-
-def _build_version(
-    name: str, *, schema: Schema, columns: list[dict[str, Any]], selectable: Sequence[str], scale: dict[str, str] | None
-) -> dict[str, Any]:
-    # a copy of its own, which YAML writes without references
-    return deepcopy(
-        {
-            "name": name,
-            "served": True,
-            "storage": name == VERSION,
-            "additionalPrinterColumns": columns,
-            **({SELECTABLE: [{"jsonPath": path} for path in selectable]} if selectable else {}),
-            "subresources": {"status": {}, **({"scale": scale} if scale else {})},
-            "schema": {"openAPIV3Schema": schema},
-        }
-    )
 
 
 def build_definitions() -> dict[str, dict[str, Any]]:
@@ -204,7 +188,6 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             spec=code_execution.CodeExecutionSpec,
             status=code_execution.CodeExecutionStatus,
             unobserved=code_execution.UNOBSERVED_STATUS,
-            is_beta=True,
             columns=code_execution.PRINTER_COLUMNS,
             selectable=code_execution.SELECTABLE_FIELDS,
             description="One run of an agent's code in a sandbox pod, with its output in the status.",
@@ -216,7 +199,6 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             spec=sandbox_pool.SandboxPoolSpec,
             status=sandbox_pool.SandboxPoolStatus,
             unobserved=sandbox_pool.UNOBSERVED_STATUS,
-            is_beta=True,
             columns=sandbox_pool.PRINTER_COLUMNS,
             selectable=sandbox_pool.SELECTABLE_FIELDS,
             description="Warm sandbox pods, each for one execution.",
@@ -244,7 +226,6 @@ def build_definitions() -> dict[str, dict[str, Any]]:
             spec=tool_server.ToolServerSpec,
             status=tool_server.ToolServerStatus,
             unobserved=tool_server.UNOBSERVED_STATUS,
-            is_beta=True,
             columns=tool_server.PRINTER_COLUMNS,
             selectable=tool_server.SELECTABLE_FIELDS,
             description="An MCP server whose tools code in sandboxes can call through the broker.",

@@ -15,7 +15,7 @@ def build(image: str, runtime: str = "", *, namespace: str = "agents") -> dict[s
     stdio = {"image": image, "command": ["python3", "-c", source]}
     # the data is invented, so that nobody has to approve a ticket
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "ToolServer",
         "metadata": {"name": "shop", "namespace": namespace},
         "spec": {

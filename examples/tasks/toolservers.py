@@ -22,7 +22,7 @@ def build(image: str, runtime: str | None = None, *, namespace: str = "agents") 
     rules["announcements"] = [{"tools": ["post_message"], "action": "Approve"}]
     return [
         {
-            "apiVersion": "mcp-exec.dev/v1alpha1",
+            "apiVersion": "mcp-exec.dev/v1beta1",
             "kind": "ToolServer",
             "metadata": {"name": name, "namespace": namespace},
             "spec": {

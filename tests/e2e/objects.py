@@ -21,12 +21,12 @@ STRATEGIC: Final = "application/strategic-merge-patch+json"
 VERSIONS: Final = {
     "ClusterRole": "rbac.authorization.k8s.io/v1",
     "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
-    "CodeExecution": "mcp-exec.dev/v1alpha1",
+    "CodeExecution": "mcp-exec.dev/v1beta1",
     "ConfigMap": "v1",
     "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "Deployment": "apps/v1",
     "EndpointSlice": "discovery.k8s.io/v1",
-    "ExecutionRollout": "mcp-exec.dev/v1alpha1",
+    "ExecutionRollout": "mcp-exec.dev/v1beta1",
     "Job": "batch/v1",
     "LimitRange": "v1",
     "Lease": "coordination.k8s.io/v1",
@@ -40,14 +40,14 @@ VERSIONS: Final = {
     "Role": "rbac.authorization.k8s.io/v1",
     "RoleBinding": "rbac.authorization.k8s.io/v1",
     "RuntimeClass": "node.k8s.io/v1",
-    "SandboxPool": "mcp-exec.dev/v1alpha1",
-    "SandboxSession": "mcp-exec.dev/v1alpha1",
+    "SandboxPool": "mcp-exec.dev/v1beta1",
+    "SandboxSession": "mcp-exec.dev/v1beta1",
     "Secret": "v1",
     "Service": "v1",
     "ServiceAccount": "v1",
     "StorageClass": "storage.k8s.io/v1",
-    "ToolServer": "mcp-exec.dev/v1alpha1",
-    "Skill": "mcp-exec.dev/v1alpha1",
+    "ToolServer": "mcp-exec.dev/v1beta1",
+    "Skill": "mcp-exec.dev/v1beta1",
 }
 """The API version that tests use of each kind."""
 OLDER_VERSIONS: Final = {"EndpointSlice": "discovery.k8s.io/v1beta1"}

@@ -170,7 +170,7 @@ class Cluster:
 
 def execution_manifest(*, name: str, namespace: str = NAMESPACE, **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "CodeExecution",
         "metadata": {"name": name, "namespace": namespace},
         "spec": spec,
@@ -179,7 +179,7 @@ def execution_manifest(*, name: str, namespace: str = NAMESPACE, **spec: Any) ->
 
 def pool_manifest(*, name: str, runtime: str | None, image: str, warm: int, **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "SandboxPool",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": {

@@ -280,7 +280,7 @@ def forged(kind: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"name": "forged", "namespace": SERVED}
     if kind == "CodeExecution":
         metadata["labels"] = {"mcp-exec.dev/caller": "another"}
-        return {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": {"code": "1"}}
+        return {"apiVersion": "mcp-exec.dev/v1beta1", "kind": kind, "metadata": metadata, "spec": {"code": "1"}}
     if kind == "NetworkPolicy":
         spec: dict[str, Any] = {"podSelector": {}, "egress": [{}], "policyTypes": ["Egress"]}
         return {"apiVersion": "networking.k8s.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
@@ -412,7 +412,7 @@ def test_a_new_team_restarts_nothing(release: Release) -> None:
     sync()
     try:
         metadata = {"name": "team", "namespace": team}
-        manifest = {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": "CodeExecution", "metadata": metadata}
+        manifest = {"apiVersion": "mcp-exec.dev/v1beta1", "kind": "CodeExecution", "metadata": metadata}
         release.cluster.apply({**manifest, "spec": {"code": "print(1)", "timeoutSeconds": 60}})
         eventually(lambda: phase(team) == "Succeeded", seconds=240, every=1, what="the new team's code has run")
         assert processes() == before
@@ -489,7 +489,7 @@ def no_sandbox_is_left(cluster: Cluster) -> None:
 
 def test_uninstalling_leaves_definitions_executions_and_keys_and_a_new_release_takes_over(release: Release) -> None:
     execution = {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "CodeExecution",
         "metadata": {"name": "kept", "namespace": SERVED},
         "spec": {"code": "print(1)"},

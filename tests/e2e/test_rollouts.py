@@ -29,7 +29,7 @@ def rollout(installed: Cluster, make_pool: MakePool) -> Iterator[Cluster]:
     """The cluster, where the rollout begins."""
     make_pool("staged", warm=1)
     metadata = {"name": NAME, "namespace": NAMESPACE}
-    installed.apply({"apiVersion": "mcp-exec.dev/v1alpha1", "kind": KIND, "metadata": metadata, "spec": SPEC})
+    installed.apply({"apiVersion": "mcp-exec.dev/v1beta1", "kind": KIND, "metadata": metadata, "spec": SPEC})
     yield installed
     installed.delete(KIND, NAME)
 
@@ -98,7 +98,7 @@ def test_a_bad_arm_rolls_back_by_itself(installed: Cluster, url: str) -> None:
         "guards": [{"name": "errors", "metric": "errorRate", "threshold": 0.5}],
     }
     metadata = {"name": NAME, "namespace": NAMESPACE}
-    installed.apply({"apiVersion": "mcp-exec.dev/v1alpha1", "kind": KIND, "metadata": metadata, "spec": spec})
+    installed.apply({"apiVersion": "mcp-exec.dev/v1beta1", "kind": KIND, "metadata": metadata, "spec": spec})
     try:
         reached(installed, stage="all", phase="Progressing")
         with approver(installed, url) as client:

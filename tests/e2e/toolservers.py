@@ -30,7 +30,7 @@ HARDENED = {
 
 def tool_server(name: str, **spec: Any) -> dict[str, Any]:
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "ToolServer",
         "metadata": {"name": name, "namespace": NAMESPACE},
         "spec": spec,

@@ -25,13 +25,13 @@ class Discovered(World):
             {"name": "nodes", "singularName": "", "namespaced": False, "kind": "Node", "verbs": verbs},
             {"name": "pods", "singularName": "", "namespaced": True, "kind": "Pod", "verbs": verbs},
         ]
-        version = {"groupVersion": "mcp-exec.dev/v1alpha1", "version": "v1alpha1"}
+        version = {"groupVersion": "mcp-exec.dev/v1beta1", "version": "v1beta1"}
         group = {"name": "mcp-exec.dev", "versions": [version], "preferredVersion": version}
         answers = {
             "/api": {"versions": ["v1"]},
             "/apis": {"groups": [group]},
             "/api/v1": {"groupVersion": "v1", "resources": core},
-            "/apis/mcp-exec.dev/v1alpha1": {"groupVersion": "mcp-exec.dev/v1alpha1", "resources": ours},
+            "/apis/mcp-exec.dev/v1beta1": {"groupVersion": "mcp-exec.dev/v1beta1", "resources": ours},
         }
         if request.path in answers and self.installed:
             return web.json_response(answers[request.path])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Unpack
 
+from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_client.agent.outcomes import (
     AgentError,
     AgentStep,
@@ -30,7 +31,7 @@ _REVISION: Final = "2026-07-28"
 _PREFIX: Final = "io.modelcontextprotocol"
 _META: Final[dict[str, Any]] = {
     f"{_PREFIX}/protocolVersion": _REVISION,
-    f"{_PREFIX}/clientInfo": {"name": "mcp-exec-agent", "version": "v1alpha1"},
+    f"{_PREFIX}/clientInfo": {"name": "mcp-exec-agent", "version": RELEASE},
 }
 _MAX_PAGES: Final = 100
 Object = dict[str, Any]

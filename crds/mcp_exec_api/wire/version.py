@@ -14,6 +14,6 @@ class ReleaseVersion(Model):
     version: str
     """Version of the release, as SemVer."""
     api_versions: list[str]
-    """API versions of the resources that it reads and writes, such as `mcp-exec.dev/v1alpha1`."""
+    """API versions of the resources that it reads and writes, such as `mcp-exec.dev/v1beta1`."""
     mcp_revisions: list[str]
     """Revisions of MCP that `/mcp` speaks, oldest first."""

@@ -94,7 +94,7 @@ def _install(server: Server) -> None:
     eventually(lambda: server.request("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default").is_success)
     eventually(
         lambda: (
-            {each["spec"]["names"]["kind"] for each in definitions} <= server.list_kinds("mcp-exec.dev/v1alpha1").keys()
+            {each["spec"]["names"]["kind"] for each in definitions} <= server.list_kinds("mcp-exec.dev/v1beta1").keys()
         ),
         what="definitions are served",
     )

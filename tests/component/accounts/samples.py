@@ -227,9 +227,9 @@ _WORKLOADS: Final = {
     "scale of a stdio server's Deployment": Sample(name=_SERVER, patch={"spec": {"replicas": 0}}),
     "an autoscaler of a workload": _own(_autoscaler("apps/v1", "Deployment", OWN)),
     "an autoscaler of a pool": Sample(
-        body=_autoscaler("mcp-exec.dev/v1alpha1", "SandboxPool", POOL),
+        body=_autoscaler("mcp-exec.dev/v1beta1", "SandboxPool", POOL),
         patch={
-            "spec": {"scaleTargetRef": {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": "SandboxPool", "name": POOL}}
+            "spec": {"scaleTargetRef": {"apiVersion": "mcp-exec.dev/v1beta1", "kind": "SandboxPool", "name": POOL}}
         },
     ),
     "a budget of sandboxes": _own(

@@ -21,7 +21,7 @@ VERSIONS = {
     "batch": "batch/v1",
     "coordination.k8s.io": "coordination.k8s.io/v1",
     "events.k8s.io": "events.k8s.io/v1",
-    "mcp-exec.dev": "mcp-exec.dev/v1alpha1",
+    "mcp-exec.dev": "mcp-exec.dev/v1beta1",
     "networking.k8s.io": "networking.k8s.io/v1",
     "policy": "policy/v1",
     "rbac.authorization.k8s.io": "rbac.authorization.k8s.io/v1",

@@ -7,11 +7,11 @@ from tests.component.accounts.conftest import OWNER
 from tests.component.accounts.objects import NAMESPACE
 from tests.component.accounts.server import Server
 
-EXECUTIONS = f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NAMESPACE}/codeexecutions"
+EXECUTIONS = f"/apis/mcp-exec.dev/v1beta1/namespaces/{NAMESPACE}/codeexecutions"
 
 
 def create(server: Server, name: str, **spec: Any) -> str:
-    item = {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": "CodeExecution", "metadata": {"name": name}}
+    item = {"apiVersion": "mcp-exec.dev/v1beta1", "kind": "CodeExecution", "metadata": {"name": name}}
     server.send("POST", EXECUTIONS, {**item, "spec": {"code": "1", **spec}}, user=OWNER)
     return f"{EXECUTIONS}/{name}"
 

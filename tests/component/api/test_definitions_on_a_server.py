@@ -11,7 +11,7 @@ from tests.support.control_plane import ROOT, ControlPlane, running_control_plan
 from tests.support.until import eventually
 
 Object = dict[str, Any]
-API: Final = "/apis/mcp-exec.dev/v1alpha1/namespaces/default"
+API: Final = "/apis/mcp-exec.dev/v1beta1/namespaces/default"
 STDIO: Final[Object] = {"image": "i", "command": ["c"]}
 _names = itertools.count()
 
@@ -33,7 +33,7 @@ def server(plane: ControlPlane) -> Iterator[httpx.Client]:
 
 
 def create(server: httpx.Client, kind: str, spec: Object) -> httpx.Response:
-    item = {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
+    item = {"apiVersion": "mcp-exec.dev/v1beta1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
     return server.post(f"{API}/{kind.lower()}s?fieldValidation=Strict", json=item)
 
 

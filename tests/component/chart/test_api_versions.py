@@ -94,5 +94,5 @@ def test_the_processes_name_only_versions_that_every_supported_kubernetes_has() 
 
 
 def test_a_version_that_is_not_stable_or_too_new_is_found() -> None:
-    assert misused({"policy/v1beta1", "apps/v1", "mcp-exec.dev/v1alpha1"}) == {"policy/v1beta1": None}
+    assert misused({"policy/v1beta1", "apps/v1", "mcp-exec.dev/v1beta1"}) == {"policy/v1beta1": None}
     assert [minor for minor in DEPRECATED.values() if minor > NEWEST_SUPPORTED.minor] == []

@@ -159,7 +159,7 @@ async def test_each_route_asks_for_its_own_verb(
 
 async def test_a_service_account_may_name_another_namespace(gateway: Gateway, api: FakeApiServer) -> None:
     bot = allow(api, "create", "get", namespace="others")
-    api.put("/apis/mcp-exec.dev/v1alpha1/namespaces/others/sandboxpools", {"metadata": {"name": "default"}, "spec": {}})
+    api.put("/apis/mcp-exec.dev/v1beta1/namespaces/others/sandboxpools", {"metadata": {"name": "default"}, "spec": {}})
     await until(lambda: gateway.dependencies.pools.list_names("others") == ["default"])
     made = await gateway.post(query="?wait=0&namespace=others", key=bot)
     assert (made.status, made.json["namespace"]) == (202, "others")

@@ -40,7 +40,7 @@ async def test_the_versions_of_program_and_gateway_are_shown(gateway: Gateway, c
     assert (ended.code, ended.out) == (0, f"client: {RELEASE}\ngateway: {RELEASE}\n")
     assert (await command("version", "--client")).out == f"client: {RELEASE}\n"
     found = json.loads((await command("version", "-o", "json")).out)
-    assert found["gateway"]["apiVersions"] == ["mcp-exec.dev/v1alpha1"]
+    assert found["gateway"]["apiVersions"] == ["mcp-exec.dev/v1beta1"]
 
 
 async def test_all_options_become_fields_of_the_execution(gateway: Gateway, command: Command, tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ async def test_a_name_that_is_none_never_reaches_the_api_server(
 
 async def test_a_pool_that_allows_less_than_the_default_lowers_it(api: FakeApiServer, gateway: Gateway) -> None:
     api.merge(
-        "/apis/mcp-exec.dev/v1alpha1/namespaces/agents/sandboxpools", "default", {"spec": {"maxTimeoutSeconds": 7}}
+        "/apis/mcp-exec.dev/v1beta1/namespaces/agents/sandboxpools", "default", {"spec": {"maxTimeoutSeconds": 7}}
     )
     pools = gateway.dependencies.pools
     await until(lambda: (found := pools.find("agents", "default")) is not None and found.max_timeout_seconds == 7)

@@ -80,7 +80,7 @@ async def test_metrics_have_bounded_labels(gateway: Gateway) -> None:
 async def test_the_version_is_the_same_everywhere_and_needs_a_key(gateway: Gateway) -> None:
     assert (await gateway.ask("GET", "/v1/version", key=None)).status == 401
     answer = (await gateway.ask("GET", "/v1/version")).json
-    assert (answer["version"], answer["apiVersions"]) == (RELEASE, ["mcp-exec.dev/v1alpha1"])
+    assert (answer["version"], answer["apiVersions"]) == (RELEASE, ["mcp-exec.dev/v1beta1"])
     assert answer["mcpRevisions"][-2:] == ["2025-11-25", "2026-07-28"]
     assert (await gateway.ask("GET", "/openapi.json")).json["info"]["version"] == RELEASE
     assert f'mcp_exec_build_info{{component="gateway",version="{RELEASE}"}} 1.0' in await gateway.read_metrics()

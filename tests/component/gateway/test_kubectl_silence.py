@@ -21,7 +21,7 @@ from mcp_exec_client.cli import follower
 from mcp_exec_client.cli.main import kubectl_main
 
 SILENT = {"reason": "NotObserved"}
-ALL_POOLS = "/apis/mcp-exec.dev/v1alpha1/sandboxpools"
+ALL_POOLS = "/apis/mcp-exec.dev/v1beta1/sandboxpools"
 
 
 def pool(namespace: str, reason: str) -> dict[str, Any]:

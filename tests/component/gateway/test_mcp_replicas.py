@@ -179,7 +179,7 @@ async def test_a_state_that_names_a_run_of_another_caller_means_nothing(replicas
         first.finish()
         await events.next()
     first.gateway.api.merge(
-        "/apis/mcp-exec.dev/v1alpha1/namespaces/agents/codeexecutions",
+        "/apis/mcp-exec.dev/v1beta1/namespaces/agents/codeexecutions",
         first.name,
         {"metadata": {"labels": {"mcp-exec.dev/caller": "somebody"}}},
     )

@@ -12,7 +12,7 @@ from tests.support.until import until
 
 from mcp_exec_common.process.mounts import MountedFolder
 
-GROUP = "/apis/mcp-exec.dev/v1alpha1/namespaces/others"
+GROUP = "/apis/mcp-exec.dev/v1beta1/namespaces/others"
 OTHERS = f"{GROUP}/codeexecutions"
 
 

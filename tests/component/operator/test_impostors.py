@@ -32,7 +32,7 @@ async def test_a_copy_of_a_pod_is_not_used_and_the_pool_names_it(world: World, o
             assert world.pool_status()["warm"] + world.pool_status()["starting"] <= 1
             world.remove(PODS, "copy")
             await world.until(lambda: world.condition("PodsTrusted").get("status") == "True")
-        world.collections["/apis/mcp-exec.dev/v1alpha1/namespaces/agents/codeexecutions"].clear()
+        world.collections["/apis/mcp-exec.dev/v1beta1/namespaces/agents/codeexecutions"].clear()
 
 
 async def test_a_pod_that_takes_the_name_of_one_that_is_gone_is_neither_used_nor_kept(
@@ -80,7 +80,7 @@ async def test_a_run_that_an_operator_of_an_earlier_release_bound_goes_on(world:
     del world.status("long")["podUid"]
     name = world.status("long")["podName"]
     pod = world.pods()[name]
-    owner = {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": "CodeExecution", "name": "long", "uid": "u"}
+    owner = {"apiVersion": "mcp-exec.dev/v1beta1", "kind": "CodeExecution", "name": "long", "uid": "u"}
     labels = pod["metadata"]["labels"] | {"mcp-exec.dev/state": "busy"}
     changes = {"ownerReferences": [owner | {"controller": True}], "labels": labels}
     world.put(PODS, pod | {"metadata": pod["metadata"] | changes})

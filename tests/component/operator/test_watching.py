@@ -98,7 +98,7 @@ async def test_it_refuses_to_start_without_the_crds(made: Settings, kubeconfig: 
     async with Discovered().up() as world:
         world.installed = False
         write_kubeconfig(kubeconfig, world.url)
-        with pytest.raises(CannotStart, match=r"the CRDs of mcp-exec\.dev/v1alpha1 are not installed"):
+        with pytest.raises(CannotStart, match=r"the CRDs of mcp-exec\.dev/v1beta1 are not installed"):
             await run_operator(made)
 
 

@@ -41,7 +41,7 @@ MOST_PER_PEER = 16
 def operator(folder: Path, api: FakeApiServer) -> dict[str, str]:
     """An operator that waits for its API server, which has given it the sandbox key: its port serves already."""
     api.put(SECRETS, sandbox_key_secret())
-    api.faults += [Fault("GET", "/apis/mcp-exec.dev/v1alpha1", 503) for _ in range(500)]
+    api.faults += [Fault("GET", "/apis/mcp-exec.dev/v1beta1", 503) for _ in range(500)]
     return environment(
         folder,
         api.url,

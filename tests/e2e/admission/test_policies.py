@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mcp_exec_api.constants import API_VERSION, BETA_VERSION, GROUP
+from mcp_exec_api.constants import API_VERSION
 from mcp_exec_api.crd_schema import build_definitions
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, execution_manifest
 from tests.e2e.toolservers import HARDENED
@@ -116,7 +116,6 @@ WEB = f"{PODS}/{NAME}"
 POLICIES = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies"
 EXECUTIONS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/codeexecutions"
 ONE = f"{EXECUTIONS}/{NAME}"
-BETA = f"{GROUP}/{BETA_VERSION}"
 WRITES = {
     "another pod": Write(path=PODS, create=True, body=pod("another", {"app": "web"})),
     "another pod's label": Write(path=WEB, body={"metadata": {"labels": {"app": "shop"}}}),
@@ -163,19 +162,6 @@ WRITES = {
     ),
     "a decision of somebody else": Write(
         path=ONE, body={"spec": {"approvals": [DECISION]}}, allowed=frozenset({GATEWAY}), said=SIGNED
-    ),
-    "a caller, in the other version": Write(
-        path=EXECUTIONS.replace(API_VERSION, BETA), create=True,
-        body=execution(labels={"mcp-exec.dev/caller": "a"}) | {"apiVersion": BETA},
-        allowed=frozenset({GATEWAY}), said=LABELLED,
-    ),
-    "another caller, in the other version": Write(
-        path=ONE.replace(API_VERSION, BETA), body={"metadata": {"labels": {"mcp-exec.dev/caller": "a"}}},
-        allowed=frozenset({GATEWAY}), said=LABELLED,
-    ),
-    "a status, in the other version": Write(
-        path=f"{ONE.replace(API_VERSION, BETA)}/status", body={"status": {"message": "m"}},
-        allowed=frozenset({OPERATOR, CLEANUP}), said=STATED,
     ),
     "another account": Write(
         path=EXECUTIONS, create=True, body=execution(annotations={"mcp-exec.dev/created-by": "somebody@example.com"}),

@@ -39,11 +39,11 @@ def namespace(installed: Cluster) -> Iterator[None]:
 
 def of(plural: str, spec: Object) -> Object:
     kind = build_definitions()[plural]["spec"]["names"]["kind"]
-    return {"apiVersion": "mcp-exec.dev/v1alpha1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
+    return {"apiVersion": "mcp-exec.dev/v1beta1", "kind": kind, "metadata": {"name": f"a{next(_names)}"}, "spec": spec}
 
 
 def create(server: httpx.Client, plural: str, spec: Object) -> httpx.Response:
-    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NOT_SERVED}/{plural}?fieldValidation=Strict"
+    path = f"/apis/mcp-exec.dev/v1beta1/namespaces/{NOT_SERVED}/{plural}?fieldValidation=Strict"
     return server.post(path, json=of(plural, spec))
 
 
@@ -51,7 +51,7 @@ def change(server: httpx.Client, plural: str, created: httpx.Response, spec: Obj
     assert created.status_code == httpx.codes.CREATED, created.text
     name = created.json()["metadata"]["name"]
     return server.patch(
-        f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NOT_SERVED}/{plural}/{name}",
+        f"/apis/mcp-exec.dev/v1beta1/namespaces/{NOT_SERVED}/{plural}/{name}",
         json={"spec": spec},
         headers={"Content-Type": "application/merge-patch+json"},
     )
@@ -60,7 +60,7 @@ def change(server: httpx.Client, plural: str, created: httpx.Response, spec: Obj
 def write_status(server: httpx.Client, plural: str, created: httpx.Response, status: Object) -> httpx.Response:
     assert created.status_code == httpx.codes.CREATED, created.text
     name = created.json()["metadata"]["name"]
-    path = f"/apis/mcp-exec.dev/v1alpha1/namespaces/{NOT_SERVED}/{plural}/{name}/status"
+    path = f"/apis/mcp-exec.dev/v1beta1/namespaces/{NOT_SERVED}/{plural}/{name}/status"
     return server.put(path, json=created.json() | {"status": status})
 
 

@@ -21,7 +21,7 @@ TOO_LARGE: Final = {"limits": {"cpu": "64", "memory": "64Gi"}}
 """Resources that the LimitRange of a served namespace refuses."""
 ROLLOUT: Final = "code-mode"
 ROLLOUT_OBJECT: Final = {
-    "apiVersion": "mcp-exec.dev/v1alpha1",
+    "apiVersion": "mcp-exec.dev/v1beta1",
     "kind": "ExecutionRollout",
     "metadata": {"name": ROLLOUT, "namespace": NAMESPACE},
     "spec": {

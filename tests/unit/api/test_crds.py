@@ -123,13 +123,9 @@ def test_a_generated_definition_is_that_of_the_types_and_names_its_release(plura
 
 
 @pytest.mark.parametrize("plural", sorted(build_definitions()))
-def test_versions_of_a_kind_differ_only_in_their_names_and_the_older_one_is_stored(plural: str) -> None:
-    versions = build_definitions()[plural]["spec"]["versions"]
-    names = ["v1alpha1", "v1beta1"] if plural in ("codeexecutions", "sandboxpools", "toolservers") else ["v1alpha1"]
-    assert [version.pop("name") for version in versions] == names
-    assert [version.pop("storage") for version in versions] == [True, False][: len(names)]
-    assert versions == versions[:1] * len(names)
-    assert not any("deprecated" in version for version in versions)
+def test_each_kind_is_served_and_stored_in_one_version(plural: str) -> None:
+    (version,) = build_definitions()[plural]["spec"]["versions"]
+    assert (version["name"], version["served"], version["storage"]) == ("v1beta1", True, True)
 
 
 POOL = {

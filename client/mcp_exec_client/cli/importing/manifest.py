@@ -122,7 +122,7 @@ def build_server(name: str, command: Sequence[str], pod: ServerPod) -> Object:
 
 def _build(name: str, spec: Object, namespace: str | None) -> Object:
     return {
-        "apiVersion": "mcp-exec.dev/v1alpha1",
+        "apiVersion": "mcp-exec.dev/v1beta1",
         "kind": "ToolServer",
         "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
         "spec": spec,
