@@ -80,7 +80,9 @@ class NewRelease:
             source.write_text(source.read_text().replace(f'RELEASE = "{RELEASE}"', f'RELEASE = "{self.version}"'))
             run("make", "--no-print-directory", "--old-file=venv", "generate")
             run("towncrier", "build", "--yes", "--version", self.version)
-            shutil.copyfile(ROOT / "charts/mcp-exec/values.yaml", ROOT / f"tests/data/values/{self.version}.yaml")
+            values = ROOT / f"tests/data/values/{self.version}.yaml"
+            values.parent.mkdir(exist_ok=True)
+            shutil.copyfile(ROOT / "charts/mcp-exec/values.yaml", values)
             run(sys.executable, "-m", "tests.component.sandbox.protocol", f"tests/data/protocol/{self.version}.json")
             with (ROOT / "hack/releases.txt").open("a") as releases:
                 releases.write(f"{self.tag}\n")

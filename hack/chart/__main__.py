@@ -13,8 +13,6 @@ import command_line
 import documents
 import rbac
 import reasons
-import renames
-from values import Values
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
@@ -39,7 +37,6 @@ def main() -> None:
         CHART / "files" / "defaults.json": documents.build_defaults,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         CHART / "files" / "kubernetes.json": documents.build_kubernetes,
-        CHART / "files" / "renames.json": lambda: renames.build_file(Values()),
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
         ROOT / "docs" / "reference" / "command-line.md": command_line.build_page,
         TROUBLESHOOTING: lambda: reasons.update_page(TROUBLESHOOTING),

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-import renames
 import yaml
 from values import Values
 
@@ -49,7 +48,6 @@ def build_schema_json() -> str:
     """Return values.schema.json. It is strict: an unknown value is refused by name."""
     schema = Values.model_json_schema(by_alias=True)
     found = inline_references(schema, schema["$defs"])
-    renames.accept_former_names(found)
     # Helm sets these two in every chart that is a dependency
     found["properties"] |= {"global": {"type": "object"}, "enabled": {"type": "boolean"}}
     found = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of mcp-exec"} | found
@@ -219,13 +217,6 @@ operator creates another key, and the old one is refused. To revoke it, remove t
 Unknown values are refused. A pool's fields are those of a SandboxPool's `spec`.
 
 {table}
-
-### Renamed values
-
-A former name is accepted for one minor version, and the notes that Helm prints name it. Two names of one value with
-different values are refused.
-
-{renames}
 """
 
 
@@ -262,7 +253,6 @@ def build_readme() -> str:
     """Return the chart's README."""
     return _README.format(
         table=_build_table(),
-        renames=renames.build_table(),
         oldest=OLDEST_SUPPORTED,
         newest=NEWEST_SUPPORTED,
         accepted=OLDEST_ACCEPTED,

@@ -486,37 +486,3 @@ its image and without `NodeDefault`.
 {{- end }}
 {{- toJson $complete -}}
 {{- end -}}
-
-{{- /* JSON with what `values` have at a path with dots, as `value`; without it if they have nothing there. */}}
-{{- define "mcp-exec.lookup" -}}
-{{- $place := index . 0 }}
-{{- range splitList "." (index . 1) }}
-{{- $next := dict }}
-{{- if kindIs "map" $place }}
-{{- if hasKey $place . }}
-{{- $next = dict "value" (index $place .) }}
-{{- end }}
-{{- end }}
-{{- $place = $next.value }}
-{{- end }}
-{{- kindIs "invalid" $place | ternary dict (dict "value" $place) | toJson }}
-{{- end }}
-
-{{- /* JSON with the value at a path, as `value`, which the user may have set by a former name (hack/chart/renames.py). */}}
-{{- define "mcp-exec.value" -}}
-{{- $context := index . 0 }}
-{{- $path := index . 1 }}
-{{- $found := include "mcp-exec.lookup" (list $context.Values $path) | fromJson }}
-{{- range ($context.Files.Get "files/renames.json" | fromJson).renames }}
-{{- if eq .new $path }}
-{{- $former := include "mcp-exec.lookup" (list $context.Values .old) | fromJson }}
-{{- if hasKey $former "value" }}
-{{- if not (has ($found.value | toJson) (list (toJson .default) (toJson $former.value))) }}
-{{- fail (printf "%s and %s are one value with two names, and have different values: remove %s" .old .new .old) }}
-{{- end }}
-{{- $found = $former }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- $found | toJson }}
-{{- end }}

@@ -134,16 +134,9 @@ def test_every_value_is_used_by_a_template() -> None:
     text = "\n".join(path.read_text() for path in CHART.rglob("templates/**/*") if path.is_file())
     # A pool's fields, a quota's bounds and the like are handed on as they are.
     handed_on = ("pool", "dataPool", "resources", "requests", "limits", "quota", "limitRange", "demoServers", "prices")
-    former = {rename["old"] for rename in json.loads((CHART / "files" / "renames.json").read_text())["renames"]}
     for path, each in parts(SCHEMA, ""):
         names = path.removeprefix(".").split(".")
-        if (
-            path
-            and path.removeprefix(".") not in former
-            and "[]" not in path
-            and path != ".global"
-            and not set(names[:-1]) & set(handed_on)
-        ):
+        if path and "[]" not in path and path != ".global" and not set(names[:-1]) & set(handed_on):
             assert re.search(rf"[. \"]{names[-1]}\b", text), f"{path} is used nowhere ({each.get('description')})"
 
 
