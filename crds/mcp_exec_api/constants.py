@@ -5,6 +5,8 @@ from typing import Final
 GROUP: Final = "mcp-exec.dev"
 VERSION: Final = "v1beta1"
 """Version of all kinds: the only one that the API server serves and stores."""
+FORMER_VERSION: Final = "v1alpha1"
+"""Version that was stored before. An API server keeps it until the definitions are deleted."""
 API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 EXECUTIONS: Final = "codeexecutions"

@@ -11,7 +11,13 @@ from time import monotonic
 from mcp_exec_api.constants import EXECUTIONS, GROUP, POOLS, SESSIONS, VERSION
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.version import describe_support, read_version
+from mcp_exec_common.kube.version import (
+    EARLIER_DEFINITIONS,
+    describe_deletion,
+    describe_support,
+    find_earlier_definitions,
+    read_version,
+)
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +28,30 @@ class AddressUnknown(OSError):
 
 class CannotStart(Exception):
     """The operator can't run here; the text says why."""
+
+
+async def check_definitions(kube: KubeClient, *, wait_seconds: float) -> None:
+    """Check that no definition is of an earlier release, before anything is written. Raises CannotStart.
+
+    It waits `wait_seconds` for an API server that does not respond.
+    """
+    deadline = monotonic() + wait_seconds
+    while True:
+        try:
+            earlier = await find_earlier_definitions(kube)
+            break
+        except ApiError as error:
+            await _wait_for_api(error, deadline)
+    if earlier:
+        raise CannotStart(f"{EARLIER_DEFINITIONS}: {describe_deletion(earlier)}")
+
+
+async def _wait_for_api(error: ApiError, deadline: float) -> None:
+    """Wait until the next attempt. Raises CannotStart if there is none."""
+    if monotonic() >= deadline or error.code in (401, 403):
+        raise CannotStart(f"the API server can't be used: {error}") from error
+    log.warning("the API server does not respond yet: %s", error)
+    await asyncio.sleep(1)
 
 
 async def check_api(kube: KubeClient, *, watch_nodes: bool, wait_seconds: float) -> None:
@@ -38,10 +68,7 @@ async def check_api(kube: KubeClient, *, watch_nodes: bool, wait_seconds: float)
         except ApiError as error:
             if error.code == 404:
                 raise CannotStart(f"the CRDs of {GROUP}/{VERSION} are not installed") from error
-            if monotonic() >= deadline or error.code in (401, 403):
-                raise CannotStart(f"the API server can't be used: {error}") from error
-            log.warning("the API server does not respond yet: %s", error)
-            await asyncio.sleep(1)
+            await _wait_for_api(error, deadline)
     missing = {EXECUTIONS, POOLS, SESSIONS} - {resource["name"] for resource in resources["resources"]}
     if missing:
         raise CannotStart(f"the CRDs of {', '.join(sorted(missing))} are not installed")

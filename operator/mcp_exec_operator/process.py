@@ -28,7 +28,7 @@ from mcp_exec_operator.kube.leader_election import LeaderElector
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.preflight import CannotStart, answering, check_api
+from mcp_exec_operator.preflight import CannotStart, answering, check_api, check_definitions
 from mcp_exec_operator.settings import Settings
 
 
@@ -167,6 +167,7 @@ async def run_operator(settings: Settings, *, sandbox_port: int = SUPERVISOR_POR
     metrics = Metrics()
     async with AsyncExitStack() as stack:
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=settings.kubeconfig))
+        await check_definitions(kube, wait_seconds=settings.api_wait_seconds)
         if settings.upgrade_crds:
             await Definitions(kube=kube, wait_seconds=settings.api_wait_seconds).upgrade()
         keys = await ReleaseKeys(settings=settings, kube=kube, metrics=metrics).obtain_sandbox_keys()

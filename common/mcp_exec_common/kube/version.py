@@ -1,8 +1,10 @@
-"""Versions of Kubernetes: those that this release supports, and older ones that it accepts. Declared only here."""
+"""Versions of Kubernetes that this release supports or accepts, and definitions that it cannot upgrade."""
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from mcp_exec_api.constants import FORMER_VERSION, GROUP
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.errors import ApiError
 
@@ -44,6 +46,25 @@ def describe_support(version: KubernetesVersion) -> str:
         f"Kubernetes {version} is older than {OLDEST_SUPPORTED}, the oldest version that is supported: this is best "
         f"effort, without {missing}"
     )
+
+
+EARLIER_DEFINITIONS: Final = (
+    f"the CustomResourceDefinitions are of an earlier release, whose stored version {FORMER_VERSION} the API server "
+    "can't remove"
+)
+
+
+def describe_deletion(plurals: Iterable[str]) -> str:
+    """Return what to do about earlier definitions."""
+    names = " ".join(f"{plural}.{GROUP}" for plural in plurals)
+    return f"delete these definitions, and with them all their objects in all namespaces: `kubectl delete crd {names}`"
+
+
+async def find_earlier_definitions(kube: KubeClient) -> list[str]:
+    """Return the plurals of the kinds whose definitions are of an earlier release. Raises ApiError."""
+    found = await kube.find(f"/apis/{GROUP}/{FORMER_VERSION}") or {}
+    names = (str(resource["name"]) for resource in found.get("resources", ()))
+    return sorted(name for name in names if "/" not in name)
 
 
 async def read_version(kube: KubeClient) -> KubernetesVersion | None:

@@ -12,7 +12,13 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.version import describe_support, read_version
+from mcp_exec_common.kube.version import (
+    EARLIER_DEFINITIONS,
+    describe_deletion,
+    describe_support,
+    find_earlier_definitions,
+    read_version,
+)
 
 _NO_STATUS: Final = "it has no status yet"
 _CONTROLLER_HINT: Final = (
@@ -35,10 +41,11 @@ class ClusterChecks:
     report: CheckReport
 
     async def run(self) -> None:
-        """Check the cluster's version, the pools, then the ToolServers."""
+        """Check the cluster's version, the definitions, the pools, then the ToolServers."""
         try:
             async with KubeClient.connect(kubeconfig=self.kubeconfig, context=self.context) as kube:
                 await self._check_version(kube)
+                await self._check_definitions(kube)
                 namespace = self.namespace or kube.credentials.namespace or "default"
                 await self._check_all(
                     kube,
@@ -60,6 +67,15 @@ class ClusterChecks:
             self.report.warning("kubernetes", difference)
         else:
             self.report.ok("kubernetes", f"{version} is supported")
+
+    async def _check_definitions(self, kube: KubeClient) -> None:
+        try:
+            earlier = await find_earlier_definitions(kube)
+        except ApiError as error:
+            self.report.skipped("definitions", describe_failure(error))
+            return
+        if earlier:
+            self.report.problem("definitions", EARLIER_DEFINITIONS, describe_deletion(earlier))
 
     async def _check_all(
         self,
