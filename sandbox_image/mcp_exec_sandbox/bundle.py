@@ -4,8 +4,8 @@ An import looks for its file in the folders of the path, opens it and reads it: 
 expensive in gVisor. An import from the bundle makes none if the sandbox needs the module to start, and few if the code
 often needs it. Modules are the same in all other ways: they have their files and their sources.
 
-The image is built with `python3 -m mcp_exec_sandbox.bundle`. Without a bundle, or if it was made by another Python,
-modules are imported from their files.
+`bundle_builder` writes the file when the image is built. Without it, or if another Python wrote it, modules are
+imported from their files.
 """
 
 import marshal
@@ -16,7 +16,7 @@ from _frozen_importlib_external import ExtensionFileLoader, SourceFileLoader, sp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
     from types import CodeType, ModuleType
 
@@ -29,14 +29,7 @@ FILE = __file__.rpartition("/")[0] + "/modules.bundle"
 LAZY = frozenset({"ssl", "asyncio.sslproto", "hashlib"})
 """Modules that others import and seldom use. They are executed when an attribute is read, which no start does. OpenSSL
 would take a tenth of a sandbox's start."""
-OFTEN_NEEDED = """
-mcp_exec_sandbox.supervisor.files.transfer
-argparse bisect calendar csv decimal fractions glob html pickle pprint queue random shutil statistics tempfile
-unicodedata uuid zoneinfo
-"""
-"""Modules that the start of a sandbox doesn't need: the one for runs with files, and some of the standard library that
-code often needs."""
-_HEAD_BYTES = 8
+HEAD_BYTES = 8
 
 
 class BundleFinder:
@@ -114,12 +107,12 @@ def install() -> None:
     """Import from the bundle from now on, if there is one for this Python."""
     try:
         with open(FILE, "rb", buffering=0) as file:
-            head = file.read(_HEAD_BYTES)
+            head = file.read(HEAD_BYTES)
             size = int.from_bytes(head, "big")
             version, start, entries, functions, patterns = marshal.loads(file.read(size))
             if version != sys.version:
                 return
-            finder = BundleFinder(entries, file.read(start), _HEAD_BYTES + size)
+            finder = BundleFinder(entries, file.read(start), HEAD_BYTES + size)
     except (OSError, ValueError, EOFError, TypeError):
         return
     sys.meta_path.insert(0, finder)
@@ -140,52 +133,3 @@ def forget_start() -> None:
     for finder in sys.meta_path:
         if isinstance(finder, BundleFinder):
             finder.forget_start()
-
-
-def build(first: "Iterable[ModuleType]", later: "Iterable[ModuleType]", precompiled: "Precompiled") -> bytes:
-    """Return the bundle of imported modules: those that every sandbox imports, and those that are read when needed."""
-    entries: dict[str, Entry] = {}
-    start = _add(entries, first, 0)
-    rest = _add(entries, later, len(start))
-    head = marshal.dumps((sys.version, len(start), entries, precompiled.functions, precompiled.patterns))
-    return len(head).to_bytes(_HEAD_BYTES, "big") + head + start + rest
-
-
-def _add(entries: "dict[str, Entry]", modules: "Iterable[ModuleType]", place: int) -> bytes:
-    parts: list[bytes] = []
-    for module in modules:
-        spec = getattr(module, "__spec__", None)
-        if spec is None or not spec.origin or spec.name in entries or sys.modules.get(spec.name) is not module:
-            continue
-        code = b""
-        if isinstance(spec.loader, SourceFileLoader):
-            code = marshal.dumps(spec.loader.get_code(spec.name))
-        elif not isinstance(spec.loader, ExtensionFileLoader):
-            continue
-        entries[spec.name] = (spec.origin, spec.submodule_search_locations is not None, place, len(code))
-        parts.append(code)
-        place += len(code)
-    return b"".join(parts)
-
-
-def main() -> None:
-    """Import what a sandbox imports, and write the bundle."""
-    import importlib
-
-    from mcp_exec_sandbox.import_locks import Precompiled
-
-    precompiled = Precompiled({}, {})
-    precompiled.record()
-    sys.path.append(FILE.rpartition("/")[0] + "/sdk")
-    for name in ("early_runner", "supervisor.lifecycle", "runner.__main__"):
-        importlib.import_module(f"mcp_exec_sandbox.{name}")
-    importlib.import_module("mcp_exec_sandbox.runner.__main__").import_sdk()
-    first = [module for name, module in sys.modules.items() if name not in LAZY]
-    for name in OFTEN_NEEDED.split():
-        importlib.import_module(name)
-    with open(FILE, "wb") as file:
-        file.write(build(first, list(sys.modules.values()), precompiled))
-
-
-if __name__ == "__main__":
-    main()

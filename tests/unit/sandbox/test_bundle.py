@@ -14,7 +14,8 @@ from types import ModuleType
 import pytest
 
 from mcp_exec_sandbox import bundle
-from mcp_exec_sandbox.bundle import BundleFinder, build, forget_start, install
+from mcp_exec_sandbox.bundle import BundleFinder, forget_start, install
+from mcp_exec_sandbox.bundle_builder import build
 from mcp_exec_sandbox.import_locks import Precompiled, lock_imports
 
 COMPILER = importlib.import_module("re._compiler")
