@@ -143,7 +143,7 @@ class MeasuredUsage(Model):
     calls: Annotated[list[MeasuredCalls], Field(max_length=MAX_USAGE_ROWS)] = []
     """Tool calls."""
     conversations: MeasuredConversations | None = None
-    """Conversations. A broker of an earlier release does not count them."""
+    """Conversations; None if usage is not grouped by them."""
     combinations: Annotated[list[MeasuredCombination], Field(max_length=MAX_COMBINATIONS)] = []
     """The most frequent combinations of tools, if usage is grouped by tool."""
     is_complete: bool = True

@@ -30,7 +30,7 @@ _KEPT_SHARE: Final = 0.875
 _GRACE_SECONDS: Final = 30.0
 """Lowest age of an execution that is deleted early. Requests that waited for its end have their answer by then."""
 _UNKNOWN_BYTES: Final = 16 * 1024
-"""Bytes of an execution whose end an earlier version wrote, which did not measure it."""
+"""Bytes of an execution whose status does not say them."""
 _GATHER_SECONDS: Final = 10.0
 """How long the deletions of a namespace are gathered into one Event."""
 _EVENT_SECONDS: Final = 2.0

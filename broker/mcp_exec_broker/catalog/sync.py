@@ -213,11 +213,6 @@ class CatalogSync:
     _locks: dict[tuple[ObjectKey, str], asyncio.Lock] = field(default_factory=dict)
     _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
 
-    @property
-    def active_listings(self) -> int:
-        """Number of calls and users that wait for a listing."""
-        return sum(lock.locked() for lock in self._locks.values())
-
     def get_entry(self, key: ObjectKey) -> CatalogEntry:
         """Return the entry of a server, an empty one if there is none."""
         return self._entries.get(key) or CatalogEntry()

@@ -105,9 +105,9 @@ def limit_pages(max_bytes: int) -> str:
 
 
 async def create_sizes(connection: AsyncConnection) -> None:
-    """Create the sizes, the triggers that keep them, and indexes by namespace. Measures rows of an earlier release."""
+    """Create the sizes, the triggers that keep them, and indexes by namespace."""
     await connection.run_sync(_SIZES.create, checkfirst=True)
-    for statement in [_measure_all(), *map(_build_index, RECORD_TABLES.values()), *_build_triggers()]:
+    for statement in [*map(_build_index, RECORD_TABLES.values()), *_build_triggers()]:
         await connection.exec_driver_sql(statement)
 
 
@@ -140,15 +140,6 @@ def delete_oldest_rows(table: Table, condition: ColumnElement[bool], *, count: i
     keys = list(table.primary_key.columns)
     oldest = select(*keys).where(condition).order_by(table.c.stored_at).limit(count)
     return delete(table).where(tuple_(*keys).in_(oldest))
-
-
-def _measure_all() -> str:
-    """Return one statement for all sizes, so that a crash leaves all of them or none."""
-    sizes = " UNION ALL ".join(
-        f"SELECT namespace, '{name}', sum({_weigh(table)}), count(*) FROM {name} GROUP BY namespace"
-        for name, table in RECORD_TABLES.items()
-    )
-    return f"INSERT INTO record_sizes SELECT * FROM ({sizes}) WHERE NOT EXISTS (SELECT 1 FROM record_sizes)"
 
 
 def _build_index(table: Table) -> str:

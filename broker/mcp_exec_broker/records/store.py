@@ -24,7 +24,6 @@ from mcp_exec_broker.records.database import (
     create_sizes,
     delete_from_largest,
     delete_oldest_rows,
-    limit_pages,
 )
 from mcp_exec_broker.records.tables import (
     EXECUTIONS,
@@ -131,7 +130,7 @@ class RecordStore:
                 await connection.execute(select(text(f"pg_advisory_xact_lock({_MIGRATION_LOCK})")))
             await connection.run_sync(METADATA.create_all)
             if self.is_sqlite:
-                await self._create_sizes(connection)
+                await create_sizes(connection)
             version = (await connection.execute(select(VERSION.c.version))).scalar()
             if version is None:
                 await connection.execute(insert(VERSION).values(id=1, version=SCHEMA_VERSION))
@@ -140,14 +139,6 @@ class RecordStore:
                     f"the records have schema {version}, this release needs {SCHEMA_VERSION}: install the newer release"
                 )
         self._is_migrated = True
-
-    async def _create_sizes(self, connection: AsyncConnection) -> None:
-        """Create the sizes, also in the full file of an earlier release, which gets larger than its maximum once."""
-        await connection.exec_driver_sql(limit_pages(MAX_FILE_BYTES))
-        try:
-            await create_sizes(connection)
-        finally:
-            await connection.exec_driver_sql(limit_pages(self.max_bytes))
 
     async def add(self, table_name: str, rows: Sequence[Mapping[str, object]]) -> StoredBatch:
         """Store rows of a table; a row whose key is stored remains as it is. Raises RecordsUnavailable.

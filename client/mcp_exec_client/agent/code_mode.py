@@ -193,7 +193,7 @@ class CodeMode:
         return prompt + (_VARIABLES.format(names=names) if names else "")
 
     async def _describe_libraries(self) -> str:
-        """Return what code can import in words, or an empty text if the gateway is of an earlier release."""
+        """Return what code can import in words, or an empty text if the gateway does not know it."""
         try:
             pools = (await self._client.stats()).pools
         except GatewayError as error:

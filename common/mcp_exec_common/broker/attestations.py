@@ -206,7 +206,7 @@ def _digest_execution(execution: Mapping[str, Any]) -> str:
     )
     if spec.get("skillRef") or spec.get("skills"):
         content = (*content, spec.get("skillRef"), spec.get("skills") or [])
-    if spec.get("session"):  # else the proof is that of earlier releases
+    if spec.get("session"):
         content = (*content, {"session": spec["session"]})
     if spec.get("workspace"):
         content = (*content, {"workspace": spec["workspace"]})

@@ -402,24 +402,6 @@ def follow_broker(
     return client, reflector
 
 
-@asynccontextmanager
-async def connect_broker(
-    *,
-    kube: KubeClient,
-    session: aiohttp.ClientSession,
-    namespace: str,
-    service: str,
-    keys: SandboxKeys,
-    sender: ServiceName,
-) -> AsyncIterator[BrokerClient]:
-    """Create a client of the replicas behind a Service and follow its slices inside the context."""
-    client, reflector = follow_broker(
-        kube=kube, session=session, namespace=namespace, service=service, keys=keys, sender=sender
-    )
-    async with reflector.run_in_background():
-        yield client
-
-
 def _parse(model: type[_Content], content: Object) -> _Content:
     try:
         return model.model_validate(content)

@@ -198,9 +198,7 @@ class ExecutionRun:
         """Return the object of the execution's pod, or None if it is gone. Another pod of that name is not its own."""
         record, known = self.attempt.record, self.attempt.pod
         pod = await self.api.get_pod(record.namespace, known.name)
-        uid = record.pod_uid or known.uid
-        # an operator of an earlier release recorded no uid; the pod still has to prove that it holds its token's digest
-        return pod if pod is not None and (not uid or pod["metadata"]["uid"] == uid) else None
+        return pod if pod is not None and pod["metadata"]["uid"] == (record.pod_uid or known.uid) else None
 
     async def _explain_loss(
         self, output: OutputCollector, error: Exception, supervision: RunSupervision

@@ -49,11 +49,6 @@ class SpecCache:
     _waiting: deque[tuple[int, asyncio.Future[None]]] = field(default_factory=deque)
     """Weights and futures of large specs that wait for memory, first come, first served."""
 
-    @property
-    def used_bytes(self) -> int:
-        """Memory of the kept specs."""
-        return self._used
-
     def keep(self, record: ExecutionRecord) -> None:
         """Keep the spec of a new record, and discard the largest specs if they take too much memory together."""
         self.discard(record)

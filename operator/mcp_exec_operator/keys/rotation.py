@@ -99,7 +99,7 @@ def plan_change(secret: Object, rules: RotationRules, *, moment: datetime) -> Pl
         # who has read the Secret has the next key, too
         entries: dict[str, str | None] = {SIGNING_ENTRY: encode(create_key()), NEXT_ENTRY: None, PREVIOUS_ENTRY: None}
         return PlannedChange(step=Step.WITHDRAW, entries=entries, annotations={**present, ANNOTATION_ROTATE: None})
-    if since is None:  # of an earlier release, or somebody else has changed it
+    if since is None:  # a new Secret, or somebody else has changed it
         return PlannedChange(step=None, entries={}, annotations=present)
     age = moment - since
     if PREVIOUS_ENTRY in data:

@@ -61,7 +61,7 @@ class ExecutionRow:
     ttl_seconds: float | None
     """Seconds from its end until it is due for deletion; None if the CRD in the cluster is an older one."""
     stored_bytes: int | None
-    """Bytes of the object, at most; None if an older version of the operator wrote its end."""
+    """Bytes of the object, at most; None if its status does not say them."""
     metadata: Object
     """Metadata of the object."""
 

@@ -86,8 +86,7 @@ def find_condition(status: SandboxPoolStatus, kind: str) -> Condition | None:
 
 def _written_conditions(pool: Pool) -> list[Condition]:
     written = ((pool.body or {}).get("status") or {}).get("conditions") or []
-    conditions = [Condition.model_validate(condition) for condition in written]
-    return [each for each in conditions if each.type != "VariantsHealthy"]  # of a release that had variants
+    return [Condition.model_validate(condition) for condition in written]
 
 
 def _problem(pool: Pool) -> PodProblem | None:

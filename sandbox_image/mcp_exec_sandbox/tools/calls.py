@@ -5,7 +5,7 @@ Facts about a tool come from its server's catalog, which is read only if they ar
 
 import importlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -216,7 +216,7 @@ async def _call(tool_name: str, arguments: _Arguments, timeout: float | None) ->
 
 async def call_wrapped(
     tool: str,
-    values: Any,
+    values: Sequence[Any],
     arguments: _Arguments,
     parameters: Mapping[str, bool],
     spellings: Mapping[str, str] = {},
@@ -229,8 +229,7 @@ async def call_wrapped(
 
     Args:
         tool: SERVER.TOOL, the tool's original name.
-        values: positional arguments: one dict with all arguments, or values in the order of `parameters`. Wrappers of
-            an earlier release pass only that dict or None.
+        values: positional arguments: one dict with all arguments, or values in the order of `parameters`.
         arguments: keyword arguments.
         parameters: the tool's parameters by their original names, and whether they are required.
         spellings: other spellings of parameters, and the original names.
@@ -238,7 +237,6 @@ async def call_wrapped(
         is_open: whether the tool accepts other parameters too.
         result_format: the format of the tool's results; it decides how their value is read.
     """
-    values = values if isinstance(values, tuple) else (values,)
     merged = merge_arguments(tool, values, arguments, parameters, spellings, is_open=is_open)
     value = await tool_session.get_session().call(tool, {**merged, **fixed}, None)
     return value if result_format is None else read_result(result_format, value)

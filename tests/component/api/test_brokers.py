@@ -9,7 +9,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.until import until
 
-from mcp_exec_common.broker.client import BrokerClient, BrokerError, connect_broker
+from mcp_exec_common.broker.client import BrokerClient, BrokerError, follow_broker
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.sandbox_keys import SandboxKeys
@@ -27,9 +27,10 @@ async def following(api: FakeApiServer) -> AsyncIterator[BrokerClient]:
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
-        async with connect_broker(
+        brokers, reflector = follow_broker(
             kube=kube, session=session, namespace="system", service="broker", keys=SandboxKeys(KEY), sender="operator"
-        ) as brokers:
+        )
+        async with reflector.run_in_background():
             yield brokers
 
 

@@ -271,7 +271,7 @@ async def test_a_toolserver_that_goes_while_it_is_connected_leaves_no_connection
         world.add("slow", url=url + "/mcp")
         await until(lambda: asked)
         call = asyncio.create_task(world.lines("slow.add", a=1, b=1))
-        await until(lambda: world.broker.catalogs.active_listings)
+        await until(lambda: world.broker.pipeline.active_calls)
         world.api.remove(TS, "slow")
         await until(lambda: not len(world.broker.sessions))
         gate.set()

@@ -143,11 +143,6 @@ def test_a_pool_without_a_chosen_runtime_is_refused(render: Render) -> None:
         render(extra)
 
 
-def test_variants_of_an_earlier_release_are_refused_by_name(render: Render) -> None:
-    with pytest.raises(AssertionError, match="variants"):
-        render({"pool": {"variants": [{"name": "a", "weight": 1}]}})
-
-
 def test_without_a_pool_no_runtime_is_chosen(render: Render) -> None:
     without = {"pool": {"enabled": False, "runtimeClassName": None}}
     assert render(without).all("SandboxPool") == []

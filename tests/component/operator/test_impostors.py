@@ -72,25 +72,6 @@ async def test_a_run_whose_pod_was_replaced_by_another_of_its_name_is_lost(world
     assert (status["phase"], status["reason"], len(world.ran)) == ("Failed", "SandboxLost", 1)
 
 
-async def test_a_run_that_an_operator_of_an_earlier_release_bound_goes_on(world: World, operating: Operating) -> None:
-    world.pool()
-    async with operating():
-        world.execution("long", "wait")
-        await world.until(lambda: len(world.ran) == 1)
-    del world.status("long")["podUid"]
-    name = world.status("long")["podName"]
-    pod = world.pods()[name]
-    owner = {"apiVersion": "mcp-exec.dev/v1beta1", "kind": "CodeExecution", "name": "long", "uid": "u"}
-    labels = pod["metadata"]["labels"] | {"mcp-exec.dev/state": "busy"}
-    changes = {"ownerReferences": [owner | {"controller": True}], "labels": labels}
-    world.put(PODS, pod | {"metadata": pod["metadata"] | changes})
-    async with operating():
-        world.release.set()
-        status = await world.finished("long")
-    assert (status["phase"], len(world.ran)) == ("Succeeded", 1)
-    await world.until(lambda: name not in world.pods())
-
-
 def add_sidecar(pod: Object) -> None:
     pod["spec"]["containers"].append({"name": "istio-proxy", "image": "proxy"})
     pod["spec"]["initContainers"] = [{"name": "init", "image": "proxy"}]

@@ -213,11 +213,6 @@ class RunnerProcess:
                     break
                 self._output_left[stream] -= self._taken[stream] - before
 
-    @property
-    def open_streams(self) -> frozenset[int]:
-        """The streams that the code has not closed."""
-        return frozenset(self._outputs)
-
     def close(self) -> None:
         """Close the pipes unread."""
         loop = asyncio.get_running_loop()

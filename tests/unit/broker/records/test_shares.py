@@ -1,14 +1,12 @@
 """Shares of namespaces in an SQLite file of records: nobody loses rows to a namespace that stores more."""
 
 import asyncio
-import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_exec_broker.records.store import RecordStore
-from mcp_exec_broker.records.tables import RECORD_TABLES
 
 MIB = 1024 * 1024
 VICTIM, ATTACKER = "victim", "attacker"
@@ -105,25 +103,3 @@ async def test_texts_weigh_their_bytes(tmp_path: Path, text: str) -> None:
         await store.add("feedback", [build_feedback(VICTIM, 1) | {"comment": text}])
         [(_, size)] = (await read_sizes(store)).values()
     assert size - len(text.encode()) in range(300, 600)
-
-
-async def test_the_full_file_of_an_earlier_release_gets_its_sizes(tmp_path: Path) -> None:
-    path = tmp_path / "records.sqlite"
-    async with RecordStore.open(path) as store:
-        await fill(store, VICTIM, 10)
-        await fill(store, ATTACKER, 2000)
-        known = await read_sizes(store)
-    with sqlite3.connect(path) as file:
-        for name in RECORD_TABLES:
-            file.execute(f"DROP INDEX {name}_share")
-            file.execute(f"DROP TRIGGER {name}_added")
-            file.execute(f"DROP TRIGGER {name}_removed")
-        file.execute("DROP TABLE record_sizes")
-    file.close()
-    with sqlite3.connect(path) as file:
-        file.execute("VACUUM")
-    file.close()
-    async with RecordStore.open(path, keep_bytes=MIB, spare_bytes=0) as store:
-        assert await read_sizes(store) == known
-        await fill(store, "other", 10)
-        assert await count_rows(store, "feedback", VICTIM) == 10
