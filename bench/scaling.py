@@ -33,9 +33,9 @@ from typing import Any, Final
 from harness import table, write_json
 from traces import TRACES, arrivals
 
-from mcp_exec_operator.pods.pod import Pod
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.queueing.wait_queue import Waiter
+from mcp_exec_operator.core.pods.pod import Pod
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.queueing.wait_queue import Waiter
 
 POLICIES: Final = ("demand", "fixed", "hpa")
 MAX_PODS: Final = 400

@@ -31,7 +31,7 @@ from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_operator.pods.manifest import NO_ADDRESSES, IsolationAddresses, PodIdentity, PoolIdentity, build_pod
+from mcp_exec_operator.core.pods.manifest import NO_ADDRESSES, IsolationAddresses, PodIdentity, PoolIdentity, build_pod
 
 NAMESPACE = "bench-startup"
 PODS = resource_path("pods", namespace=NAMESPACE)

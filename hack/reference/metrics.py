@@ -12,8 +12,8 @@ from mcp_exec_broker.files.metrics import FilesMetrics
 from mcp_exec_broker.metrics import Metrics as BrokerMetrics
 from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_gateway.metrics import Metrics as GatewayMetrics
+from mcp_exec_operator.features.rollouts.record import RolloutMetrics
 from mcp_exec_operator.metrics import Metrics as OperatorMetrics
-from mcp_exec_operator.rollouts.record import RolloutMetrics
 
 SUFFIXES: Final = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 """What the names of a metric's series end with, by its type."""

@@ -10,8 +10,8 @@ import uvloop
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.settings import SettingsError
 from mcp_exec_common.process.setup import configure_logging, raise_file_limit
-from mcp_exec_operator.kube.leader_election import LeaseLost
-from mcp_exec_operator.preflight import CannotStart
+from mcp_exec_operator.cluster.leader_election import LeaseLost
+from mcp_exec_operator.cluster.preflight import CannotStart
 from mcp_exec_operator.process import run_operator
 from mcp_exec_operator.settings import Settings
 

@@ -16,10 +16,10 @@ from typing import Final
 from mcp_exec_api.constants import EXECUTIONS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.kube.api import GONE_CODES
-from mcp_exec_operator.kube.claims import NamespaceClaims
-from mcp_exec_operator.kube.leader_election import COORDINATION_GROUP
-from mcp_exec_operator.removal import (
+from mcp_exec_operator.cluster.kube.api import GONE_CODES
+from mcp_exec_operator.cluster.leader_election import COORDINATION_GROUP
+from mcp_exec_operator.cluster.namespaces.claims import NamespaceClaims
+from mcp_exec_operator.core.removal import (
     GONE_SECONDS,
     NamespaceRemoval,
     list_unfinished,

@@ -13,20 +13,20 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.keys.release import ReleaseKeys
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.followers import follow_namespace
-from mcp_exec_operator.membership import NamespaceMembership
+from mcp_exec_operator.cluster.broker import BrokerDiscovery
+from mcp_exec_operator.cluster.keys.release import ReleaseKeys
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.cluster.kube.followers import follow_namespace
+from mcp_exec_operator.cluster.namespaces.membership import NamespaceMembership
+from mcp_exec_operator.cluster.preflight import find_forbidden_addresses
+from mcp_exec_operator.core.executions.specs import SpecCache
+from mcp_exec_operator.core.pods.manifest import IsolationAddresses
+from mcp_exec_operator.core.removal import RemovedNamespaces
+from mcp_exec_operator.core.resync import ResyncPace
+from mcp_exec_operator.features.rollouts.record import RolloutMetrics
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.namespace import Kind, NamespaceManager, SharedParts
-from mcp_exec_operator.pods.manifest import IsolationAddresses
-from mcp_exec_operator.preflight import find_forbidden_addresses
-from mcp_exec_operator.removal import RemovedNamespaces
-from mcp_exec_operator.resync import ResyncPace
-from mcp_exec_operator.rollouts.record import RolloutMetrics
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.toolservers.component import BrokerDiscovery
 
 log = logging.getLogger(__name__)
 

@@ -15,37 +15,39 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import read_folders
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.executions.binder import Binder
-from mcp_exec_operator.executions.controller import ExecutionController
-from mcp_exec_operator.executions.features.checks import CodeChecks, Skills
-from mcp_exec_operator.executions.features.files import Files
-from mcp_exec_operator.executions.features.sessions import Sessions
-from mcp_exec_operator.executions.features.tools import Tools
-from mcp_exec_operator.executions.lifecycle import ExecutionLifecycle
-from mcp_exec_operator.executions.specs import SpecCache
-from mcp_exec_operator.executions.writer import ExecutionStatusWriter
-from mcp_exec_operator.kube.api import OperatorApi, WritePriority
-from mcp_exec_operator.kube.observations import CallerProofs
+from mcp_exec_operator.cluster.broker import BrokerDiscovery
+from mcp_exec_operator.cluster.kube.api import OperatorApi, WritePriority
+from mcp_exec_operator.cluster.kube.observations import CallerProofs
+from mcp_exec_operator.core.executions.binder import Binder
+from mcp_exec_operator.core.executions.controller import ExecutionController
+from mcp_exec_operator.core.executions.lifecycle import ExecutionLifecycle
+from mcp_exec_operator.core.executions.specs import SpecCache
+from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.core.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.core.pods.manifest import IsolationAddresses
+from mcp_exec_operator.core.pods.network_policy import ReleasePods
+from mcp_exec_operator.core.pods.nodes import NodeCache
+from mcp_exec_operator.core.pools.registry import PoolRegistry
+from mcp_exec_operator.core.pools.reviews import PodTimes
+from mcp_exec_operator.core.pools.services import PoolServices
+from mcp_exec_operator.core.resync import Resync, ResyncPace
+from mcp_exec_operator.core.ttl import EarlyDeletions, StoredBudget, TTLController
+from mcp_exec_operator.features.checks.part import CodeChecks
+from mcp_exec_operator.features.files.part import Files
+from mcp_exec_operator.features.records.recorder import ExecutionRecorder
+from mcp_exec_operator.features.rollouts.controller import RolloutComponent
+from mcp_exec_operator.features.rollouts.measures import RecordsReader
+from mcp_exec_operator.features.rollouts.record import RolloutMetrics
+from mcp_exec_operator.features.sessions.controller import SessionComponent
+from mcp_exec_operator.features.sessions.part import Sessions
+from mcp_exec_operator.features.sessions.registry import SessionIndex
+from mcp_exec_operator.features.skills.controller import SkillComponent
+from mcp_exec_operator.features.skills.part import Skills
+from mcp_exec_operator.features.tools.component import ToolServerComponent
+from mcp_exec_operator.features.tools.part import Tools
+from mcp_exec_operator.features.tools.wrappers import NamespaceBundle, WrapperDistributor
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.manifest import IsolationAddresses
-from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pools.registry import PoolRegistry
-from mcp_exec_operator.pools.reviews import PodTimes
-from mcp_exec_operator.pools.services import PoolServices
-from mcp_exec_operator.records import ExecutionRecorder
-from mcp_exec_operator.resync import Resync, ResyncPace
-from mcp_exec_operator.rollouts.controller import RolloutComponent
-from mcp_exec_operator.rollouts.measures import RecordsReader
-from mcp_exec_operator.rollouts.record import RolloutMetrics
-from mcp_exec_operator.sessions.controller import SessionComponent
-from mcp_exec_operator.sessions.registry import SessionIndex
 from mcp_exec_operator.settings import Settings
-from mcp_exec_operator.skills.controller import SkillComponent
-from mcp_exec_operator.toolservers.component import BrokerDiscovery, ToolServerComponent
-from mcp_exec_operator.toolservers.wrappers import NamespaceBundle, WrapperDistributor
-from mcp_exec_operator.ttl import EarlyDeletions, StoredBudget, TTLController
 
 log = logging.getLogger(__name__)
 

@@ -20,15 +20,15 @@ from mcp_exec_common.process.health import HealthReport, report_liveness, report
 from mcp_exec_common.process.namespaces import read_namespaces
 from mcp_exec_common.process.setup import exempt_started_objects
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.definitions import Definitions
-from mcp_exec_operator.keys.release import ReleaseKeys
-from mcp_exec_operator.kube.claims import NamespaceClaims
-from mcp_exec_operator.kube.followers import follow_nodes
-from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.cluster.definitions import Definitions
+from mcp_exec_operator.cluster.keys.release import ReleaseKeys
+from mcp_exec_operator.cluster.kube.followers import follow_nodes
+from mcp_exec_operator.cluster.leader_election import LeaderElector
+from mcp_exec_operator.cluster.namespaces.claims import NamespaceClaims
+from mcp_exec_operator.cluster.namespaces.membership import NamespaceMembership
+from mcp_exec_operator.cluster.preflight import CannotStart, answering, check_api, check_definitions
 from mcp_exec_operator.manager import Manager
-from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.preflight import CannotStart, answering, check_api, check_definitions
 from mcp_exec_operator.settings import Settings
 
 
@@ -289,7 +289,7 @@ class OperatorProcess:
         """Run the manager, and its watches until `stop` is set. `stack` ends the manager, then the lease."""
         await stack.enter_async_context(self.manager.running())
         await _import_watches()  # executions that wait are served meanwhile
-        from mcp_exec_operator.kube.watches import build_registry
+        from mcp_exec_operator.cluster.kube.watches import build_registry
 
         observe = self.manager.observe
         registry = build_registry(
@@ -310,7 +310,7 @@ class OperatorProcess:
 
         kopf cancels all tasks that were created after it when it ends, so `stack` is closed before kopf ends.
         """
-        from mcp_exec_operator.kube.watches import watch
+        from mcp_exec_operator.cluster.kube.watches import watch
 
         loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
         watching = loop.create_task(
@@ -348,4 +348,4 @@ class OperatorProcess:
 
 async def _import_watches() -> None:
     """Import kopf in a thread, which takes longer than a resync."""
-    await asyncio.to_thread(import_module, "mcp_exec_operator.kube.watches")
+    await asyncio.to_thread(import_module, "mcp_exec_operator.cluster.kube.watches")

@@ -14,7 +14,7 @@ from mcp_exec_api.constants import LABEL_POOL, LABEL_STATE, LABEL_TOOL_SERVER
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_token, token_digest
-from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
+from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, MakePool, leader
 from tests.e2e.toolservers import approver, running, stdio, tool_server
 from tests.support.pace import paced

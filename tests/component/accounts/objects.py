@@ -8,15 +8,15 @@ from tests.component.accounts.server import Object, Server
 from mcp_exec_api.constants import API_VERSION, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_api.tool_server import Stdio
-from mcp_exec_operator.kube.claims import CLAIM
-from mcp_exec_operator.pods.manifest import PodIdentity, PoolIdentity, build_pod
-from mcp_exec_operator.pods.network_policy import (
+from mcp_exec_operator.cluster.namespaces.claims import CLAIM
+from mcp_exec_operator.core.pods.manifest import PodIdentity, PoolIdentity, build_pod
+from mcp_exec_operator.core.pods.network_policy import (
     ReleasePods,
     build_base_policy,
     build_namespace_policy,
     build_policy,
 )
-from mcp_exec_operator.toolservers.manifests import (
+from mcp_exec_operator.features.tools.manifests import (
     BridgeImage,
     ServerIdentity,
     build_deployment,

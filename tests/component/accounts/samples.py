@@ -22,7 +22,7 @@ from tests.component.accounts.objects import (
 from tests.component.accounts.server import Object
 
 from mcp_exec_api.constants import ANNOTATION_SEAL, LABEL_CALLER
-from mcp_exec_operator.pods.network_policy import NAMESPACE_POLICY
+from mcp_exec_operator.core.pods.network_policy import NAMESPACE_POLICY
 
 OWN: Final = "own"
 """Name of the objects of the account."""

@@ -11,7 +11,7 @@ from tests.support.control_plane import ControlPlane, running_control_plane
 from tests.support.until import eventually
 
 from mcp_exec_api.meta import now
-from mcp_exec_operator.kube.api import build_event
+from mcp_exec_operator.cluster.kube.api import build_event
 
 OPERATOR = "system:serviceaccount:mcp-exec-system:mcp-exec-operator"
 EDITOR, ADMINISTRATOR = "editor", "the-administrator"

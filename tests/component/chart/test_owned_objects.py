@@ -18,9 +18,14 @@ from mcp_exec_api.constants import ANNOTATION_RELEASE_VERSION, API_VERSION, GROU
 from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_api.wire.version import RELEASE
-from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import ReleasePods, build_base_policy, build_namespace_policy, build_policy
-from mcp_exec_operator.toolservers.manifests import (
+from mcp_exec_operator.core.pods.manifest import PoolIdentity
+from mcp_exec_operator.core.pods.network_policy import (
+    ReleasePods,
+    build_base_policy,
+    build_namespace_policy,
+    build_policy,
+)
+from mcp_exec_operator.features.tools.manifests import (
     BridgeImage,
     ServerIdentity,
     build_deployment,

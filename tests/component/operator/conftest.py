@@ -19,13 +19,13 @@ from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.kube.claims import NamespaceClaims
-from mcp_exec_operator.kube.leader_election import LeaderElector
+from mcp_exec_operator.cluster.leader_election import LeaderElector
+from mcp_exec_operator.cluster.namespaces.claims import NamespaceClaims
+from mcp_exec_operator.cluster.namespaces.membership import NamespaceMembership
+from mcp_exec_operator.core.pools import status as pool_status
 from mcp_exec_operator.manager import Manager
-from mcp_exec_operator.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.namespace import Kind, NamespaceManager
-from mcp_exec_operator.pools import status as pool_status
 from mcp_exec_operator.settings import Settings
 
 Operating = Callable[..., Any]

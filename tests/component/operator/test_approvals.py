@@ -9,8 +9,8 @@ from tests.support.broker import FakeBroker
 from tests.support.world import CEX, World
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions import attempt
-from mcp_exec_operator.executions.features import tools
+from mcp_exec_operator.core.executions import attempt
+from mcp_exec_operator.features import tools
 
 Operating = Callable[..., Any]
 __all__ = ["broker", "equipped"]

@@ -16,8 +16,8 @@ from mcp_exec_api.constants import LABEL_RELEASE
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_operator.kube.claims import CLAIM, EXPIRES_SECONDS, NamespaceClaims
-from mcp_exec_operator.membership import NamespaceMembership
+from mcp_exec_operator.cluster.namespaces.claims import CLAIM, EXPIRES_SECONDS, NamespaceClaims
+from mcp_exec_operator.cluster.namespaces.membership import NamespaceMembership
 from mcp_exec_operator.metrics import Metrics
 
 __all__ = ["cluster", "start"]
@@ -143,7 +143,7 @@ async def test_a_lease_that_says_nothing_is_no_claim(world: World, claiming: Cla
     assert holder(world) == OWN
 
 
-CHECKED = f"from mcp_exec_operator.membership import NamespaceMembership as It\nIt.CHECK_SECONDS = 0.2\n{MAIN}"
+CHECKED = f"from mcp_exec_operator.cluster.namespaces import membership as m\nm.NamespaceMembership.CHECK_SECONDS = 0.2\n{MAIN}"
 
 
 @pytest.fixture

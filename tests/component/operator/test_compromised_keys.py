@@ -18,7 +18,7 @@ from mcp_exec_api.skill import SkillSpec
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import build_shipped
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
+from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
 
 Operating = Callable[..., Any]
 Object = dict[str, Any]

@@ -16,8 +16,8 @@ from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_operator.definitions import Definitions
-from mcp_exec_operator.preflight import CannotStart
+from mcp_exec_operator.cluster.definitions import Definitions
+from mcp_exec_operator.cluster.preflight import CannotStart
 
 Object = dict[str, Any]
 CRDS = resource_path("customresourcedefinitions", group="apiextensions.k8s.io/v1")

@@ -9,9 +9,9 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import CEX, EVENTS, NAMESPACE, PODS, POLICIES, SBP, World
 
-from mcp_exec_operator.executions import binder, lifecycle, run, writer
-from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.executions import binder, lifecycle, run, writer
+from mcp_exec_operator.core.executions.record import ExecutionRecord
 
 Operating = Callable[..., Any]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.support.api_server import Fault
 from tests.support.world import World
 
-from mcp_exec_operator.pods import cache
+from mcp_exec_operator.core.pods import cache
 
 Operating = Callable[..., Any]
 MORE_THAN_RETRIES = 5

@@ -9,7 +9,7 @@ from tests.support.attacks import EVERYWHERE, OK, STREAMS, Play, say
 from tests.support.supervisor import FakeSupervisor
 from tests.support.world import World
 
-from mcp_exec_operator.executions import attempt, run
+from mcp_exec_operator.core.executions import attempt, run
 
 Operating = Callable[..., Any]
 

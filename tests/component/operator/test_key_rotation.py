@@ -17,8 +17,8 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_token, token_digest
-from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
-from mcp_exec_operator.toolservers import controller
+from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
+from mcp_exec_operator.features.tools import controller
 
 Operating = Callable[..., Any]
 

@@ -12,7 +12,7 @@ from tests.support.pace import paced
 from tests.support.world import LEASES, World
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.kube.leader_election import LeaderElector, LeaseLost
+from mcp_exec_operator.cluster.leader_election import LeaderElector, LeaseLost
 
 Contend = Callable[..., LeaderElector]
 NAME = "mcp-exec-operator"

@@ -9,8 +9,8 @@ import pytest
 from tests.support.pace import paced
 from tests.support.world import NODES, PODS, SBP, World
 
-from mcp_exec_operator.executions import run
-from mcp_exec_operator.pods.cache import PodCache
+from mcp_exec_operator.core.executions import run
+from mcp_exec_operator.core.pods.cache import PodCache
 
 Operating = Callable[..., Any]
 

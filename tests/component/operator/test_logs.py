@@ -12,7 +12,7 @@ from tests.support.quotes import MARKER, QUOTES
 from tests.support.supervisor import FakeSupervisor
 from tests.support.world import EVENTS, World
 
-from mcp_exec_operator.executions import run
+from mcp_exec_operator.core.executions import run
 
 Operating = Callable[..., Any]
 ERROR = {"type": MARKER, "message": MARKER, "traceback": MARKER, "line": 1}

@@ -24,11 +24,11 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.objects import is_release_secret
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.auth.api_keys import ApiKeyStore
-from mcp_exec_operator.keys.release import ReleaseKeys
-from mcp_exec_operator.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE, Step
-from mcp_exec_operator.keys.secrets import encode
+from mcp_exec_operator.cluster.keys.release import ReleaseKeys
+from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE, Step
+from mcp_exec_operator.cluster.keys.secrets import encode
+from mcp_exec_operator.cluster.preflight import CannotStart
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.preflight import CannotStart
 
 Object = dict[str, Any]
 ACCOUNTS = resource_path("serviceaccounts", namespace=SYSTEM)

@@ -15,7 +15,7 @@ from mcp_exec_api.constants import ANNOTATION_SERVED, LABEL_COMPONENT, LABEL_NAM
 from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials
-from mcp_exec_operator.removal import RemovedNamespaces
+from mcp_exec_operator.core.removal import RemovedNamespaces
 
 Operating = Callable[..., Any]
 OPERATOR, LABEL = "mcp-exec-operator", "mcp-exec-system.mcp-exec"

@@ -15,8 +15,8 @@ from mcp_exec_api.rollout_status import ArmMeasures, GuardMetric
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.rollouts.guards import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
-from mcp_exec_operator.rollouts import controller
-from mcp_exec_operator.rollouts.measures import RecordsUnreadable, RolloutIdentity
+from mcp_exec_operator.features.rollouts import controller
+from mcp_exec_operator.features.rollouts.measures import RecordsUnreadable, RolloutIdentity
 
 Operating = Callable[..., Any]
 Object = dict[str, Any]

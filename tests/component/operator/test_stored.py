@@ -10,7 +10,7 @@ from tests.support.until import until
 from tests.support.world import CEX, EVENTS, World
 
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_operator import ttl
+from mcp_exec_operator.core import ttl
 
 Operating = Callable[..., Any]
 MIB = 2**20

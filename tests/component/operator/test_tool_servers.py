@@ -13,8 +13,8 @@ from mcp_exec_api.constants import TOOL_SERVERS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import bridge_token, token_digest
-from mcp_exec_operator.toolservers import controller
-from mcp_exec_operator.toolservers.manifests import ANNOTATION_TOKEN, workload_labels
+from mcp_exec_operator.features.tools import controller
+from mcp_exec_operator.features.tools.manifests import ANNOTATION_TOKEN, workload_labels
 
 Operating = Callable[..., Any]
 DEPLOYMENTS = resource_path("deployments", namespace=NAMESPACE, group="apps/v1")

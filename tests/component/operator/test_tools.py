@@ -19,7 +19,7 @@ from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.toolservers import component
+from mcp_exec_operator.features.tools import component
 
 Operating = Callable[..., Any]
 TS = custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE)

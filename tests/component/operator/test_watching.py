@@ -22,11 +22,11 @@ from tests.support.world import CEX, KEY_SECRET, NODES, SECRETS, SYSTEM, World
 
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.kube.leader_election import LeaderElector
-from mcp_exec_operator.membership import NamespaceMembership
-from mcp_exec_operator.preflight import CannotStart, check_api
+from mcp_exec_operator.cluster.leader_election import LeaderElector
+from mcp_exec_operator.cluster.namespaces.membership import NamespaceMembership
+from mcp_exec_operator.cluster.preflight import CannotStart, check_api
+from mcp_exec_operator.core.resync import Resync
 from mcp_exec_operator.process import OperatorProcess, run_operator
-from mcp_exec_operator.resync import Resync
 from mcp_exec_operator.settings import InitialApiKey, Settings
 
 

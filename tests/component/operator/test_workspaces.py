@@ -15,8 +15,8 @@ from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.toolservers import component
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.features.tools import component
 
 Operating = Callable[..., Any]
 NOTES = {"name": "notes", "mode": "Write"}

@@ -41,7 +41,7 @@ from mcp_exec_common.supervisor.protocol import (
     SandboxUsed,
 )
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
-from mcp_exec_operator.pods.manifest import IsolationAddresses, PodIdentity, PoolIdentity, build_pod
+from mcp_exec_operator.core.pods.manifest import IsolationAddresses, PodIdentity, PoolIdentity, build_pod
 from mcp_exec_sandbox.sdk import client
 
 NAMESPACE = "agents"

@@ -4,7 +4,7 @@ import inside
 from tests.support.pod_security import violations
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.manifest import IsolationAddresses, PodIdentity, PoolIdentity, build_pod
+from mcp_exec_operator.core.pods.manifest import IsolationAddresses, PodIdentity, PoolIdentity, build_pod
 
 SANDBOX = build_pod(
     spec=SandboxPoolSpec(image="sandbox:1", runtime_class_name="gvisor", node_selector={"disk": "fast"}),

@@ -13,7 +13,7 @@ from tests.support.fuzz import fuzz_settings
 from mcp_exec_api.meta import micro_time
 from mcp_exec_common.peers import InvalidAnswer, parse_answer
 from mcp_exec_common.supervisor.protocol import SandboxError, parse_event
-from mcp_exec_operator.executions.output import OutputCollector
+from mcp_exec_operator.core.executions.output import OutputCollector
 
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=20))
 VALUES = st.recursive(

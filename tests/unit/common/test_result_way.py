@@ -25,9 +25,9 @@ from mcp_exec_common.supervisor.protocol import parse_event
 from mcp_exec_gateway.executions.views import build_view
 from mcp_exec_gateway.http.json import to_json
 from mcp_exec_gateway.mcp.code_mode.output import build_result
-from mcp_exec_operator.executions.outcome import ExecutionOutcome
-from mcp_exec_operator.executions.output import OutputCollector
-from mcp_exec_operator.executions.status import build_finished_status
+from mcp_exec_operator.core.executions.outcome import ExecutionOutcome
+from mcp_exec_operator.core.executions.output import OutputCollector
+from mcp_exec_operator.core.executions.status import build_finished_status
 from mcp_exec_sandbox.protocol import Notes, encode
 from mcp_exec_sandbox.runner.report import report_success
 from mcp_exec_sandbox.supervisor.execution.outcome import RunnerReport

@@ -29,8 +29,8 @@ from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import find_supervisor_token, supervisor_token, token_digest
 from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
 from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.manifest import PoolIdentity
+from mcp_exec_operator.core.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.core.pods.manifest import PoolIdentity
 
 OLD, NEW = b"the old key" * 4, b"the new key" * 4
 Object = dict[str, Any]

@@ -13,7 +13,7 @@ from mcp_exec_api.execution_rollout import ArmMode
 from mcp_exec_api.rollout_status import RolloutPhase
 from mcp_exec_api.sandbox_session import SessionPhase
 from mcp_exec_api.skill import SkillState
-from mcp_exec_operator.pods.pod import PodState
+from mcp_exec_operator.core.pods.pod import PodState
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/reference/glossary.md").read_text()

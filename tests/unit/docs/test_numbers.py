@@ -12,7 +12,7 @@ import yaml
 from mcp_exec_api.meta import parse_quantity
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_client.agent.hybrid_rules import HybridRules
-from mcp_exec_operator.scaling.autoscaler import REFILL_PER_SECOND
+from mcp_exec_operator.core.scaling.autoscaler import REFILL_PER_SECOND
 
 ROOT = Path(__file__).parents[3]
 IGNORED = (ROOT / ".gitignore").read_text()

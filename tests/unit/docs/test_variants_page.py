@@ -10,7 +10,7 @@ from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardMetric, RolloutPhase
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.rollouts.assignment import assign_arm
-from mcp_exec_operator.pools.health import FAULTS
+from mcp_exec_operator.core.pools.health import FAULTS
 
 PAGE = (Path(__file__).parents[3] / "docs/platform/variants.md").read_text()
 (ITEMS,) = (list(yaml.safe_load_all(text)) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL))

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.pod import PodCounts
-from mcp_exec_operator.scaling.autoscaler import (
+from mcp_exec_operator.core.pods.pod import PodCounts
+from mcp_exec_operator.core.scaling.autoscaler import (
     Autoscaler,
     DemandEstimate,
     ScalingDecision,
@@ -16,7 +16,7 @@ from mcp_exec_operator.scaling.autoscaler import (
     WarmPodBounds,
     recommend,
 )
-from mcp_exec_operator.scaling.plan import pods_to_create
+from mcp_exec_operator.core.scaling.plan import pods_to_create
 
 needs = st.builds(
     DemandEstimate,

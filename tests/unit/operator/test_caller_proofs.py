@@ -9,7 +9,7 @@ from tests.support.constants import SANDBOX_KEY
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.kube.observations import CallerProofs
+from mcp_exec_operator.cluster.kube.observations import CallerProofs
 
 Object = dict[str, Any]
 START = datetime.fromisoformat("2026-11-21T20:00:00+00:00")

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.scaling.demand import Demand, SlidingCount, round_to_step
+from mcp_exec_operator.core.scaling.demand import Demand, SlidingCount, round_to_step
 
 gaps = st.lists(st.floats(0, 30), max_size=200)
 

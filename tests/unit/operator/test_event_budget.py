@@ -1,6 +1,6 @@
 """Events about executions come at a bounded rate, by namespace."""
 
-from mcp_exec_operator.kube.api import EventBudget
+from mcp_exec_operator.cluster.kube.api import EventBudget
 
 
 def test_a_namespace_has_a_burst_and_then_a_rate_and_takes_from_no_other() -> None:

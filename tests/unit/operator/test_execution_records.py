@@ -14,12 +14,12 @@ from mcp_exec_broker.records.tables import EXECUTIONS, check_row
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator import records as module
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.kube.observations import CallerProofs
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.cluster.kube.observations import CallerProofs
+from mcp_exec_operator.core.ttl import StoredBudget, StoredExecution, TTLController
+from mcp_exec_operator.features.records import recorder as module
+from mcp_exec_operator.features.records.recorder import CodePolicy, ExecutionRecorder, build_row
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.records import CodePolicy, ExecutionRecorder, build_row
-from mcp_exec_operator.ttl import StoredBudget, StoredExecution, TTLController
 
 Object = dict[str, Any]
 AT = "2026-01-01T00:00:00.000000Z"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.code_execution import ExecutionError, Phase, TokenUsage, Usage
-from mcp_exec_operator.executions.outcome import ExecutionOutcome, find_saving, with_tokens
+from mcp_exec_operator.core.executions.outcome import ExecutionOutcome, find_saving, with_tokens
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_tools.text import estimate_tokens
 

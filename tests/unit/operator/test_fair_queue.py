@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.code_execution import Priority
-from mcp_exec_operator.queueing.wait_queue import PATIENCE, FairQueue
+from mcp_exec_operator.core.queueing.wait_queue import PATIENCE, FairQueue
 
 
 class Item(NamedTuple):

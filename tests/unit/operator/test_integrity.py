@@ -8,10 +8,10 @@ import pytest
 from tests.unit.operator.test_pod_manifest import POOL, build
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.authenticity import Alterations
-from mcp_exec_operator.pods.integrity import ChangeableParts, digest_confinement, find_alterations, find_changes
-from mcp_exec_operator.pods.manifest import PodIdentity, build_pod
-from mcp_exec_operator.pods.pod import Pod, PodState
+from mcp_exec_operator.core.pods.authenticity import Alterations
+from mcp_exec_operator.core.pods.integrity import ChangeableParts, digest_confinement, find_alterations, find_changes
+from mcp_exec_operator.core.pods.manifest import PodIdentity, build_pod
+from mcp_exec_operator.core.pods.pod import Pod, PodState
 
 Object = dict[str, Any]
 REQUESTED = build(runtimeClassName="gvisor").body

@@ -7,7 +7,7 @@ import socket
 from tests.support.constants import DEADLINE
 from tests.support.ports import free_port
 
-from mcp_exec_operator.preflight import answering
+from mcp_exec_operator.cluster.preflight import answering
 
 
 async def test_connections_are_accepted_and_end_without_a_byte() -> None:

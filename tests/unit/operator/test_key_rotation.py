@@ -12,8 +12,8 @@ from mcp_exec_api.skill import content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import read_skill
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
-from mcp_exec_operator.keys.renewal import renew_session, renew_skill
-from mcp_exec_operator.keys.rotation import (
+from mcp_exec_operator.cluster.keys.renewal import renew_session, renew_skill
+from mcp_exec_operator.cluster.keys.rotation import (
     ANNOTATION_ROTATE,
     ANNOTATION_SINCE,
     RotationRules,
@@ -21,7 +21,7 @@ from mcp_exec_operator.keys.rotation import (
     plan_change,
     plan_renewal,
 )
-from mcp_exec_operator.keys.secrets import decode_entries
+from mcp_exec_operator.cluster.keys.secrets import decode_entries
 
 Object = dict[str, Any]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

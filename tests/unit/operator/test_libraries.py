@@ -2,7 +2,7 @@
 
 from mcp_exec_api.sandbox_pool import Library
 from mcp_exec_common.supervisor.protocol import MAX_HINTED_POOLS, MAX_HINTS, SandboxLibraries
-from mcp_exec_operator.pools.libraries import NamespaceLibraries, PoolLibraries
+from mcp_exec_operator.core.pools.libraries import NamespaceLibraries, PoolLibraries
 
 
 def image(python: str = "3.11.2", **versions: str) -> SandboxLibraries:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_operator.pods.nodes import NodeCache, tolerates
+from mcp_exec_operator.core.pods.nodes import NodeCache, tolerates
 
 
 def node(*, ready: str | None = "True", cordoned: bool = False, taints: Any = ()) -> Any:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_operator.pods.manifest import pool_labels
-from mcp_exec_operator.pods.network_policy import NamespacePolicies, may_select, read_opening
+from mcp_exec_operator.core.pods.manifest import pool_labels
+from mcp_exec_operator.core.pods.network_policy import NamespacePolicies, may_select, read_opening
 
 LABELS = pool_labels("default") | {"team": "data"}
 

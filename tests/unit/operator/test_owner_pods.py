@@ -11,10 +11,10 @@ from tests.unit.operator.test_pool import make_ready, plan, pool
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_operator.pods.pod import Pod, PodState
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.reuse import OwnerShares, max_idle_pods
-from mcp_exec_operator.queueing.wait_queue import Waiter
+from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.reuse import OwnerShares, max_idle_pods
+from mcp_exec_operator.core.queueing.wait_queue import Waiter
 
 REUSE = {"scope": "Owner", "maxUses": 10}
 ALICE, BOB, CAROL, EVE = (Owner(namespace="agents", caller=name) for name in ("alice", "bob", "carol", "eve"))

@@ -7,9 +7,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from mcp_exec_operator.pods.cache import UNCERTAIN_SECONDS, PodCache
-from mcp_exec_operator.pods.pod import EXPECTATION_SECONDS, Pod, PodState
-from mcp_exec_operator.scaling.plan import excess_pods, pods_to_create
+from mcp_exec_operator.core.pods.cache import UNCERTAIN_SECONDS, PodCache
+from mcp_exec_operator.core.pods.pod import EXPECTATION_SECONDS, Pod, PodState
+from mcp_exec_operator.core.scaling.plan import excess_pods, pods_to_create
 
 WARM_MIN, MAX_PODS = 3, 7
 

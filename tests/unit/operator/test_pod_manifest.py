@@ -6,7 +6,8 @@ import pytest
 from tests.support.pod_security import violations
 
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
-from mcp_exec_operator.pods.manifest import (
+from mcp_exec_operator.cluster.preflight import find_forbidden_addresses
+from mcp_exec_operator.core.pods.manifest import (
     IsolationAddresses,
     PodIdentity,
     PodManifest,
@@ -16,7 +17,6 @@ from mcp_exec_operator.pods.manifest import (
     label_value,
     template_hash,
 )
-from mcp_exec_operator.preflight import find_forbidden_addresses
 
 POOL = PoolIdentity(namespace="agents", name="default", uid="pool-uid")
 POD = PodIdentity(name="default-abc", token_sha256="digest", uid=123456)

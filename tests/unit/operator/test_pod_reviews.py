@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
-from mcp_exec_operator.pods.cache import NEVER, NOW, Schedule
-from mcp_exec_operator.pods.pod import Pod
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.reviews import PodAction
+from mcp_exec_operator.core.pods.cache import NEVER, NOW, Schedule
+from mcp_exec_operator.core.pods.pod import Pod
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.reviews import PodAction
 
 PULLING = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
 

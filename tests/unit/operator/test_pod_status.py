@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.pods.status import is_unready, loss_of, refusal_of, starting_problem
+from mcp_exec_operator.core.pods.status import is_unready, loss_of, refusal_of, starting_problem
 
 
 def pod(**status: Any) -> Any:

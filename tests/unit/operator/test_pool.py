@@ -10,23 +10,23 @@ from tests.unit.operator.test_pod_cache import item
 from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SANDBOX_NAME
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.manifest import PoolIdentity
-from mcp_exec_operator.pods.network_policy import (
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.pods.manifest import PoolIdentity
+from mcp_exec_operator.core.pods.network_policy import (
     ReleasePods,
     build_base_policy,
     build_namespace_policy,
     build_policy,
     has_drifted,
 )
-from mcp_exec_operator.pods.pod import PodCounts
-from mcp_exec_operator.pools.enforcement import NetworkPolicyEnforcer
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.status import PoolStatusWriter
-from mcp_exec_operator.queueing.wait_queue import Waiter
-from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, pods_to_create
+from mcp_exec_operator.core.pods.pod import PodCounts
+from mcp_exec_operator.core.pools.enforcement import NetworkPolicyEnforcer
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.status import PoolStatusWriter
+from mcp_exec_operator.core.queueing.wait_queue import Waiter
+from mcp_exec_operator.core.scaling.plan import REFILL_DELAY_SECONDS, PodPlan, pods_to_create
+from mcp_exec_operator.metrics import Metrics
 
 
 def pool(**spec: Any) -> Pool:

@@ -13,15 +13,15 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.core.pods.network_policy import ReleasePods
+from mcp_exec_operator.core.pools.controller import PoolController
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.reviews import PodTimes
+from mcp_exec_operator.core.pools.services import PoolServices
+from mcp_exec_operator.core.scaling.plan import PodPlan
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.pools.controller import PoolController
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.reviews import PodTimes
-from mcp_exec_operator.pools.services import PoolServices
-from mcp_exec_operator.scaling.plan import PodPlan
 
 
 @dataclass

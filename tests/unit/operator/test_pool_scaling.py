@@ -9,10 +9,10 @@ from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import join, plan
 
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
-from mcp_exec_operator.pods.pod import PodState
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.status import build_status, find_condition
-from mcp_exec_operator.scaling.plan import REFILL_DELAY_SECONDS, PodPlan
+from mcp_exec_operator.core.pods.pod import PodState
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.status import build_status, find_condition
+from mcp_exec_operator.core.scaling.plan import REFILL_DELAY_SECONDS, PodPlan
 
 
 def pool(clock: Clock, **spec: Any) -> Pool:

@@ -12,9 +12,9 @@ from tests.unit.operator.test_pool import plan
 from tests.unit.operator.test_pool_controller import NoEvents, control
 
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.pods.pod import Pod, PodState
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.reviews import PodAction
+from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.reviews import PodAction
 
 PODS = 300
 POOL: Any = {"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": PODS}, "maxPods": 900}}

@@ -12,14 +12,14 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxHealth, SandboxUse
-from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.pods.authenticity import PodAuthenticator
+from mcp_exec_operator.core.pods.network_policy import ReleasePods
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.probes import ReadinessProber, Recycler
+from mcp_exec_operator.core.pools.reviews import PodAction
+from mcp_exec_operator.core.pools.services import PodRemover, PoolServices
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.pods.authenticity import PodAuthenticator
-from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.pools.probes import ReadinessProber, Recycler
-from mcp_exec_operator.pools.reviews import PodAction
-from mcp_exec_operator.pools.services import PodRemover, PoolServices
 from mcp_exec_tools.protocol import PROTOCOLS
 
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.operator.test_pod_cache import item
 
-from mcp_exec_operator.pods.nodes import NodeCache
-from mcp_exec_operator.pods.pod import Pod, PodCounts, PodState
-from mcp_exec_operator.scaling.plan import (
+from mcp_exec_operator.core.pods.nodes import NodeCache
+from mcp_exec_operator.core.pods.pod import Pod, PodCounts, PodState
+from mcp_exec_operator.core.scaling.plan import (
     OutdatedPod,
     OutdatedReason,
     excess_pods,

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_common.rollouts.progress import RolloutMeasures
-from mcp_exec_operator.rollouts.measures import NO_RECORDS, MeasuresCache, RecordsUnreadable, RolloutIdentity
-from mcp_exec_operator.rollouts.record import RolloutMetrics, RolloutRecord, build_events
+from mcp_exec_operator.features.rollouts.measures import NO_RECORDS, MeasuresCache, RecordsUnreadable, RolloutIdentity
+from mcp_exec_operator.features.rollouts.record import RolloutMetrics, RolloutRecord, build_events
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = {

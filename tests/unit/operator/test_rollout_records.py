@@ -9,7 +9,7 @@ from mcp_exec_api.rollout_status import GuardMetric
 from mcp_exec_api.wire.rollouts import MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_common.broker.records import RecordsError
 from mcp_exec_common.rollouts.guards import share_interval
-from mcp_exec_operator.rollouts.measures import RecordsReader, RecordsUnreadable, RolloutIdentity
+from mcp_exec_operator.features.rollouts.measures import RecordsReader, RecordsUnreadable, RolloutIdentity
 
 SPEC = ExecutionRolloutSpec.model_validate(
     {

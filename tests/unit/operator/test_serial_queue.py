@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.pace import paced
 
-from mcp_exec_operator.queueing.turns import SerialQueue, Turn
-from mcp_exec_operator.queueing.wait_queue import QueueFull
+from mcp_exec_operator.core.queueing.turns import SerialQueue, Turn
+from mcp_exec_operator.core.queueing.wait_queue import QueueFull
 
 
 def test_a_full_queue_refuses_more_and_says_how_many_wait() -> None:

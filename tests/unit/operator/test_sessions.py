@@ -9,9 +9,15 @@ from mcp_exec_api.constants import LABEL_MANAGED_BY
 from mcp_exec_api.files import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase, format_memory
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.pod import Pod, PodState
-from mcp_exec_operator.sessions.record import KEEP_UNUSED, SessionRecord, find_disposable, find_excess, find_expiry
-from mcp_exec_operator.sessions.status import build_session_status, describe_owner, is_urgent
+from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.features.sessions.record import (
+    KEEP_UNUSED,
+    SessionRecord,
+    find_disposable,
+    find_excess,
+    find_expiry,
+)
+from mcp_exec_operator.features.sessions.status import build_session_status, describe_owner, is_urgent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

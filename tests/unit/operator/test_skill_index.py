@@ -7,7 +7,7 @@ from tests.support.skills import ATTESTOR, make_skill
 
 from mcp_exec_api.files import Owner
 from mcp_exec_api.skill import content_digest
-from mcp_exec_operator.skills.index import SkillIndex
+from mcp_exec_operator.features.skills.index import SkillIndex
 
 ANN = Owner(namespace="agents", caller="ann")
 

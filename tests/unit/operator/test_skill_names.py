@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_exec_operator.skills.resolver import MAX_NAMES, NamedSkills, find_skills
+from mcp_exec_operator.features.skills.resolver import MAX_NAMES, NamedSkills, find_skills
 
 
 @pytest.mark.parametrize(

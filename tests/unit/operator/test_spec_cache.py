@@ -6,10 +6,10 @@ from typing import Any, cast
 import pytest
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.executions.outcome import EndedBeforeRun, ExecutionGone
-from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.specs import LARGE_BYTES, SpecCache, SpecInUse
-from mcp_exec_operator.kube.api import OperatorApi
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, ExecutionGone
+from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.executions.specs import LARGE_BYTES, SpecCache, SpecInUse
 
 
 class Api:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, QueuePlace, Start
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.protocol import Event, parse_event
-from mcp_exec_operator.executions.outcome import ExecutionOutcome, build_failure
-from mcp_exec_operator.executions.output import OutputCollector
-from mcp_exec_operator.executions.record import ExecutionRecord, measure_stored_bytes
-from mcp_exec_operator.executions.status import (
+from mcp_exec_operator.core.executions.outcome import ExecutionOutcome, build_failure
+from mcp_exec_operator.core.executions.output import OutputCollector
+from mcp_exec_operator.core.executions.record import ExecutionRecord, measure_stored_bytes
+from mcp_exec_operator.core.executions.status import (
     build_bound_status,
     build_finished_status,
     build_pending_status,

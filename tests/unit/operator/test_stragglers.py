@@ -8,8 +8,8 @@ from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import join, plan, pool
 
 from mcp_exec_api.meta import now as this_moment
-from mcp_exec_operator.pools.pool import Pool
-from mcp_exec_operator.scaling.plan import is_stuck
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.scaling.plan import is_stuck
 
 PULLING = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}]}
 

@@ -9,10 +9,10 @@ from tests.support.until import until
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_common.broker.client import BrokerClient, ExecutionCalls
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.executions.features.tools import ApprovalWaits, ToolCallTracker
-from mcp_exec_operator.executions.record import ExecutionRecord
-from mcp_exec_operator.executions.supervision import RunDeadline
-from mcp_exec_operator.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.executions.supervision import RunDeadline
+from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.features.tools.part import ApprovalWaits, ToolCallTracker
 
 AT = datetime(2026, 11, 21, tzinfo=UTC)
 

@@ -7,9 +7,9 @@ from tests.support.pace import paced
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.toolservers.controller import ToolServerController
-from mcp_exec_operator.toolservers.manifests import BridgeImage
+from mcp_exec_operator.core.pods.network_policy import ReleasePods
+from mcp_exec_operator.features.tools.controller import ToolServerController
+from mcp_exec_operator.features.tools.manifests import BridgeImage
 
 SERVER: Object = {
     "metadata": {"namespace": "agents", "name": "git", "uid": "u-1", "generation": 1},

@@ -8,9 +8,9 @@ from tests.support.pod_security import violations
 
 from mcp_exec_api.tool_server import Stdio
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.pods.integrity import find_changes
-from mcp_exec_operator.pods.network_policy import ReleasePods
-from mcp_exec_operator.toolservers.manifests import (
+from mcp_exec_operator.core.pods.integrity import find_changes
+from mcp_exec_operator.core.pods.network_policy import ReleasePods
+from mcp_exec_operator.features.tools.manifests import (
     ANNOTATION_TOKEN,
     BridgeImage,
     ServerIdentity,

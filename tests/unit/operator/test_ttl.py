@@ -6,8 +6,8 @@ from typing import Any, cast
 from tests.support.constants import DEADLINE
 
 from mcp_exec_api.meta import now
-from mcp_exec_operator.kube.api import OperatorApi
-from mcp_exec_operator.ttl import StoredBudget, TTLController
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.ttl import StoredBudget, TTLController
 
 FOREVER = 10**9
 

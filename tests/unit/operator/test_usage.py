@@ -7,7 +7,7 @@ import pytest
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_common.supervisor.protocol import EndEvent
-from mcp_exec_operator.pods.status import build_usage, read_pod_limits
+from mcp_exec_operator.core.pods.status import build_usage, read_pod_limits
 
 
 def pod(**limits: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from tests.unit.operator.test_pool import join, pool
 from mcp_exec_api.code_execution import QueuePlace
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_operator.pods.pod import PodState
-from mcp_exec_operator.pods.status import refusal_of
-from mcp_exec_operator.queueing.turns import QueueUpdate, first_update_after, next_update_after
-from mcp_exec_operator.queueing.wait_queue import QueueFull, Throughput
+from mcp_exec_operator.core.pods.pod import PodState
+from mcp_exec_operator.core.pods.status import refusal_of
+from mcp_exec_operator.core.queueing.turns import QueueUpdate, first_update_after, next_update_after
+from mcp_exec_operator.core.queueing.wait_queue import QueueFull, Throughput
 
 
 def place(position: int, expected_wait_seconds: float | None = None) -> QueuePlace:

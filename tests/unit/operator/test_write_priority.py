@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 from tests.support.clock import Clock
 
-from mcp_exec_operator.kube.api import WritePriority
+from mcp_exec_operator.cluster.kube.api import WritePriority
 
 
 def begin_writes(priority: WritePriority, count: int) -> ExitStack:

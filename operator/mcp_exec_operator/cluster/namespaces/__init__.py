@@ -1,0 +1,1 @@
+"""Which namespaces a release serves, and who else does."""

@@ -1,0 +1,1 @@
+"""What one plain execution needs: executions, pods, pools, queueing and scaling. Knows no feature."""

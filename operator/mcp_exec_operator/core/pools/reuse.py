@@ -1,0 +1,159 @@
+"""Which pods are used again: the limits of a pod's life, and the share of a full pool that an owner may hold. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from mcp_exec_api.meta import now as utc_now
+from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
+from mcp_exec_operator.core.pods.cache import PodCache
+from mcp_exec_operator.core.pods.nodes import NodeCache
+from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.core.pods.status import tolerations_of
+from mcp_exec_operator.core.queueing.wait_queue import Waiter, WaitQueue
+
+_SPARE_IDLE_SECONDS: Final = 60.0
+"""Idle time of an owner's pod before it gives way to nobody in particular. With less, owners that take turns in a
+pool of as many places would always find their pods deleted."""
+_SHARES_SECONDS: Final = 1.0
+"""How long counted shares of owners are used."""
+_IDLE_DIVISOR: Final = 2
+"""The idle pods of one owner are at most this part of `maxPods`."""
+
+
+def reuses_pods(spec: SandboxPoolSpec | None) -> bool:
+    """Return whether the pods of a pool serve more than one execution."""
+    return spec is not None and spec.reuse.scope is ReuseScope.OWNER
+
+
+def max_idle_pods(spec: SandboxPoolSpec) -> int:
+    """Return how many idle pods are kept for one owner."""
+    return max(1, spec.max_pods // _IDLE_DIVISOR)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseRules:
+    """What ends the life of a used pod. Times are seconds of a monotonic clock."""
+
+    spec: SandboxPoolSpec | None
+    template_hash: str
+    nodes: NodeCache
+
+    @property
+    def limits(self) -> Reuse | None:
+        """The pool's limits; None if its pods are not used again."""
+        return self.spec.reuse if self.spec is not None and reuses_pods(self.spec) else None
+
+    def reason_to_end(self, pod: Pod, *, now: float) -> str:
+        """Return why a pod must not serve another execution, or an empty string."""
+        limits = self.limits
+        if limits is None:
+            return "the pool does not reuse pods"
+        if not pod.owner:
+            return "it has no owner"
+        if pod.uses >= limits.max_uses:
+            return "maxUses are reached"
+        if now - pod.owned_since >= limits.max_age_seconds:
+            return "maxAgeSeconds have passed"
+        if pod.template != self.template_hash:
+            return "the pool's template has changed"
+        return self.nodes.reason_to_leave(pod.node, tolerations_of(pod.newest))
+
+    def reason_to_end_idle(self, pod: Pod, *, now: float) -> str:
+        """Return why an idle pod must not be kept for its owner any longer, or an empty string."""
+        limits = self.limits
+        if limits is not None and now - pod.idle_since >= limits.idle_seconds:
+            return "idleSeconds have passed"
+        return self.reason_to_end(pod, now=now)
+
+
+def find_spare_pods(pods: PodCache, *, short: int, stuck: int, max_pods: int, now: float) -> list[Pod]:
+    """Return idle pods of owners that give up their places, the least recently used first.
+
+    `short` pods are missing and have no place. If none are, but a new owner would first wait for the end of an idle
+    pod and then for the start of its own, one pod gives way. The only idle pod is kept: in a pool of one place, no pod
+    would ever be used again. `stuck` pods are terminating and take room for an unknown time.
+    """
+    counts = pods.counts
+    on_the_way = counts.warm + counts.coming + counts.terminating - stuck
+    is_tight = counts.owned > 1 and counts.total >= max_pods and not on_the_way
+    if not short and not is_tight:
+        return []
+    owned = pods.first(PodState.OWNED, short or 1)
+    return owned if short else [pod for pod in owned if now - pod.idle_since >= _SPARE_IDLE_SECONDS]
+
+
+@dataclass(kw_only=True, eq=False)
+class OwnerShares:
+    """Pods that callers and owners hold in a full pool, and the executions of each that wait.
+
+    Callers share the pods equally, and the owners of one caller share the caller's: an owner is a caller and a user,
+    and callers choose their users.
+    """
+
+    places: int
+    """Pods that the pool may have."""
+    held: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By caller and owner."""
+    waiting: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    @classmethod
+    def count(cls, pods: Iterable[Pod], waiters: Iterable[Waiter], *, places: int) -> "OwnerShares":
+        """Return the shares of the pods that have an owner and of those that wait."""
+        waiting = Counter((waiter.caller, waiter.owner) for waiter in waiters)
+        callers = {owner: caller for caller, owner in waiting}
+        # the caller of a pod that an earlier operator left is unknown until its owner asks for it
+        held = Counter((callers.get(pod.owner, pod.caller), pod.owner) for pod in pods if pod.owner)
+        return cls(places=places, held=held, waiting=waiting)
+
+    def exceeds(self, caller: str, owner: str) -> bool:
+        """Return whether an owner has more than its share while others wait, so that it should give up a pod."""
+        owners: defaultdict[str, set[str]] = defaultdict(set)
+        for each, of_caller in [*self.held, *self.waiting]:
+            owners[each].add(of_caller)
+        share = self.places / max(1, len(owners))
+        held = sum(number for (each, _), number in self.held.items() if each == caller)
+        if held > share and any(each != caller for each, _ in self.waiting):
+            return True
+        others = any(each == caller and other != owner for each, other in self.waiting)
+        return others and self.held[caller, owner] > share / max(1, len(owners[caller]))
+
+    def give_up(self, caller: str, owner: str) -> None:
+        """Count a pod that is deleted."""
+        self.held[caller, owner] -= 1
+
+
+@dataclass(kw_only=True, eq=False)
+class PlaceSharing:
+    """Which used pods of a full pool give up their places to others."""
+
+    pods: PodCache
+    queue: WaitQueue
+    _shares: tuple[float, OwnerShares] | None = None
+    """The shares that were counted last, and when."""
+
+    def must_give_up(self, pod: Pod, *, max_pods: int, now: float) -> bool:
+        """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
+        own, counts = self.queue.first_of(pod.owner), self.pods.counts
+        ending = counts.terminating - self.pods.count_stuck(utc_now())
+        if len(self.queue) <= counts.coming + ending or counts.total < max_pods:
+            return False
+        if own is None:
+            return True
+        first = self.queue.peek()
+        if first.priority.rank < own.priority.rank and first.owner != pod.owner:
+            return True
+        shares = self._count(now, places=max_pods)
+        # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
+        if not shares.exceeds(own.caller, pod.owner):
+            return False
+        shares.give_up(own.caller, pod.owner)
+        return True
+
+    def _count(self, now: float, *, places: int) -> OwnerShares:
+        """Return the shares of owners, at most a second old: this visits all used pods, but only of a full pool."""
+        if self._shares is None or now - self._shares[0] >= _SHARES_SECONDS:
+            pods, waiters = self.pods.all(PodState.BUSY, PodState.OWNED), self.queue.waiters()
+            self._shares = now, OwnerShares.count(pods, waiters, places=places)
+        return self._shares[1]

@@ -1,1 +1,0 @@
-"""What executions use besides a pod: code checks, skills, tools, files and sessions."""

@@ -1,0 +1,1 @@
+"""Workspaces and artifacts of executions."""

@@ -1,0 +1,1 @@
+"""Records: what ended is told to the broker, which keeps it."""

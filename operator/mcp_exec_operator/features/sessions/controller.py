@@ -1,0 +1,260 @@
+"""The controller of sessions: ends them in time, notices what is lost, and writes their status off the hot path."""
+
+import asyncio
+import logging
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from math import inf
+from time import monotonic
+from typing import Final, Self
+
+from mcp_exec_api.meta import now
+from mcp_exec_api.reasons.execution import SessionReason
+from mcp_exec_common.broker.attestations import Attestor
+from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_common.supervisor.protocol import SandboxError
+from mcp_exec_operator.cluster.kube.api import OperatorApi, WritePriority
+from mcp_exec_operator.core.pools.registry import PoolRegistry
+from mcp_exec_operator.features.sessions.claims import SessionClaims
+from mcp_exec_operator.features.sessions.record import SessionRecord, find_disposable, find_expiry
+from mcp_exec_operator.features.sessions.registry import SessionIndex, SessionRegistry, SessionSettler
+from mcp_exec_operator.features.sessions.status import (
+    SessionGone,
+    SessionStatusWriter,
+    build_session_status,
+    find_phase,
+    is_urgent,
+)
+from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_GATHER_SECONDS: Final = 0.05
+"""How long changes are gathered before a reconcile, which looks at all sessions."""
+_SETTLE_SECONDS: Final = 1.0
+"""Delay between a change that is not urgent and its write."""
+_WRITE_SECONDS: Final = 5.0
+"""Shortest time between two such writes of one session: many executions share one."""
+_PROBE_SECONDS: Final = 60.0
+"""Interval of requests to the sandbox of an idle session: for its memory, and whether its interpreter lives."""
+_RETRY_SECONDS: Final = 10.0
+
+
+@dataclass(kw_only=True, eq=False)
+class SessionController:
+    """Reconciles all sessions of a namespace."""
+
+    namespace: str
+    api: OperatorApi
+    sessions: SessionRegistry
+    settler: SessionSettler
+    writer: SessionStatusWriter
+    supervisors: SupervisorClient
+    tasks: TaskRegistry
+    metrics: Metrics
+    max_unused: int
+    """Sessions without a pod that are kept for one owner."""
+    write_priority: WritePriority
+
+    async def run(self) -> None:
+        """Reconcile until cancelled."""
+        while True:
+            self.sessions.wakeup.clear()
+            seconds = self.reconcile()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.sessions.wakeup.wait()
+                    await asyncio.sleep(_GATHER_SECONDS)
+
+    def reconcile(self) -> float | None:
+        """Reconcile once. Return the seconds until something changes without an event, or None."""
+        at, moment = monotonic(), now()
+        for record in self.sessions:
+            if record.dirty or record.due <= at or (record.pod is not None and record.pod.lost):
+                record.dirty = False
+                record.due = at + self._reconcile(record, at, moment)
+        self._measure()
+        shortest = min((record.due - at for record in self.sessions), default=inf)
+        disposable, due = find_disposable(
+            [each for each in self.sessions if not self.sessions.turns.is_held(each.key)],
+            moment=moment,
+            max_unused=self.max_unused,
+        )
+        for record in disposable:
+            if not record.writing:
+                record.writing = True
+                self.tasks.spawn(self._delete(record), name=f"delete session {record.name}")
+        if due is not None:
+            shortest = min(shortest, (due - moment).total_seconds())
+        return None if shortest == inf else max(shortest, 0.01)
+
+    def _measure(self) -> None:
+        self.metrics.sessions.remove_by_labels({"namespace": self.namespace})
+        held = self.sessions.turns.is_held
+        for (namespace, phase), count in Counter(
+            (record.key[0], find_phase(record, held=held(record.key))) for record in self.sessions
+        ).items():
+            self.metrics.sessions.labels(namespace, phase).set(count)
+
+    def _reconcile(self, record: SessionRecord, at: float, moment: datetime) -> float:
+        """Reconcile a session. Return the seconds until it has to be reconciled again."""
+        delay = inf
+        if not self.sessions.turns.is_held(record.key):
+            delay = self._reconcile_idle(record, at, moment)
+        return min(delay, self._plan_write(record, at, moment))
+
+    def _reconcile_idle(self, record: SessionRecord, at: float, moment: datetime) -> float:
+        """Reset, end or check a session that no execution uses."""
+        if record.spec.resets > record.resets:
+            self.sessions.renew(record)
+            record.resets = record.spec.resets
+        if record.pod is None:
+            return inf
+        if self.sessions.has_withdrawn_key(record):
+            self.sessions.withdraw(record)
+            return inf
+        if record.pod.lost:
+            self.sessions.lose_pod(record)
+            return inf
+        if record.unsettled:
+            self.settler.start(record)
+            return inf
+        expiry = find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at)
+        if expiry is not None and expiry[0] <= moment:
+            log.info("session ended: %s", expiry[1], extra=record.log_fields)
+            self.sessions.expire(record, expiry[1])
+            return inf
+        if record.probe_at <= at and not record.probing:
+            record.probing = True
+            self.tasks.spawn(self._probe(record), name=f"probe session {record.name}")
+        rest = (expiry[0] - moment).total_seconds() if expiry is not None else inf
+        return min(rest, max(record.probe_at - at, 0.0) if not record.probing else inf)
+
+    async def _probe(self, record: SessionRecord) -> None:
+        """Ask the sandbox for the session's memory. One that does not answer is asked again later."""
+        pod = record.pod
+        record.probe_at = monotonic() + _PROBE_SECONDS
+        try:
+            if pod is None or not pod.address:
+                return
+            connection = self.supervisors.get_connection(
+                namespace=record.key[0], pod=pod.name, address=pod.address, digest=pod.token_sha256
+            )
+            state = await connection.get_session()
+        except SandboxError as error:
+            log.info("the sandbox of a session did not answer: %s", error, extra=record.log_fields)
+            record.probe_at = monotonic() + _RETRY_SECONDS
+            return
+        finally:
+            record.probing = False
+            self.sessions.touch(record.key)
+        if record.pod is not pod:
+            return
+        record.memory_bytes = state.memory_bytes
+        if not state.alive and not self.sessions.turns.is_held(record.key):
+            self.sessions.lose(record, SessionReason.INTERPRETER_LOST, "its interpreter ended while nothing ran")
+
+    def _plan_write(self, record: SessionRecord, at: float, moment: datetime) -> float:
+        """Start a write of the status if it is due. Return the seconds until it is."""
+        if record.writing or record.starting:
+            return inf  # what is being written has the newest state, or wakes the controller at its end
+        wanted = self._build(record, moment)
+        if wanted == record.stored:
+            record.write_at = inf
+            return inf
+        if is_urgent(record.stored, wanted):
+            record.write_at = min(record.write_at, at)
+        elif record.write_at == inf:
+            record.write_at = max(at + _SETTLE_SECONDS, record.written_at + _WRITE_SECONDS)
+        if record.write_at > at:
+            return record.write_at - at
+        record.writing = True
+        self.tasks.spawn(self._write(record), name=f"status of session {record.name}")
+        return inf
+
+    def _build(self, record: SessionRecord, moment: datetime) -> Object:
+        turns = self.sessions.turns
+        return build_session_status(
+            record, held=turns.is_held(record.key), queued=turns.count_waiting(record.key), moment=moment
+        )
+
+    async def _write(self, record: SessionRecord) -> None:
+        try:
+            await self.write_priority.wait_until_idle()
+            await self.writer.write(record, lambda: self._build(record, now()), what="session-status")
+        except SessionGone:
+            self.sessions.discard(record)
+        except ApiError as error:
+            log.warning("the status of a session was not written: %s", error, extra=record.log_fields)
+        finally:
+            record.writing, record.written_at, record.write_at = False, monotonic(), inf
+            self.sessions.touch(record.key)
+
+    async def _delete(self, record: SessionRecord) -> None:
+        try:
+            await self.api.delete_session(*record.key, uid=record.uid)
+            self.sessions.discard(record)
+        except ApiError as error:
+            log.warning("a session was not deleted: %s", error, extra=record.log_fields)
+            await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            record.writing = False
+            self.sessions.touch(record.key)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionComponent:
+    """All parts of the operator that serve sessions."""
+
+    registry: SessionRegistry
+    controller: SessionController
+    claims: SessionClaims
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        namespace: str,
+        settings: Settings,
+        api: OperatorApi,
+        index: SessionIndex,
+        pools: PoolRegistry,
+        attestor: Attestor,
+        supervisors: SupervisorClient,
+        tasks: TaskRegistry,
+        write_priority: WritePriority,
+    ) -> Self:
+        """Build all parts. Nothing runs yet."""
+        registry = SessionRegistry(index=index, pools=pools, attestor=attestor)
+        settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
+        writer = SessionStatusWriter(api=api)
+        return cls(
+            registry=registry,
+            controller=SessionController(
+                namespace=namespace,
+                api=api,
+                sessions=registry,
+                settler=settler,
+                writer=writer,
+                supervisors=supervisors,
+                tasks=tasks,
+                metrics=api.metrics,
+                max_unused=settings.max_sessions_per_owner,
+                write_priority=write_priority,
+            ),
+            claims=SessionClaims(
+                api=api,
+                sessions=registry,
+                settler=settler,
+                writer=writer,
+                tasks=tasks,
+                max_per_owner=settings.max_sessions_per_owner,
+                max_per_namespace=settings.max_sessions_per_namespace,
+            ),
+        )

@@ -1,0 +1,316 @@
+"""Tool wrappers: keeps each namespace's bundle current and gives it to idle pods, so that no execution waits for it.
+
+A pod becomes warm before it has the wrappers, and a pod that rejects them stays warm. The hash of a bundle identifies
+the wrappers of a pod; the job of an execution names that hash.
+
+Watches of executions and of ToolServers have no common order, so an execution can arrive before the change that made
+its server available. Therefore the broker is asked once more before an execution runs whose tools the bundle lacks.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from mcp_exec_api.constants import MAX_WRAPPERS_BYTES
+from mcp_exec_common.broker.client import BrokerClient, BrokerError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_common.supervisor.protocol import SandboxError
+from mcp_exec_common.util.backoff import delay_after, delays
+from mcp_exec_operator.cluster.kube.api import WritePriority
+from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_tools.patterns import NamePatterns, ToolPatterns
+
+log = logging.getLogger(__name__)
+
+_MAX_CONCURRENT: Final = 4
+"""Pods of one namespace that receive wrappers at the same time."""
+_PUT_SECONDS: Final = 15.0
+"""Longest time for a pod to write its wrappers."""
+_ASK_SECONDS: Final = 5.0
+"""Longest wait of an execution with tools for the broker's wrappers."""
+_AGAIN_SECONDS: Final = 0.25
+"""Pause of such an execution before the broker is asked again."""
+_BIND_SECONDS: Final = 10.0
+"""Longest wait of an execution with tools for its pod to take them. A busy node needs seconds to compile them."""
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LAST_RETRY_SECONDS: Final = 5.0
+"""Short, since code that runs before the next attempt has no wrappers."""
+_GATHER_SECONDS: Final = 0.2
+"""How long changes of ToolServers are gathered into one request to the broker."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WrapperBundle:
+    """All wrappers of a namespace, encoded for a supervisor."""
+
+    hash: str
+    body: bytes
+    servers: frozenset[str]
+    """Names of the servers whose tools it has."""
+
+
+class _WrapperInputs(NamedTuple):
+    """The fields of a ToolServer that its wrappers depend on."""
+
+    generation: object
+    catalog_hash: object
+    is_available: bool
+
+    @classmethod
+    def from_object(cls, body: Object) -> Self:
+        status = body.get("status") or {}
+        return cls(body["metadata"].get("generation"), status.get("catalogHash"), status.get("available") is True)
+
+
+@dataclass(kw_only=True, eq=False)
+class NamespaceBundle:
+    """The newest wrappers of one namespace and the ToolServers that they are generated from."""
+
+    bundle: WrapperBundle | None = None
+    listed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the first list of the namespace's ToolServers."""
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set if the bundle may be outdated: the broker should be asked."""
+    refreshed: asyncio.Event = field(init=False)
+    """Set when the broker has been asked since the last request, with or without success. Each request replaces it."""
+    has_failed: bool = False
+    """Whether the broker's last response had no wrappers, or not those of all available servers."""
+    is_urgent: bool = False
+    """Whether an execution waits, so that changes are not gathered."""
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_CONCURRENT))
+    """Deliveries in flight. Namespaces share none, so that hanging pods of one delay no other."""
+    _servers: dict[str, _WrapperInputs] = field(default_factory=dict)
+    """By ToolServer."""
+    _next: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the next refresh to begin."""
+
+    def __post_init__(self) -> None:
+        self.refreshed = self._next
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the namespace has ToolServers or wrappers of former ones, or an execution waits."""
+        return self.bundle is not None or bool(self._servers) or self.is_urgent
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Available servers that the bundle lacks."""
+        available = {name for name, inputs in self._servers.items() if inputs.is_available}
+        return frozenset(available) - (self.bundle.servers if self.bundle is not None else frozenset())
+
+    def lacks(self, tools: Iterable[str]) -> bool:
+        """Return whether one of the patterns names only servers that the bundle lacks."""
+        servers = self.bundle.servers if self.bundle is not None else frozenset[str]()
+        named = {pattern.partition(".")[0] for pattern in tools}
+        patterns = NamePatterns(named)
+        return not named.issubset(found for server in servers for found in patterns.find(server))
+
+    def misses(self, tools: Collection[str]) -> bool:
+        """Return whether the bundle lacks an available server that one of the patterns names."""
+        patterns = ToolPatterns(tools)
+        return any(patterns.match_server(server) for server in self.missing)
+
+    def observe(self, body: Object, *, deleted: bool) -> None:
+        """Record a ToolServer; request a refresh if the wrappers may have changed."""
+        name = body["metadata"]["name"]
+        known = self._servers.pop(name, None)
+        inputs = None if deleted else _WrapperInputs.from_object(body)
+        if inputs is not None:
+            self._servers[name] = inputs
+        if inputs != known:
+            self.request_refresh()
+
+    def request_refresh(self, *, is_urgent: bool = False) -> None:
+        """Have the broker asked. Executions with tools wait for its response."""
+        self.is_urgent |= is_urgent
+        self.wakeup.set()
+        self.refreshed = self._next
+
+    def begin_refresh(self) -> asyncio.Event:
+        """Return the event to set when the refresh that begins now has ended. Later requests wait for the next one."""
+        self.is_urgent = False
+        turn, self._next = self._next, asyncio.Event()
+        return turn
+
+
+@dataclass(kw_only=True, eq=False)
+class WrapperDistributor:
+    """Puts the bundles of all namespaces into pods."""
+
+    sandboxes: SupervisorClient
+    tasks: TaskRegistry
+    write_priority: WritePriority
+    bundles: Mapping[str, NamespaceBundle]
+    """By namespace."""
+    in_flight: dict[Pod, asyncio.Task[None]] = field(default_factory=dict)
+    """Running requests; at most one per pod."""
+    _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def deliver(self, namespace: str, pod: Pod) -> None:
+        """Start a task that gives an idle pod the newest wrappers, if it lacks them."""
+        state = self.bundles.get(namespace)
+        if state is None or state.bundle is None or pod.wrappers == state.bundle.hash:
+            return
+        task = self.tasks.spawn(self._deliver(namespace, state, pod), name=f"wrappers for {pod.name}")
+        self._deliveries.add(task)
+        task.add_done_callback(self._deliveries.discard)
+
+    def close(self) -> None:
+        """Cancel all deliveries."""
+        for task in [*self._deliveries, *self.in_flight.values()]:
+            task.cancel()
+
+    async def ensure(self, namespace: str, pod: Pod, tools: Collection[str]) -> str | None:
+        """Return the hash of the wrappers of a claimed pod, after giving it the newest if it lacks them.
+
+        `tools` are the patterns of its execution. Takes little more than 15 seconds at most. A pod that did not get the
+        newest in time keeps what it has.
+        """
+        state = self.bundles.get(namespace)
+        if state is None:
+            return pod.wrappers
+        extra = {"namespace": namespace, "pod": pod.name}
+        try:
+            async with asyncio.timeout(_ASK_SECONDS):
+                await self._refresh(state, tools)
+        except TimeoutError:
+            log.warning("an execution does not wait longer for the wrappers of its tools", extra=extra)
+        try:
+            async with asyncio.timeout(_BIND_SECONDS):
+                if (request := self.in_flight.get(pod)) is not None:
+                    await asyncio.wait({request})
+                if state.bundle is not None and pod.wrappers != state.bundle.hash:
+                    await asyncio.wait({self._start_put(namespace, pod, state.bundle)})
+        except TimeoutError:
+            log.warning("a pod did not take its wrappers within %g s", _BIND_SECONDS, extra=extra)
+        if (request := self.in_flight.get(pod)) is not None:
+            request.cancel()  # it is unknown now which wrappers the pod has
+            pod.wrappers = None
+        return pod.wrappers
+
+    async def _refresh(self, state: NamespaceBundle, tools: Collection[str]) -> None:
+        """Wait until the bundle has what the broker has for these patterns, and all available servers of them."""
+        await state.listed.wait()
+        if state.has_failed or state.lacks(tools):
+            state.request_refresh(is_urgent=True)
+        if state.is_needed:
+            await state.refreshed.wait()
+        while state.misses(tools):
+            await asyncio.sleep(_AGAIN_SECONDS)
+            state.request_refresh(is_urgent=True)
+            await state.refreshed.wait()
+
+    async def _deliver(self, namespace: str, state: NamespaceBundle, pod: Pod) -> None:
+        """Retry until the pod has the bundle, is no longer idle, or the bundle is outdated."""
+        bundle = state.bundle
+        for delay in delays(first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS):
+            async with state.slots:
+                await self.write_priority.wait_until_idle()
+                if pod.state not in (PodState.WARM, PodState.OWNED) or state.bundle is not bundle or bundle is None:
+                    return
+                if pod.wrappers == bundle.hash:
+                    return
+                await asyncio.wait({self.in_flight.get(pod) or self._start_put(namespace, pod, bundle)})
+            if pod.wrappers == bundle.hash:
+                return
+            await asyncio.sleep(delay)
+
+    def _start_put(self, namespace: str, pod: Pod, bundle: WrapperBundle) -> asyncio.Task[None]:
+        request = self.tasks.spawn(self._put(namespace, pod, bundle), name=f"put wrappers into {pod.name}")
+        self.in_flight[pod] = request
+        request.add_done_callback(lambda _: self.in_flight.pop(pod, None))
+        return request
+
+    async def _put(self, namespace: str, pod: Pod, bundle: WrapperBundle) -> None:
+        sandbox = self.sandboxes.get_connection(
+            namespace=namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+        )
+        try:
+            # a former leader may have given it the bundle already
+            pod.wrappers = await sandbox.get_wrappers_hash()
+            if pod.wrappers != bundle.hash:
+                await sandbox.put_wrappers(bundle.body, timeout_seconds=_PUT_SECONDS)
+                pod.wrappers = bundle.hash
+        except SandboxError as error:
+            log.info("a pod did not take its wrappers: %s", error, extra={"pod": pod.name})
+
+
+@dataclass(kw_only=True, eq=False)
+class BundleRefresher:
+    """Keeps the bundles of all namespaces current and has new ones delivered to warm pods."""
+
+    broker: BrokerClient
+    distributor: WrapperDistributor
+    refresh_seconds: float
+    """Seconds between two requests if no ToolServer changes."""
+    warm_pods: Callable[[str], Iterable[Pod]]
+    """Returns the warm pods of a namespace."""
+
+    async def run(self, namespace: str) -> None:
+        """Keep the bundle of one namespace current, until cancelled."""
+        state, failures, problem = self.distributor.bundles[namespace], 0, ""
+        while True:
+            wait = self.refresh_seconds
+            if state.is_needed:
+                turn = state.begin_refresh()
+                try:
+                    await self._refresh(namespace, state)
+                except BrokerError as error:
+                    failures += 1
+                    wait = delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS)
+                    if str(error) != problem:
+                        problem = str(error)
+                        log.warning(
+                            "no wrappers for namespace %s: %s", namespace, problem, extra={"namespace": namespace}
+                        )
+                else:
+                    failures, problem = 0, ""
+                state.has_failed = failures > 0
+                turn.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await state.wakeup.wait()
+                    if not state.is_urgent:
+                        await asyncio.sleep(_GATHER_SECONDS)
+            state.wakeup.clear()
+
+    async def _refresh(self, namespace: str, state: NamespaceBundle) -> None:
+        """Fetch the bundle and deliver it if it is new. Raises BrokerError, also if it lacks an available server."""
+        known = {"hash": state.bundle.hash} if state.bundle is not None else {}
+        response = await self.broker.get(f"/v1/namespaces/{namespace}/wrappers", params=known)
+        digest, files = response.get("hash"), response.get("files")
+        if state.bundle is None or state.bundle.hash != digest:
+            if not isinstance(digest, str) or not isinstance(files, dict):
+                raise BrokerError("the broker's response has no wrappers")
+            body = json.dumps({"hash": digest, "files": files}).encode()
+            if len(body) > MAX_WRAPPERS_BYTES:
+                raise BrokerError(f"the wrappers have {len(body)} bytes, at most {MAX_WRAPPERS_BYTES} are allowed")
+            self._replace(namespace, state, WrapperBundle(hash=digest, body=body, servers=_list_servers(files)))
+        if state.missing:
+            raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(state.missing))}")
+
+    def _replace(self, namespace: str, state: NamespaceBundle, bundle: WrapperBundle) -> None:
+        """Use a new bundle, unless it has lost an available server: a replica that starts has not listed all yet."""
+        before, missing = state.bundle, state.missing
+        state.bundle = bundle
+        if before is not None and (lost := state.missing - missing):
+            state.bundle = before
+            raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(lost))}")
+        log.info("new wrappers", extra={"namespace": namespace, "hash": bundle.hash, "servers": len(bundle.servers)})
+        for pod in self.warm_pods(namespace):
+            self.distributor.deliver(namespace, pod)
+
+
+def _list_servers(files: Mapping[str, object]) -> frozenset[str]:
+    """Return the names of the servers in the catalog of a bundle. Raises BrokerError."""
+    try:
+        catalog = json.loads(str(files.get("catalog.json", '{"servers": []}')))
+        return frozenset(str(each["server"]) for each in catalog["servers"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise BrokerError("the wrappers have no valid catalog") from error

@@ -1,1 +1,0 @@
-"""The API server as the operator uses it: requests, watches, leader election."""
