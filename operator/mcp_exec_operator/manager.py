@@ -23,7 +23,6 @@ from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.pods.manifest import IsolationAddresses
 from mcp_exec_operator.core.removal import RemovedNamespaces
 from mcp_exec_operator.core.resync import ResyncPace
-from mcp_exec_operator.features.rollouts.record import RolloutMetrics
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.namespace import Kind, NamespaceManager, SharedParts
 from mcp_exec_operator.settings import Settings
@@ -67,7 +66,6 @@ class Manager:
             api=api,
             specs=SpecCache(api=api),
             pace=ResyncPace(interval_seconds=settings.resync_seconds),
-            rollout_metrics=RolloutMetrics(metrics.registry),
             broker=self.broker,
             isolation=_choose_addresses(settings, kube, self.broker),
             suspect=membership.suspect,

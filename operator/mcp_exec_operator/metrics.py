@@ -1,9 +1,11 @@
 """Metrics of the operator, in a registry of their own."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.code_execution import Usage
 from mcp_exec_common.process.metrics import MetricsBase
@@ -19,12 +21,16 @@ _CODE_BYTES: Final = tuple(4**exponent for exponent in range(3, 10))
 """From 64 bytes to 256 KiB."""
 
 
+M = TypeVar("M")
+
+
 class Metrics(MetricsBase):
     """All metrics. Their labels have few values: phases, reasons, stages, and names of pools."""
 
     def __init__(self) -> None:
         super().__init__("mcp_exec_")
         self.declare_version("operator")
+        self._of_features: dict[object, Any] = {}
         self.executions = self.counter("executions", "Finished executions", "phase", "reason", "start", *_POOL)
         self.code_findings = self.counter(
             "code_findings", "Findings of the code check before a run", *_POOL, "rule", "mode"
@@ -126,6 +132,13 @@ class Metrics(MetricsBase):
             "Namespaces of the release that are not served: another release serves them, or rights are missing",
         )
         self.leader = self.gauge("leader", "1 if this operator is the leader, 0 if it is the standby")
+
+    def of(self, feature: Callable[[CollectorRegistry], M]) -> M:
+        """Return the metrics of a feature, which all namespaces share."""
+        if feature not in self._of_features:
+            self._of_features[feature] = feature(self.registry)
+        found: M = self._of_features[feature]
+        return found
 
     def observe_usage(self, usage: Usage, *, namespace: str, pool: str) -> None:
         """Count what one execution used. What is not known is left out."""

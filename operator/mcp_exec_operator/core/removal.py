@@ -36,8 +36,8 @@ from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.cluster.kube.api import GONE_CODES, NETWORKING_GROUP, POD_SELECTOR, ExecutionRow
 from mcp_exec_operator.cluster.leader_election import COORDINATION_GROUP
 from mcp_exec_operator.cluster.namespaces.claims import NamespaceClaims
+from mcp_exec_operator.core.executions.facts import reduce_body
 from mcp_exec_operator.core.executions.outcome import ExecutionOutcome
-from mcp_exec_operator.core.executions.record import reduce_body
 from mcp_exec_operator.core.executions.status import build_finished_status
 from mcp_exec_operator.core.pods.network_policy import NAMESPACE_POLICY
 from mcp_exec_operator.settings import Settings

@@ -9,17 +9,19 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol
 
 from mcp_exec_api.meta import now
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_operator.cluster.kube.api import GONE_CODES, ExecutionRow, OperatorApi
 from mcp_exec_operator.core.executions.controller import ExecutionController
-from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.pools.registry import PoolRegistry
-from mcp_exec_operator.features.sessions.registry import SessionRegistry
 from mcp_exec_operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -51,13 +53,26 @@ class ResyncPace:
         return max(self.interval_seconds, min(_REST * sum(self.durations.values()), _MAX_PAUSE_SECONDS))
 
 
+class PodKeepers(Protocol):
+    """Objects of a feature that keep pods beyond one execution."""
+
+    async def relist(self) -> list[Object]:
+        """List the objects of the namespace. Raises ApiError."""
+
+    def replace(self, bodies: list[Object], *, listed_at: datetime) -> int:
+        """Process such a list. Return how many objects no watch had reported."""
+
+    def list_pods(self) -> set[ObjectKey]:
+        """Return namespace and name of the pods that are kept."""
+
+
 @dataclass(kw_only=True, eq=False)
 class Resync:
     """Compares the caches of one namespace with lists of the API server."""
 
     api: OperatorApi
     pools: PoolRegistry
-    sessions: SessionRegistry
+    keepers: tuple[PodKeepers, ...]
     executions: ExecutionController
     metrics: Metrics
     namespace: str
@@ -148,7 +163,7 @@ class Resync:
             finally:
                 self._moved_at = None
                 self.pace.durations[self.namespace] = monotonic() - began
-        held = self.executions.list_pods() | self.sessions.index.list_pods()
+        held = self.executions.list_pods().union(*(each.list_pods() for each in self.keepers))
         self.pools.delete_leftovers(held, at_once=at_once)
         if not first:
             self.metrics.missed.inc(missed)
@@ -169,7 +184,7 @@ class Resync:
         namespace = self.namespace
         listed_at, pools_listed_at = now(), monotonic()
         pools = await self.api.list_pools(namespace)
-        sessions = await self.api.list_sessions(namespace)
+        kept = [(each, await each.relist()) for each in self.keepers]
         uids: set[str] = set()
         unread: list[ExecutionRow] = []
 
@@ -184,21 +199,21 @@ class Resync:
         pods_listed_at = monotonic()
         pods = await self.api.list_pods(namespace)
         missed = self.pools.replace(namespace, pools, pods, pools_listed_at=pools_listed_at, listed_at=pods_listed_at)
-        # before executions: a bound one takes the turn of its session
-        missed += self.sessions.replace(namespace, sessions, listed_at=listed_at)
+        # before executions: a bound one takes its turn at what keeps its pod
+        missed += sum(each.replace(bodies, listed_at=listed_at) for each, bodies in kept)
         missed += sum(self.executions.start(record) for record in records)
         self.executions.discard_missing(namespace, uids, listed_at=listed_at)
         return missed
 
-    async def _read(self, rows: list[ExecutionRow]) -> list[ExecutionRecord]:
+    async def _read(self, rows: list[ExecutionRow]) -> list[Execution]:
         """Read executions, and return the records of those that are unfinished and unknown, oldest first."""
         rows.sort(key=lambda row: row.created)
-        records: list[ExecutionRecord | None] = []
+        records: list[Execution | None] = []
         for start in range(0, len(rows), _READS):
             records += await asyncio.gather(*(self._read_one(row) for row in rows[start : start + _READS]))
             self._moved_at = monotonic()
         return [record for record in records if record is not None]
 
-    async def _read_one(self, row: ExecutionRow) -> ExecutionRecord | None:
+    async def _read_one(self, row: ExecutionRow) -> Execution | None:
         body = await self.api.get_execution(*row.key)
         return None if body is None else self.executions.prepare(body)

@@ -277,7 +277,12 @@ class TTLController:
 
     def __post_init__(self) -> None:
         if self.recorder is not None:
-            self.recorder.recorded.connect(self._expire_recorded)
+            self.record_with(self.recorder)
+
+    def record_with(self, recorder: FinishedRecorder) -> None:
+        """Keep each execution until it has a record."""
+        self.recorder = recorder
+        recorder.recorded.connect(self._expire_recorded)
 
     def __len__(self) -> int:
         return len(self._due)

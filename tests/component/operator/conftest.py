@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
@@ -22,6 +22,7 @@ from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_operator.cluster.leader_election import LeaderElector
 from mcp_exec_operator.cluster.namespaces.claims import NamespaceClaims
 from mcp_exec_operator.cluster.namespaces.membership import NamespaceMembership
+from mcp_exec_operator.core.feature import Feature
 from mcp_exec_operator.core.pools import status as pool_status
 from mcp_exec_operator.manager import Manager
 from mcp_exec_operator.metrics import Metrics
@@ -29,6 +30,7 @@ from mcp_exec_operator.namespace import Kind, NamespaceManager
 from mcp_exec_operator.settings import Settings
 
 Operating = Callable[..., Any]
+F = TypeVar("F", bound=Feature)
 
 
 def settings(**changes: Any) -> Settings:
@@ -87,6 +89,10 @@ class Operator:
     def part(self) -> NamespaceManager:
         """The manager of the namespace of these tests."""
         return self.manager.namespaces[NAMESPACE]
+
+    def feature(self, kind: type[F]) -> F:
+        """A feature of that namespace."""
+        return self.part.feature(kind)
 
     async def stop(self) -> None:
         """As SIGTERM does."""

@@ -9,8 +9,8 @@ from tests.support.broker import FakeBroker
 from tests.support.world import CEX, World
 
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.core.executions import attempt
-from mcp_exec_operator.features import tools
+from mcp_exec_operator.core.executions import execution
+from mcp_exec_operator.features.tools import part
 
 Operating = Callable[..., Any]
 __all__ = ["broker", "equipped"]
@@ -19,8 +19,8 @@ __all__ = ["broker", "equipped"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask the broker often."""
-    monkeypatch.setattr(tools, "_POLL_SECONDS", 0.04)
-    monkeypatch.setattr(tools, "_MIN_SECONDS", 0.02)
+    monkeypatch.setattr(part, "_POLL_SECONDS", 0.04)
+    monkeypatch.setattr(part, "_MIN_SECONDS", 0.02)
 
 
 def say(state: str, waited: float, remaining: float, process: str = "p1") -> Object:
@@ -63,7 +63,7 @@ async def test_the_clock_stands_still_while_a_call_waits_and_the_wait_is_measure
 async def test_the_operators_own_deadline_moves_with_the_waits(
     world: World, broker: FakeBroker, equipped: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "_GRACE_SECONDS", -0.5)
+    monkeypatch.setattr(execution, "_GRACE_SECONDS", -0.5)
     world.pool()
     async with equipped():
         uid = await start(world, broker, say("Pending", 0.0, 600), timeoutSeconds=1)

@@ -143,7 +143,10 @@ async def test_a_lease_that_says_nothing_is_no_claim(world: World, claiming: Cla
     assert holder(world) == OWN
 
 
-CHECKED = f"from mcp_exec_operator.cluster.namespaces import membership as m\nm.NamespaceMembership.CHECK_SECONDS = 0.2\n{MAIN}"
+CHECKED = (
+    "from mcp_exec_operator.cluster.namespaces import membership\n"
+    f"membership.NamespaceMembership.CHECK_SECONDS = 0.2\n{MAIN}"
+)
 
 
 @pytest.fixture

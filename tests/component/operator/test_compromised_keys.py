@@ -19,6 +19,7 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import build_shipped
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
+from mcp_exec_operator.features.skills.feature import SkillsFeature
 
 Operating = Callable[..., Any]
 Object = dict[str, Any]
@@ -65,7 +66,7 @@ async def test_skills_that_a_thief_has_shipped_and_approved_are_refused_whatever
             await step(world, operator, minutes=5)
         former = world.sandbox_keys()
         # it deletes what the release does not bring, once at its start
-        await world.until(lambda: not operator.manager.namespaces[NAMESPACE].skills.shipped.pending)
+        await world.until(lambda: not operator.feature(SkillsFeature).shipped.pending)
         world.put(SKL, make_skill("mine", author="eve"))
         forge_shipped(world, "evil")
         forge_approval(world, "mine")
@@ -190,7 +191,7 @@ async def test_a_rotation_renews_what_was_made_before_it_and_nothing_that_the_fo
         await step(world, operator, rotate=True)
         await step(world, operator, minutes=5)
         new, _ = world.sandbox_keys()
-        await world.until(lambda: not operator.manager.namespaces[NAMESPACE].skills.shipped.pending)
+        await world.until(lambda: not operator.feature(SkillsFeature).shipped.pending)
         since = now() - timedelta(minutes=20)
         world.merge(SECRETS, KEY_SECRET, {"metadata": {"annotations": {ANNOTATION_SINCE: micro_time(since)}}})
         forge_shipped(world, "evil")
@@ -230,7 +231,7 @@ async def test_an_owner_who_replaces_the_key_in_one_step_withdraws_it_in_the_sam
 ) -> None:
     world.pool()
     async with operating(create_sandbox_key=False) as operator:
-        await world.until(lambda: not operator.manager.namespaces[NAMESPACE].skills.shipped.pending)
+        await world.until(lambda: not operator.feature(SkillsFeature).shipped.pending)
         forge_shipped(world, "evil")
         world.execution("runs", "wait", caller="team-a")
         await world.until(lambda: found(world) == {"evil-v1": "Approved"})

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 from tests.support.api_server import Fault
+from tests.support.travel import travelling
 from tests.support.world import CEX, EVENTS, NAMESPACE, PODS, POLICIES, SBP, World
 
 from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.core.executions import binder, lifecycle, run, writer
-from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.executions.execution import Execution
 
 Operating = Callable[..., Any]
+MAX_FUNCTIONS, MAX_CHANGES = 150, 78
+"""Functions of the operator that the task of an execution enters, and first calls that lead into another module."""
 
 
 async def test_a_short_warm_execution_costs_four_writes_and_says_how_it_went(
@@ -40,6 +43,18 @@ async def test_a_short_warm_execution_costs_four_writes_and_says_how_it_went(
         "pod-delete": 1,
         "pod-create": 1,
     }
+
+
+async def test_a_plain_warm_execution_meets_few_functions_and_no_feature(world: World, operating: Operating) -> None:
+    world.pool()
+    async with operating(resync_seconds=60):
+        await world.warm(1)
+        with travelling("mcp_exec_operator", "execution hello") as travel:
+            world.execution("hello")
+            pod = (await world.finished("hello"))["podName"]
+            await world.until(lambda: pod not in world.pods() and len(world.pods()) == 1)
+    assert [name for name in travel.functions.values() if ".features." in name] == []
+    assert (len(travel.functions) <= MAX_FUNCTIONS, travel.changes <= MAX_CHANGES) == (True, True)
 
 
 async def test_what_an_execution_used_is_in_its_status_and_in_metrics(world: World, operating: Operating) -> None:
@@ -508,11 +523,11 @@ async def test_a_stopping_operator_leaves_what_another_has_bound(
 async def test_a_cancellation_after_the_stream_is_lost_does_no_harm(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    delivered, observe, get_pod = asyncio.Event(), ExecutionRecord.observe, OperatorApi.get_pod
+    delivered, observe, get_pod = asyncio.Event(), Execution.observe, OperatorApi.get_pod
 
-    def observe_cancellation(record: ExecutionRecord, body: dict[str, Any]) -> None:
-        observe(record, body)
-        if record.cancel_requested:
+    def observe_cancellation(execution: Execution, body: dict[str, Any]) -> None:
+        observe(execution, body)
+        if execution.cancel_requested:
             delivered.set()
 
     async def get_pod_after_cancellation(*arguments: Any) -> Any:
@@ -520,7 +535,7 @@ async def test_a_cancellation_after_the_stream_is_lost_does_no_harm(
         await delivered.wait()
         return await get_pod(*arguments)
 
-    monkeypatch.setattr(ExecutionRecord, "observe", observe_cancellation)
+    monkeypatch.setattr(Execution, "observe", observe_cancellation)
     monkeypatch.setattr(OperatorApi, "get_pod", get_pod_after_cancellation)
     monkeypatch.setattr(run, "_RECONNECT_DELAYS", (0.01,) * 3)
     world.pool()

@@ -9,7 +9,8 @@ from tests.support.attacks import EVERYWHERE, OK, STREAMS, Play, say
 from tests.support.supervisor import FakeSupervisor
 from tests.support.world import World
 
-from mcp_exec_operator.core.executions import attempt, run
+from mcp_exec_operator.core.executions import execution as module
+from mcp_exec_operator.core.executions import run
 
 Operating = Callable[..., Any]
 
@@ -49,7 +50,7 @@ async def test_every_attack_on_a_stream_ends_its_execution_alone(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "_RECONNECT_DELAYS", (0.01,) * 3)
-    monkeypatch.setattr(attempt, "_GRACE_SECONDS", 2.0)
+    monkeypatch.setattr(module, "_GRACE_SECONDS", 2.0)
     world.attack = hostile
     names = {f"attacked-{number}": name for number, name in enumerate(ATTACKS)}
     world.pool(warm={"min": len(names) + 1}, maxPods=2 * len(names))

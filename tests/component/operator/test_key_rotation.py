@@ -18,6 +18,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.tokens import read_token_digest, supervisor_token, token_digest
 from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE
+from mcp_exec_operator.features.skills.feature import SkillsFeature
 from mcp_exec_operator.features.tools import controller
 
 Operating = Callable[..., Any]
@@ -150,7 +151,7 @@ async def test_a_standby_that_has_waited_through_rotations_takes_over_with_the_p
         world.execution("first", session="s")
         first = await world.finished("first")
     async with operating(skills_folder=str(tmp_path)) as standby:  # it has started with KEY
-        await world.until(lambda: not standby.part.skills.shipped.pending)
+        await world.until(lambda: not standby.feature(SkillsFeature).shipped.pending)
         world.execution("second", session="s")
         assert (await world.finished("second"))["podName"] == first["podName"]
         assert standby.writes().get("skill", 0) == 0

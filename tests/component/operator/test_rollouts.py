@@ -16,6 +16,7 @@ from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.rollouts.guards import share_interval
 from mcp_exec_common.rollouts.progress import RolloutMeasures
 from mcp_exec_operator.features.rollouts import controller
+from mcp_exec_operator.features.rollouts.feature import RolloutsFeature
 from mcp_exec_operator.features.rollouts.measures import RecordsUnreadable, RolloutIdentity
 
 Operating = Callable[..., Any]
@@ -186,7 +187,7 @@ async def test_a_rollout_that_is_deleted_is_forgotten_although_no_watch_reports_
     async with operating() as operator:
         put(world, TEAM)
         await reached(world, stage="team")
-        controller = operator.part.rollouts.controller
+        controller = operator.feature(RolloutsFeature).controller
         await until(lambda: events(world) == [("Normal", "StageBegan")])
         late = world.collections[XRO]["code-mode"]
         world.remove(XRO, "code-mode")
@@ -198,14 +199,16 @@ async def test_a_rollout_that_is_deleted_is_forgotten_although_no_watch_reports_
 async def test_a_guard_rolls_back_and_its_measures_are_shown(world: World, operating: Operating) -> None:
     records = Records(failures=0)
     async with operating() as operator:
-        operator.part.rollouts.controller.measures.reader = records
+        operator.feature(RolloutsFeature).controller.measures.reader = records
         put(world, TEAM, guards=[GUARD])
         await reached(world, stage="team", guard="OK")
         assert condition(world, "Measured")["status"] == "True"
         await until(lambda: measure(operator, "arm_exposed_units", arm="code") == 40)
         await until(lambda: measure(operator, "guard_violated", guard="errors") == 0)
         records.failures = 45
-        operator.part.rollouts.controller.measures.forget(world.collections[XRO]["code-mode"]["metadata"]["uid"])
+        operator.feature(RolloutsFeature).controller.measures.forget(
+            world.collections[XRO]["code-mode"]["metadata"]["uid"]
+        )
         await reached(world, phase="RolledBack", exposure="0 %", guard="errorRate Violated")
         await world.until(lambda: events(world)[-1] == ("Warning", "RolledBack"))
         await until(lambda: measure(operator, "arm_error_ratio", arm="code") == 0.9)
@@ -220,7 +223,7 @@ async def test_without_records_a_guard_holds_the_stage(world: World, operating: 
         assert condition(world, "Measured")["status"] == "False"
         records = Records(failures=45)
         records.problem = "the broker does not answer"
-        operator.part.rollouts.controller.measures.reader = records
+        operator.feature(RolloutsFeature).controller.measures.reader = records
         await world.until(lambda: condition(world, "Measured")["message"] == records.problem)
         assert status(world)["stage"] == "some"
 
@@ -229,7 +232,7 @@ async def test_a_reader_that_breaks_stops_no_rollout(world: World, operating: Op
     async with operating() as operator:
         records = Records(failures=0)
         records.problem = "broken"
-        operator.part.rollouts.controller.measures.reader = records
+        operator.feature(RolloutsFeature).controller.measures.reader = records
         put(world, TEAM, name="broken")
         put(world, TEAM)
         await reached(world, stage="team")

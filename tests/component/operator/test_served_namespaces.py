@@ -25,7 +25,10 @@ __all__ = ["start"]
 BATCH_POOLS = custom_resource_path(POOLS, namespace="batch")
 BATCH_LEASES = resource_path("leases", namespace="batch", group="coordination.k8s.io/v1")
 NAMESPACES = resource_path("namespaces")
-QUICK = f"from mcp_exec_operator.cluster.namespaces import membership as m\nm.NamespaceMembership.CHECK_SECONDS = 0.2\n{MAIN}"
+QUICK = (
+    "from mcp_exec_operator.cluster.namespaces import membership\n"
+    f"membership.NamespaceMembership.CHECK_SECONDS = 0.2\n{MAIN}"
+)
 """An operator that checks its namespaces at once."""
 REFUSED, SERVED = "namespace batch is not served, nothing runs in it", "namespace batch is served from now on"
 

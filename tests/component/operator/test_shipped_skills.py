@@ -12,6 +12,7 @@ from tests.support.world import NAMESPACE, World
 
 from mcp_exec_api.constants import SKILLS
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_operator.features.skills.feature import SkillsFeature
 
 Operating = Callable[..., Any]
 Object = dict[str, Any]
@@ -51,7 +52,7 @@ async def test_all_skills_of_the_project_are_approved_in_each_namespace(world: W
     assert chart["status"]["parameters"]["properties"]["kind"]["enum"] == ["bar", "line"]
     assert made == 2 * len(NAMES)
     async with operating(skills_folder=str(ROOT), namespaces=(NAMESPACE, "others")) as operator:
-        await world.until(lambda: not operator.part.skills.shipped.pending)
+        await world.until(lambda: not operator.feature(SkillsFeature).shipped.pending)
         assert operator.writes().get("skill", 0) == 0, "the next operator finds them"
 
 

@@ -9,6 +9,7 @@ from tests.support.world import NAMESPACE, World
 
 from mcp_exec_api.constants import ANNOTATION_CREATED_BY, SKILLS
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_operator.features.skills.feature import SkillsFeature
 
 Operating = Callable[..., Any]
 Object = dict[str, Any]
@@ -211,9 +212,9 @@ async def test_uses_and_successes_are_counted_and_written_together(world: World,
     async with operating() as operator:
         for number, word in enumerate(("print", "print", "raise UserError")):
             await run(world, f"e{number}", f"{word} skills.counted", caller="eve")
-        await operator.part.skills.controller.flush()
+        await operator.feature(SkillsFeature).controller.flush()
         writes = operator.writes()["skill-status"]
-        await operator.part.skills.controller.flush()
+        await operator.feature(SkillsFeature).controller.flush()
         assert operator.writes()["skill-status"] == writes, "nothing new is no write"
     status = status_of(world, "counted-v1")
     assert (status["uses"], status["successes"]) == (3, 2)

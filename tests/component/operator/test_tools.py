@@ -19,7 +19,7 @@ from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_operator.features.tools import component
+from mcp_exec_operator.cluster import broker as discovery
 
 Operating = Callable[..., Any]
 TS = custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE)
@@ -168,7 +168,7 @@ async def test_a_job_names_one_replica_and_a_ready_one_if_there_is_one(
 async def test_a_broker_without_pods_fails_executions_with_tools_alone(
     world: World, broker: FakeBroker, equipped: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(component, "_CHECK_SECONDS", 0.002)
+    monkeypatch.setattr(discovery, "_CHECK_SECONDS", 0.002)
     world.pool()
     world.remove(SLICES, f"{SERVICE}-x1")
     async with equipped():

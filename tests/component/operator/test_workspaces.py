@@ -15,8 +15,8 @@ from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.sandbox_keys import SandboxKeys
+from mcp_exec_operator.cluster import broker as discovery
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.features.tools import component
 
 Operating = Callable[..., Any]
 NOTES = {"name": "notes", "mode": "Write"}
@@ -250,7 +250,7 @@ async def test_without_a_broker_a_workspace_is_rejected_and_nothing_else(world: 
 async def test_a_broker_without_pods_makes_workspaces_unavailable_and_nothing_else(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(component, "_CHECK_SECONDS", 0.002)
+    monkeypatch.setattr(discovery, "_CHECK_SECONDS", 0.002)
     world.pool(warm={"min": 2})
     async with operating(broker_service=SERVICE):
         await world.warm(2)

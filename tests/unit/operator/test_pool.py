@@ -11,7 +11,8 @@ from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SAN
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.executions.execution import Execution
+from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.pods.manifest import PoolIdentity
 from mcp_exec_operator.core.pods.network_policy import (
     ReleasePods,
@@ -190,19 +191,21 @@ def test_a_policy_keeps_what_lets_it_stand(changes: Object, drifted: bool) -> No
 
 def test_an_older_version_that_is_told_late_changes_nothing() -> None:
     meta = {"name": "e", "namespace": "agents", "uid": "u", "resourceVersion": "9"}
-    record = ExecutionRecord.from_object({"metadata": meta, "spec": {"code": "x"}})
-    record.observe({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
-    assert (record.cancel_requested, record.changed, record.wakeup.is_set()) == (False, [], False)
+    execution = Execution.from_object(
+        {"metadata": meta, "spec": {"code": "x"}}, specs=SpecCache(api=cast(OperatorApi, None))
+    )
+    execution.observe({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
+    assert (execution.cancel_requested, execution.source.changed, execution.wakeup.is_set()) == (False, [], False)
     newer = {
         "metadata": {**meta, "resourceVersion": "10", "generation": 2},
         "spec": {"code": "y", "cancelRequested": True},
     }
-    record.observe(newer)
-    record.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
-    assert (record.cancel_requested, record.changed, record.wakeup.is_set()) == (True, ["code"], True)
-    record.wakeup.clear()
-    record.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "12"}})
-    assert not record.wakeup.is_set()
+    execution.observe(newer)
+    execution.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
+    assert (execution.cancel_requested, execution.source.changed, execution.wakeup.is_set()) == (True, ["code"], True)
+    execution.wakeup.clear()
+    execution.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "12"}})
+    assert not execution.wakeup.is_set()
 
 
 def test_an_older_spec_that_is_told_late_changes_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError
-from mcp_exec_operator.core.executions.supervision import RunDeadline
+from mcp_exec_operator.core.executions.deadline import RunDeadline
 
 
 class Sandbox:

@@ -1,8 +1,9 @@
 """The status of executions, and what is gathered for it."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,12 @@ from hypothesis import strategies as st
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, QueuePlace, Start
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.protocol import Event, parse_event
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.executions.execution import Execution
+from mcp_exec_operator.core.executions.facts import measure_stored_bytes
 from mcp_exec_operator.core.executions.outcome import ExecutionOutcome, build_failure
 from mcp_exec_operator.core.executions.output import OutputCollector
-from mcp_exec_operator.core.executions.record import ExecutionRecord, measure_stored_bytes
+from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.executions.status import (
     build_bound_status,
     build_finished_status,
@@ -75,9 +79,10 @@ def test_the_time_of_creation_is_as_fine_as_it_can_be_trusted(
 ) -> None:
     annotations = {"mcp-exec.dev/created-at": annotation} if annotation else None
     meta = {"name": "e", "namespace": "agents", "uid": "u", "creationTimestamp": "2026-11-21T20:00:01Z"}
-    record = ExecutionRecord.from_object({"metadata": {**meta, "annotations": annotations}})
-    record.first_seen = first_seen
-    assert record.created_at().isoformat() == expected
+    body = {"metadata": {**meta, "annotations": annotations}}
+    execution = Execution.from_object(body, specs=SpecCache(api=cast(OperatorApi, None)))
+    execution.facts = replace(execution.facts, first_seen=first_seen)
+    assert execution.created_at().isoformat() == expected
 
 
 def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:

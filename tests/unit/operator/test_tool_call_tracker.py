@@ -9,8 +9,10 @@ from tests.support.until import until
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_common.broker.client import BrokerClient, ExecutionCalls
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.core.executions.record import ExecutionRecord
-from mcp_exec_operator.core.executions.supervision import RunDeadline
+from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.executions.deadline import RunDeadline
+from mcp_exec_operator.core.executions.execution import Execution
+from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.features.tools.part import ApprovalWaits, ToolCallTracker
 
@@ -25,7 +27,7 @@ class SlowWriter:
         self.most = 0
         self.allowed = asyncio.Event()
 
-    async def write_approvals(self, record: ExecutionRecord, approvals: object, *, waited_seconds: float) -> None:
+    async def write_approvals(self, execution: Execution, approvals: object, *, waited_seconds: float) -> None:
         self.open += 1
         self.most = max(self.most, self.open)
         await self.allowed.wait()
@@ -48,9 +50,10 @@ class PendingBroker:
         return ExecutionCalls(approvals=[Approval(id=f"approval-{uid}", state=state, **given)])
 
 
-def build_record(number: int) -> ExecutionRecord:
+def build_execution(number: int) -> Execution:
     meta = {"name": f"e-{number}", "namespace": "agents", "uid": f"u-{number}", "resourceVersion": "1"}
-    return ExecutionRecord.from_object({"metadata": meta, "spec": {}})
+    specs = SpecCache(api=cast(OperatorApi, None))
+    return Execution.from_object({"metadata": meta, "spec": {}}, specs=specs)
 
 
 async def test_approvals_of_many_executions_are_written_few_at_a_time() -> None:
@@ -58,7 +61,7 @@ async def test_approvals_of_many_executions_are_written_few_at_a_time() -> None:
     slots = asyncio.Semaphore(8)
     trackers = [
         ToolCallTracker(
-            record=build_record(number),
+            execution=build_execution(number),
             broker=cast(BrokerClient, broker),
             writer=cast(ExecutionStatusWriter, writer),
             tasks=tasks,

@@ -1,28 +1,34 @@
 """Binding of executions to pods: a warm pod or a wait for one, recorded in the status before any code runs."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from math import inf
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
-from mcp_exec_api.code_execution import Start
+from mcp_exec_api.code_execution import CodeExecutionSpec, Start
+from mcp_exec_api.files import Owner
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.supervisor.client import SupervisorClient
-from mcp_exec_operator.core.executions.attempt import Attempt, Feature
+from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient
+from mcp_exec_common.supervisor.protocol import Job
+from mcp_exec_operator.core.executions.execution import Binding, Execution, ExecutionFeature
 from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, build_failure
-from mcp_exec_operator.core.executions.record import BoundPod
-from mcp_exec_operator.core.executions.waiting import WaitReport
-from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.core.executions.part import JobDraft
+from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter, WaitReport
 from mcp_exec_operator.core.pods.pod import Pod
+from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.registry import PoolRegistry
+from mcp_exec_operator.core.pools.reuse import reuses_pods
 from mcp_exec_operator.core.queueing.wait_queue import QueueFull
 
 _MAX_TIMEOUTS: Final = 20
 """How many bind timeouts an execution waits at most in a queue that moves."""
 _REPORT_SECONDS: Final = 30.0
 """How long an execution waits for a pod before an Event reports it. That there is no such pool is reported at once."""
+_NO_OPTIONS: Final = ("id", "code", "tools", "files", "owner", "session", "skills", "libraries")
+_OPTIONS: Final = tuple(field.name for field in fields(Job) if field.name not in _NO_OPTIONS)
+"""Fields of a job that a field of the spec or of its limits fills by the same name."""
 _CHECK_SECONDS: Final = 1.0
 """How often a waiting execution checks its pool and its deadline."""
 
@@ -33,113 +39,135 @@ class Binder:
 
     pools: PoolRegistry
     writer: ExecutionStatusWriter
-    features: tuple[Feature, ...]
+    features: tuple[ExecutionFeature, ...]
     supervisors: SupervisorClient
     bind_timeout_seconds: float
 
-    async def bind(self, attempt: Attempt) -> None:
-        """Claim a pod, prepare the run in it, and record the binding. Begin to send the job meanwhile.
+    def adopt(self, execution: Execution) -> None:
+        """Hold what an execution has that is bound, before any other execution may claim it."""
+        execution.binding = self._read_binding(execution)
+        for part in execution.parts:
+            part.adopt()
+
+    def resume(self, execution: Execution) -> None:
+        """Go on with an execution whose binding is recorded, by this operator or another."""
+        execution.source.release()
+        if execution.binding is None:
+            self.adopt(execution)
+        execution.binding = self._read_binding(execution)
+        for part in execution.parts:
+            part.resume()
+
+    def _read_binding(self, execution: Execution) -> Binding:
+        """Return the binding that the status names."""
+        facts = execution.facts
+        pool, name = self.pools.get(facts.pool), str(execution.status.get("podName") or "")
+        pod = pool.pods.adopt(name, uid=execution.pod_uid, now=monotonic())
+        # without the label another operator may not have recorded the owner: the pod serves this execution only
+        is_owned = pod.owner == facts.owner.digest and not facts.owner.is_nobody
+        owner = facts.owner.digest if is_owned or execution.keeper is not None else None
+        return Binding(pool=pool, pod=pod, owner=owner, is_recorded=True)
+
+    async def bind(self, execution: Execution) -> PendingRun:
+        """Claim a pod, let the parts join the job, and record the binding. Return the job on its way to the pod.
 
         Raises EndedBeforeRun, Superseded and what ExecutionStatusWriter raises.
         """
-        start = await self._claim(attempt)
+        execution.binding = binding = await self._claim(execution)
         try:
-            for feature in self.features:
-                await feature.prepare(attempt)
-            await self._record(attempt, start)
+            if binding.pool.spec is not execution.asked_for:
+                execution.ask_features(self.features, binding.pool)
+            check_time_limit(execution, binding.pool)
+            return await self._send(execution, await execution.draft_job())
         except Exception:
             # not after a cancellation: then it is unknown whether the binding was recorded
-            attempt.record.pod_name = ""
-            if attempt.session is None:
-                attempt.pool.release(attempt.pod)
+            execution.binding = None
+            if execution.keeper is None:
+                binding.pool.release(binding.pod)
             raise
 
-    async def resume(self, attempt: Attempt) -> None:
-        """Take over the pod that the status names, and prepare to follow the run in it."""
-        attempt.held.release()
-        record = attempt.record
-        attempt.pool = self.pools.get(record.pool)
-        attempt.pod = pod = attempt.pool.pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
-        owner = record.owner.digest
-        # without the label another operator may not have recorded the owner: the pod serves this execution only
-        is_owned = pod.owner == owner and not record.owner.is_nobody
-        attempt.sandbox_owner = owner if record.session is not None or is_owned else None
-        attempt.needs_job = False
-        record.bound_pod = BoundPod(pod, attempt.sandbox_owner)
-        for feature in self.features:
-            await feature.prepare(attempt)
-
-    async def _claim(self, attempt: Attempt) -> Start:
-        """Claim a pod: that of the session, a warm one, or after a wait a new one. Return which."""
-        record, session = attempt.record, attempt.session
+    async def _claim(self, execution: Execution) -> Binding:
+        """Claim a pod: that which a part keeps, a warm one, or after a wait a new one."""
         # the registry is asked only now: the pool may have been deleted and created meanwhile
-        attempt.pool = pool = self.pools.get(record.pool)
-        if session is not None and session.pod is not None:
-            pod, start = session.pod, Start.SESSION
+        pool, keeper = self.pools.get(execution.facts.pool), execution.keeper
+        owner = execution.facts.owner
+        reusing = None if keeper is not None or owner.is_nobody or not reuses_pods(pool.spec) else owner
+        if keeper is not None and (kept := keeper.kept_pod) is not None:
+            pod, start = kept, Start.SESSION
         else:
-            taken = pool.take(attempt.reusing_owner)
+            taken = pool.take(reusing)
             if taken is None:
-                attempt.held.release()  # thousands may wait
-                pod, start = await self._wait(attempt), Start.COLD
+                execution.source.release()  # thousands may wait
+                pod, start = await self._wait(execution, pool, reusing), Start.COLD
             else:
                 pod, start = taken, Start.WARM
             start = Start.REUSED if pod.uses else start
-        attempt.pod, record.pod_name = pod, pod.name
-        owner = record.owner if record.session is not None else attempt.reusing_owner
-        attempt.sandbox_owner = owner.digest if owner is not None else None
-        pod.caller = record.caller
-        return start
+        pod.caller = owner.caller
+        is_owned = keeper is not None or reusing is not None
+        return Binding(pool=pool, pod=pod, owner=owner.digest if is_owned else None, start=start)
 
-    async def _record(self, attempt: Attempt, start: Start) -> None:
-        pool, pod = attempt.pool, attempt.pod
-        skills = sorted(attempt.skills.sources) if attempt.skills is not None else ()
-        spec = await attempt.held.load()
+    async def _send(self, execution: Execution, draft: JobDraft) -> PendingRun:
+        """Record the binding, and begin to send the job meanwhile, whose code does not begin before."""
+        binding = execution.binding
+        assert binding is not None and binding.start is not None  # noqa: S101, PT018 - `bind` has set it
+        pool, pod, owner = binding.pool, binding.pod, binding.owner
+        skills = sorted(draft.skills.sources) if draft.skills is not None else ()
+        spec = await execution.load()
         began = monotonic()
         connection = self.supervisors.get_connection(
             namespace=pool.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
         )
-        attempt.pending_run = connection.prepare_run(attempt.build_job(spec), timeout_seconds=attempt.longest_seconds)
-        recording = self.writer.write_bound(
-            attempt.record, pod, start=start, code_findings=attempt.findings, skills=skills
-        )
-        if attempt.sandbox_owner is None or pod.owner:
-            await recording
-        else:
-            # the owner of a pod that may be used again stands in its label
-            recorded, claimed = await asyncio.gather(
-                recording, self.pools.claim(pool, pod, owner=attempt.sandbox_owner), return_exceptions=True
+        job = build_job(spec, execution=execution, binding=binding, draft=draft)
+        pending = connection.prepare_run(job, timeout_seconds=execution.longest_seconds)
+        try:
+            recording = self.writer.write_bound(
+                execution, pod, start=binding.start, code_findings=draft.findings, skills=skills
             )
-            if isinstance(recorded, BaseException):
-                raise recorded
-            if claimed is not True:
-                attempt.sandbox_owner = None  # the pod is deleted after this execution
-            pod.owned_since = monotonic()
+            if owner is None or pod.owner:
+                await recording
+            else:
+                # the owner of a pod that may be used again stands in its label
+                recorded, claimed = await asyncio.gather(
+                    recording, self.pools.claim(pool, pod, owner=owner), return_exceptions=True
+                )
+                if isinstance(recorded, BaseException):
+                    raise recorded
+                if claimed is not True:
+                    owner = None  # the pod is deleted after this execution
+                pod.owned_since = monotonic()
+        except BaseException:
+            pending.withdraw()
+            raise
         pod.uses += 1
-        attempt.bound = monotonic()
-        attempt.bind_milliseconds = (attempt.bound - began) * 1000
-        attempt.record.bound_pod = BoundPod(pod, attempt.sandbox_owner)
+        now = monotonic()
+        execution.binding = replace(
+            binding, owner=owner, is_recorded=True, recorded=now, record_milliseconds=(now - began) * 1000
+        )
+        return pending
 
-    async def _wait(self, attempt: Attempt) -> Pod:
+    async def _wait(self, execution: Execution, pool: Pool, owner: Owner | None) -> Pod:
         """Wait for a pod, and write the reason and the queue position to the status meanwhile."""
-        record, pool = attempt.record, attempt.pool
         try:
             waiter = pool.join(
-                caller=record.caller, priority=attempt.spec.priority, owner=attempt.reusing_owner, wakeup=record.wakeup
+                caller=execution.facts.owner.caller,
+                priority=execution.spec.priority,
+                owner=owner,
+                wakeup=execution.wakeup,
             )
         except QueueFull as error:
             message = f"{error}: {pool.explain_shortage().message}"
             raise EndedBeforeRun(build_failure(Reason.QUEUE_FULL, message)) from error
         began = monotonic()
         event_at = began + _REPORT_SECONDS
-        report = WaitReport.begin(record, self.writer, waiting=len(pool.queue))
+        report = WaitReport.begin(execution, self.writer, waiting=len(pool.queue))
         try:
             while not waiter.future.done():
                 next_at = min(self._deadline(began, pool.served_at), report.due)
                 await waiter.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
-                record.wakeup.clear()
-                record.check_wanted()
+                execution.wakeup.clear()
+                execution.check_wanted()
                 at, ends = monotonic(), self._deadline(began, pool.served_at)
                 if at < min(ends, event_at, report.due):
                     continue
@@ -152,7 +180,7 @@ class Binder:
                     event_at = inf
                     after = "" if is_missing else f" after {_REPORT_SECONDS:.0f} s"
                     message = f"has no pod{after}: {problem.message}; {place}"
-                    self.writer.report(record, reason=problem.reason or EventReason.QUEUED, message=message)
+                    self.writer.report(execution, reason=problem.reason or EventReason.QUEUED, message=message)
                 await report.update(problem.reason, problem.message, place)
         except BaseException:
             pool.leave(waiter)
@@ -164,3 +192,28 @@ class Binder:
         """Return when the wait ends: later while the queue moves, but not without limit."""
         latest = began + _MAX_TIMEOUTS * self.bind_timeout_seconds
         return min(max(began, served_at) + self.bind_timeout_seconds, latest)
+
+
+def check_time_limit(execution: Execution, pool: Pool) -> None:
+    """Raise EndedBeforeRun if the execution's time limit is above its pool's. An unknown pool has none yet."""
+    seconds = execution.spec.timeout_seconds
+    if pool.spec is not None and seconds > pool.spec.max_timeout_seconds:
+        limit = pool.spec.max_timeout_seconds
+        message = f"spec.timeoutSeconds: {seconds} is more than the {limit} of pool {pool.name}"
+        raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+
+
+def build_job(spec: CodeExecutionSpec, *, execution: Execution, binding: Binding, draft: JobDraft) -> Job:
+    """Return the job of an execution. An option of spec or limits reaches it if Job has a field of that name."""
+    options: dict[str, Any] = {**vars(spec.limits), **vars(spec)}
+    return Job(
+        id=execution.facts.uid,
+        code=spec.source,
+        tools=draft.tools,
+        files=draft.files,
+        owner=binding.owner,
+        session=execution.keeper is not None,
+        skills=draft.skills,
+        libraries=binding.pool.libraries.find_missing(binding.pod.template),
+        **{name: options[name] for name in _OPTIONS},
+    )

@@ -16,16 +16,15 @@ from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_operator.cluster.kube.api import ExecutionRow
 from mcp_exec_operator.cluster.kube.observations import CallerProofs, DeletedUids, is_older
+from mcp_exec_operator.core.executions.execution import Execution, ExecutionFeature
 from mcp_exec_operator.core.executions.lifecycle import ExecutionLifecycle
 from mcp_exec_operator.core.executions.outcome import ExecutionGone
-from mcp_exec_operator.core.executions.record import ExecutionRecord
 from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.executions.status import has_condition
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.core.ttl import TTLController
-from mcp_exec_operator.features.sessions.registry import SessionRegistry
 from mcp_exec_operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -40,14 +39,15 @@ class ExecutionController:
 
     lifecycle: ExecutionLifecycle
     pools: PoolRegistry
-    sessions: SessionRegistry
     writer: ExecutionStatusWriter
     callers: CallerProofs
     specs: SpecCache
+    features: tuple[ExecutionFeature, ...]
+    """What takes part in executions, in the order in which its parts are called."""
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
-    _records: dict[str, ExecutionRecord] = field(default_factory=dict)
+    _executions: dict[str, Execution] = field(default_factory=dict)
     """Unfinished executions by uid."""
     _ignored: dict[str, ObjectKey] = field(default_factory=dict)
     """Pods of executions in an unknown phase, by the execution's uid."""
@@ -58,34 +58,33 @@ class ExecutionController:
 
     def __post_init__(self) -> None:
         self.pools.removed.connect(self.cancel_pool)
-        self.sessions.interrupted.connect(self.cancel_session)
 
     def observe(self, body: Object, *, deleted: bool) -> bool:
         """Take in an execution's object. Return whether it was not known before."""
         uid = body["metadata"]["uid"]
-        record = self._records.get(uid)
+        execution = self._executions.get(uid)
         if deleted:
             self._deleted.add(uid)
             self._ignored.pop(uid, None)
             self.ttl.discard(uid, body["metadata"]["namespace"])
-            if record is not None:
-                self._cancel(record)
+            if execution is not None:
+                self._cancel(execution)
             return False
-        if record is not None:
-            record.observe(body)
-            if record.changed:
-                self._report_change(record)
+        if execution is not None:
+            execution.observe(body)
+            if execution.source.changed:
+                self._report_change(execution)
             return False
         is_known = uid in self._ignored or uid in self.ttl
         if (new := self.prepare(body)) is not None:
             self.start(new)
         return not is_known
 
-    def prepare(self, body: Object) -> ExecutionRecord | None:
-        """Return the record of an unfinished execution that was not known, to be started. Take in any other object."""
+    def prepare(self, body: Object) -> Execution | None:
+        """Return an unfinished execution that was not known, to be started. Take in any other object."""
         uid = body["metadata"]["uid"]
         self._ignored.pop(uid, None)
-        if uid in self._records:
+        if uid in self._executions:
             self.observe(body, deleted=False)
             return None
         if uid in self._deleted:
@@ -96,36 +95,37 @@ class ExecutionController:
         elif phase.finished:
             self._observe_finished(body)
         elif uid not in self.ttl:  # else it is a late event of an execution that has ended since
-            record = ExecutionRecord.from_object(body, caller=self.callers.read_caller(body))
-            self.specs.keep(record)
-            return record
+            execution = Execution.from_object(body, specs=self.specs, caller=self.callers.read_caller(body))
+            execution.ask_features(self.features, self.pools.get(execution.facts.pool))
+            self.specs.keep(execution.source)
+            return execution
         return None
 
-    def start(self, record: ExecutionRecord) -> bool:
+    def start(self, execution: Execution) -> bool:
         """Start the task of a prepared execution. Return whether it was not known before."""
-        if record.uid in self._records or record.uid in self.ttl:
+        facts = execution.facts
+        if facts.uid in self._executions or facts.uid in self.ttl:
             return False
-        if record.uid in self._deleted:  # since it was read
-            self.specs.discard(record)
-            return False
-        if self.lifecycle.stopping:
-            self.specs.discard(record)
-            return True
-        self._records[record.uid] = record
-        if record.phase is Phase.RUNNING and record.pod_name:
-            self.lifecycle.adopt(record)
-            if (pool := self.pools.get(record.pool)).body is None:
-                record.cancel(f"the pool {pool.name} was deleted")
-        if record.namespace in self.pools.closed:
-            record.cancel(f"the namespace {record.namespace} is being deleted")
+        is_gone = facts.uid in self._deleted  # since it was read
+        if is_gone or self.lifecycle.stopping:
+            self.specs.discard(execution.source)
+            self.pools.discard(self.pools.get(facts.pool))
+            return not is_gone
+        self._executions[facts.uid] = execution
+        if execution.phase is Phase.RUNNING and execution.status.get("podName"):
+            self.lifecycle.binder.adopt(execution)
+            if (pool := self.pools.get(facts.pool)).body is None:
+                execution.cancel(f"the pool {pool.name} was deleted")
+        if facts.namespace in self.pools.closed:
+            execution.cancel(f"the namespace {facts.namespace} is being deleted")
         self.metrics.active.inc()
-        record.task = self.tasks.spawn(self._run(record), name=f"execution {record.name}")
+        execution.task = self.tasks.spawn(self._run(execution), name=f"execution {facts.name}")
         return True
 
     def needs_reading(self, row: ExecutionRow) -> bool:
         """Take in an execution of a list. Return whether the list does not show enough of it."""
-        if (record := self._records.get(row.uid)) is not None:
-            return is_older(record.version, row.version)
+        if (execution := self._executions.get(row.uid)) is not None:
+            return is_older(execution.version, row.version)
         if row.uid in self._deleted:
             return False
         if row.uid in self._ignored:
@@ -137,9 +137,9 @@ class ExecutionController:
 
     def discard_missing(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
         """Discard the executions of a namespace that are not in a fresh list."""
-        for uid, record in list(self._records.items()):
-            if record.namespace == namespace and uid not in uids and record.first_seen < listed_at:
-                self._cancel(record)
+        for uid, execution in list(self._executions.items()):
+            if execution.facts.namespace == namespace and uid not in uids and execution.facts.first_seen < listed_at:
+                self._cancel(execution)
         for uid, (owner, _) in list(self._ignored.items()):
             if owner == namespace and uid not in uids:
                 del self._ignored[uid]
@@ -147,47 +147,46 @@ class ExecutionController:
 
     def cancel_pool(self, pool: Pool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
-        for record in self._records.values():
-            if record.pool == (pool.namespace, pool.name) and record.pod_name:
-                record.cancel(f"the pool {pool.name} was deleted")
-
-    def cancel_session(self, key: ObjectKey, why: str) -> None:
-        """Cancel the run in a session that was reset or deleted. Those that wait start in a new one."""
-        for record in self._records.values():
-            if record.session is not None and record.session.key == key and record.pod_name:
-                record.cancel(why)
+        for execution in self._executions.values():
+            if execution.facts.pool == (pool.namespace, pool.name) and execution.pod_name:
+                execution.cancel(f"the pool {pool.name} was deleted")
 
     def cancel_namespace(self, namespace: str) -> None:
         """Cancel all executions of a namespace that is being deleted."""
-        for record in self._records.values():
-            if record.namespace == namespace:
-                record.cancel(f"the namespace {namespace} is being deleted")
+        for execution in self._executions.values():
+            if execution.facts.namespace == namespace:
+                execution.cancel(f"the namespace {namespace} is being deleted")
 
     def cancel_withdrawn(self) -> None:
         """Cancel the executions whose caller or whose pod is proven by a key that is not accepted any more."""
-        for record in self._records.values():
-            pod = self.pools.get(record.pool).pods.get(record.pod_name)
-            if self._has_withdrawn_proof(record) or (pod and self.pools.has_withdrawn_key(record.namespace, pod)):
-                record.cancel("the key that its caller or its sandbox was proven with was withdrawn; run it again")
+        for execution in self._executions.values():
+            bound = execution.binding
+            is_withdrawn = bound is not None and self.pools.has_withdrawn_key(execution.facts.namespace, bound.pod)
+            if is_withdrawn or self._has_withdrawn_proof(execution):
+                execution.cancel("the key that its caller or its sandbox was proven with was withdrawn; run it again")
 
-    def _has_withdrawn_proof(self, record: ExecutionRecord) -> bool:
-        proof = record.proof
+    def _has_withdrawn_proof(self, execution: Execution) -> bool:
+        proof = execution.facts.proof
         return proof is not None and self.callers.attestor.read_listed_caller(proof).startswith(CLAIMED)
 
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""
-        pods = {(record.namespace, record.pod_name) for record in self._records.values() if record.pod_name}
+        pods = {
+            (execution.facts.namespace, execution.pod_name)
+            for execution in self._executions.values()
+            if execution.pod_name
+        }
         return pods | {key for key in self._ignored.values() if key[1]}
 
     async def close(self, *, grace_seconds: float) -> None:
         """Stop. Writes in flight end; what waits or runs stays as its status says, for the next operator."""
         self.lifecycle.stop()
         tasks = []
-        for record in self._records.values():
-            if record.task is not None:
-                tasks.append(record.task)
-                if not record.writing:
-                    record.task.cancel()
+        for execution in self._executions.values():
+            if execution.task is not None:
+                tasks.append(execution.task)
+                if not execution.writing:
+                    execution.task.cancel()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace_seconds)
             for task in late:
@@ -195,31 +194,32 @@ class ExecutionController:
 
     def _ignore(self, body: Object) -> None:
         """Ignore an execution whose phase a newer version wrote, and keep its pod busy."""
-        record = ExecutionRecord.from_object(body)
-        self._ignored[record.uid] = (record.namespace, record.pod_name)
-        if record.pod_name:
-            self.pools.get(record.pool).pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
-        if (phase := str(record.status["phase"])) not in self._unknown_phases:
+        execution = Execution.from_object(body, specs=self.specs)
+        pod_name = str(execution.status.get("podName") or "")
+        self._ignored[execution.facts.uid] = (execution.facts.namespace, pod_name)
+        if pod_name:
+            self.pools.get(execution.facts.pool).pods.adopt(pod_name, uid=execution.pod_uid, now=monotonic())
+        if (phase := str(execution.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(
                 "executions with the unknown phase %r are left alone: a newer version of the operator wrote it",
                 phase,
-                extra=record.log_fields,
+                extra=execution.log_fields,
             )
 
-    def _cancel(self, record: ExecutionRecord) -> None:
+    def _cancel(self, execution: Execution) -> None:
         """End the task of a deleted execution."""
-        record.deleted = True
-        if record.task is not None and record.started:
-            record.task.cancel()
+        execution.deleted = True
+        if execution.task is not None and execution.started:
+            execution.task.cancel()
 
-    async def _run(self, record: ExecutionRecord) -> None:
-        record.started = True
+    async def _run(self, execution: Execution) -> None:
+        execution.started = True
         try:
-            await self.lifecycle.run(record)
+            await self.lifecycle.run(execution)
         finally:
-            self._records.pop(record.uid, None)
-            self.specs.discard(record)
+            self._executions.pop(execution.facts.uid, None)
+            self.specs.discard(execution.source)
             self.metrics.active.dec()
 
     def _read_listed_caller(self, metadata: Object) -> str:
@@ -231,22 +231,22 @@ class ExecutionController:
         recorded = (body.get("status") or {}).get("specDigest")
         touched = int(body["metadata"].get("generation", 1)) > 1
         if touched and recorded and not self.lifecycle.stopping and recorded != spec_digest(body.get("spec") or {}):
-            record = ExecutionRecord.from_object(body)
-            record.discard_spec()
-            self._report_change(record)
+            execution = Execution.from_object(body, specs=self.specs)
+            execution.source.discard()
+            self._report_change(execution)
 
-    def _report_change(self, record: ExecutionRecord) -> None:
+    def _report_change(self, execution: Execution) -> None:
         """Write once to the status that the spec is not the one that ran."""
-        if record.phase not in (Phase.PENDING, None) and not has_condition(record.status, "SpecUnchanged"):
-            self.tasks.spawn(self._write_change(record), name=f"change of {record.name}")
+        if execution.phase not in (Phase.PENDING, None) and not has_condition(execution.status, "SpecUnchanged"):
+            self.tasks.spawn(self._write_change(execution), name=f"change of {execution.facts.name}")
 
-    async def _write_change(self, record: ExecutionRecord) -> None:
+    async def _write_change(self, execution: Execution) -> None:
         try:
             async with self._changes:
-                if await self.writer.write_changed(record):
+                if await self.writer.write_changed(execution):
                     message = "the spec was changed after creation; what ran, or runs, is the original one"
-                    self.writer.report(record, reason=EventReason.SPEC_CHANGED, message=message)
+                    self.writer.report(execution, reason=EventReason.SPEC_CHANGED, message=message)
         except ExecutionGone:
-            log.info("the execution was deleted meanwhile", extra=record.log_fields)
+            log.info("the execution was deleted meanwhile", extra=execution.log_fields)
         except ApiError as error:
-            log.warning("a change of a spec was not written to the status: %s", error, extra=record.log_fields)
+            log.warning("a change of a spec was not written to the status: %s", error, extra=execution.log_fields)

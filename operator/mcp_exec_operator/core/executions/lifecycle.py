@@ -2,20 +2,19 @@
 
 import asyncio
 import logging
-from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, is_finished
+from mcp_exec_api.code_execution import Phase, is_finished
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.core.executions.attempt import Attempt, Feature
-from mcp_exec_operator.core.executions.binder import Binder
+from mcp_exec_operator.core.executions.binder import Binder, check_time_limit
+from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -25,9 +24,7 @@ from mcp_exec_operator.core.executions.outcome import (
     find_saving,
     with_tokens,
 )
-from mcp_exec_operator.core.executions.record import ExecutionRecord
-from mcp_exec_operator.core.executions.run import ExecutionRun
-from mcp_exec_operator.core.executions.specs import SpecCache, SpecInUse
+from mcp_exec_operator.core.executions.run import Run
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.core.ttl import TTLController
@@ -43,15 +40,13 @@ _MAX_FAILURES: Final = 5
 
 @dataclass(kw_only=True, eq=False)
 class ExecutionLifecycle:
-    """Brings executions to their end, each in one coroutine. `features` add what is not needed by all of them."""
+    """Brings executions to their end, each in one coroutine."""
 
     api: OperatorApi
     pools: PoolRegistry
     binder: Binder
     writer: ExecutionStatusWriter
     supervisors: SupervisorClient
-    specs: SpecCache
-    features: tuple[Feature, ...]
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
@@ -62,31 +57,24 @@ class ExecutionLifecycle:
         """Begin nothing more."""
         self.stopping = True
 
-    def adopt(self, record: ExecutionRecord) -> None:
-        """Hold what an execution has that is bound, before any other execution may claim it."""
-        record.pod_name = str(record.status.get("podName") or "")
-        self.pools.get(record.pool).pods.adopt(record.pod_name, uid=record.pod_uid, now=monotonic())
-        for feature in self.features:
-            feature.adopt(record)
-
-    async def run(self, record: ExecutionRecord) -> None:
+    async def run(self, execution: Execution) -> None:
         """Bring one execution to its end, then release its pod. A pod of an unfinished execution is kept."""
         decided = False
         try:
-            decided = record.deleted or await self._finish_or_yield(record)
+            decided = execution.deleted or await self._finish_or_yield(execution)
         except ExecutionGone:
-            record.deleted = decided = True
+            execution.deleted = decided = True
         except asyncio.CancelledError:
-            decided = record.deleted
-            if not record.deleted:
+            decided = execution.deleted
+            if not execution.deleted:
                 raise
         finally:
             if decided or not self.stopping:
-                is_kept = [feature.leave(record, decided=decided) for feature in self.features]
+                is_kept = [part.leave(decided=decided) for part in execution.parts]
                 if decided and not any(is_kept):
-                    self._release_pod(record)
+                    self._release_pod(execution)
 
-    async def _finish_or_yield(self, record: ExecutionRecord) -> bool:
+    async def _finish_or_yield(self, execution: Execution) -> bool:
         """Execute until the end is written. Return False if another operator has written it, or an unknown phase.
 
         Return False, too, if this operator stops and cannot write the end: the next one goes on from the status.
@@ -95,82 +83,88 @@ class ExecutionLifecycle:
         """
         outcome: ExecutionOutcome | None = None
         failures = 0
-        while record.phase in (Phase.PENDING, Phase.RUNNING) and not self.stopping:
+        while execution.phase in (Phase.PENDING, Phase.RUNNING) and not self.stopping:
             try:
                 if outcome is None:
-                    outcome = record.outcome = await self._execute(record)
-                await self.writer.write_finished(record, outcome)
-                self._conclude(record, outcome)
+                    outcome = execution.outcome = await self._execute(execution)
+                await self.writer.write_finished(execution, outcome)
+                self._conclude(execution, outcome)
                 return True
             except ExecutionGone:
                 raise
             except Superseded:
-                log.info("another operator has the execution", extra=record.log_fields)
+                log.info("another operator has the execution", extra=execution.log_fields)
             except Exception as error:
                 failures += 1
-                log.exception("the reconciliation of an execution failed", extra=record.log_fields)
+                log.exception("the reconciliation of an execution failed", extra=execution.log_fields)
                 if self.stopping:
                     return False
-                outcome = _reduce(outcome, error, failures, phase=record.phase)
+                outcome = _reduce(outcome, error, failures, phase=execution.phase)
                 if failures == 1:
                     message = f"the operator can't reconcile the execution and tries again: {error}"
-                    await self.writer.record_event(record, EventReason.RECONCILE_FAILED, message)
+                    await self.writer.record_event(execution, EventReason.RECONCILE_FAILED, message)
                 await asyncio.sleep(delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS))
-        if is_finished(record.body):
-            self.ttl.observe(record.body, caller=record.caller)
+        if is_finished(execution.body):
+            self.ttl.observe(execution.body, caller=execution.facts.owner.caller)
         return False
 
-    async def _execute(self, record: ExecutionRecord) -> ExecutionOutcome:
+    async def _execute(self, execution: Execution) -> ExecutionOutcome:
         """Bind the execution to a pod, unless it is bound, and run it there. Raises Superseded and ExecutionGone."""
-        is_bound = record.phase is not Phase.PENDING
-        if is_bound:
-            self.adopt(record)
-        async with SpecInUse(cache=self.specs, record=record) as held:
-            try:
-                with closing(Attempt(record=record, held=held, spec=strip_spec(await held.load()))) as attempt:
-                    if is_bound:
-                        await self.binder.resume(attempt)
-                    else:
-                        for feature in self.features:
-                            await feature.admit(attempt)
-                        await self.binder.bind(attempt)
-                        if self.stopping:
-                            raise asyncio.CancelledError
-                    return await self._run(attempt)
-            except EndedBeforeRun as ended:
-                return ended.outcome
+        try:
+            # a bound execution holds its pod and its turns before anything is waited for
+            is_bound = execution.phase is not Phase.PENDING
+            if is_bound and execution.binding is None:
+                self.binder.adopt(execution)
+            await execution.begin()
+            if is_bound:
+                self.binder.resume(execution)
+                return await self._run(execution, None)
+            # what is refused takes neither a turn nor a pod, and what waits for its turn takes no pod meanwhile
+            check_time_limit(execution, self.pools.get(execution.facts.pool))
+            for part in execution.parts:
+                await part.admit()
+            return await self._run(execution, await self.binder.bind(execution))
+        except EndedBeforeRun as ended:
+            return ended.outcome
+        finally:
+            execution.source.release()
 
-    async def _run(self, attempt: Attempt) -> ExecutionOutcome:
-        """Dispatch the job and follow its run, then let features add to the outcome."""
-        run = ExecutionRun(
-            attempt=attempt,
-            features=self.features,
+    async def _run(self, execution: Execution, pending: PendingRun | None) -> ExecutionOutcome:
+        """Dispatch the job and follow its run, then let the parts add to the outcome."""
+        run = Run(
+            execution=execution,
+            pending=pending,
+            features=self.binder.features,
             api=self.api,
             supervisors=self.supervisors,
             tasks=self.tasks,
             nodes=self.pools.nodes,
         )
-        async with AsyncExitStack() as stack:
-            for feature in reversed(self.features):
-                stack.push_async_callback(feature.finish, attempt)
-            attempt.outcome = await run.execute()
-        assert attempt.outcome is not None  # noqa: S101 - set above
-        return with_tokens(attempt.outcome, code_tokens=attempt.record.code_tokens)
+        try:
+            if self.stopping:
+                raise asyncio.CancelledError
+            outcome = await run.execute()
+            for part in execution.parts:
+                outcome = await part.finish(outcome)
+        finally:
+            run.withdraw()
+            await execution.stop_parts()
+        return with_tokens(outcome, code_tokens=execution.facts.code_tokens)
 
-    def _conclude(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
+    def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> None:
         """Follow up the end that was written: its TTL, metrics, and an Event if it is a failure of others."""
-        self.ttl.observe(record.body, caller=record.caller)
-        self._measure(record, outcome)
-        fields = {**record.log_fields, "reason": outcome.reason, "durations": record.status.get("durations")}
+        self.ttl.observe(execution.body, caller=execution.facts.owner.caller)
+        self._measure(execution, outcome)
+        fields = {**execution.log_fields, "reason": outcome.reason, "durations": execution.status.get("durations")}
         log.info("execution %s", outcome.phase, extra=fields)
         # failures that the code itself chose are frequent, and no event for the cluster
         if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and not outcome.reason.is_clean:
             # without the outcome's message, which may quote what the code wrote
             message = f"{outcome.phase}: {outcome.reason.meaning}"
-            self.writer.report(record, reason=outcome.reason, message=message)
+            self.writer.report(execution, reason=outcome.reason, message=message)
 
-    def _measure(self, record: ExecutionRecord, outcome: ExecutionOutcome) -> None:
-        status, namespace, known = record.status, record.namespace, self.pools.get(record.pool)
+    def _measure(self, execution: Execution, outcome: ExecutionOutcome) -> None:
+        status, namespace, known = execution.status, execution.facts.namespace, self.pools.get(execution.facts.pool)
         known.health.record_run(outcome.reason, now=monotonic())
         # names of pools that do not exist are unbounded
         pool = known.name if known.body is not None else ""
@@ -184,23 +178,17 @@ class ExecutionLifecycle:
         if (tokens := outcome.usage.tokens) is not None:
             saving = find_saving(tokens, calls=(outcome.tool_calls or {}).get("total") or 0)
             self.metrics.observe_tokens(
-                namespace=namespace, use_case=record.use_case, kept=tokens.kept or 0, saving=saving
+                namespace=namespace, use_case=execution.facts.use_case, kept=tokens.kept or 0, saving=saving
             )
 
-    def _release_pod(self, record: ExecutionRecord) -> None:
+    def _release_pod(self, execution: Execution) -> None:
         """Delete the pod, which has served its one execution, or clean it for the next execution of its owner."""
-        pool, bound, outcome = self.pools.get(record.pool), record.bound_pod, record.outcome
-        pod = bound.pod if bound is not None else pool.pods.get(record.pod_name)
-        if pod is not None:
-            has_owner = bound is not None and bound.owner is not None
-            is_clean = outcome is not None and outcome.left_clean and not record.deleted
-            self.pools.release(pool, pod, reuse_after=record.uid if has_owner and is_clean else "")
-        self.pools.discard(pool)
-
-
-def strip_spec(spec: CodeExecutionSpec) -> CodeExecutionSpec:
-    """Return a spec without code and context."""
-    return spec.model_copy(update={"code": "", "context": {}})
+        binding, outcome = execution.binding, execution.outcome
+        if binding is not None:
+            is_clean = outcome is not None and outcome.left_clean and not execution.deleted
+            is_reusable = binding.is_recorded and binding.owner is not None and is_clean
+            self.pools.release(binding.pool, binding.pod, reuse_after=execution.facts.uid if is_reusable else "")
+        self.pools.discard(self.pools.get(execution.facts.pool))
 
 
 def _reduce(

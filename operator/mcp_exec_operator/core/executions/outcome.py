@@ -47,6 +47,8 @@ class ExecutionOutcome:
     notes: list[Note] = field(default_factory=list)
     """What a reader must know though the code succeeded."""
 
+    has_ended: bool = False
+    """Whether the sandbox has sent the end of the run."""
     left_clean: bool = False
     """Whether the run ended by itself and within its limits, so that its sandbox can be cleaned and used again."""
 

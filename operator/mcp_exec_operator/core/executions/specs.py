@@ -4,21 +4,23 @@ A queue may hold thousands of executions of 512 KiB each, whose parsed context t
 """
 
 import asyncio
+import hashlib
 import heapq
+import json
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, spec_digest
+from mcp_exec_api.code_execution import IMMUTABLE, CodeExecutionSpec, spec_digest
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.weight import weigh
 from mcp_exec_operator.cluster.kube.api import OperatorApi
+from mcp_exec_operator.core.executions.facts import ExecutionFacts
 from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, ExecutionGone, build_failure
-from mcp_exec_operator.core.executions.record import ExecutionRecord
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Memory of all kept specs: enough for those of 10,000 ordinary executions."""
@@ -32,7 +34,7 @@ _COPIES: Final = 4
 
 @dataclass(kw_only=True, eq=False)
 class SpecCache:
-    """Specs of the records of all unfinished executions. If they take too much memory, the largest are discarded first.
+    """Specs of all unfinished executions. If they take too much memory, the largest are discarded first.
 
     So a caller's large executions never displace ordinary ones, which start without another request.
     """
@@ -40,8 +42,8 @@ class SpecCache:
     api: OperatorApi
     limit: int = CACHE_BYTES
     in_use_limit: int = IN_USE_BYTES
-    _kept: dict[str, tuple[int, ExecutionRecord]] = field(default_factory=dict)
-    """Weight and record by uid, of specs that are kept."""
+    _kept: dict[str, "SpecHolder"] = field(default_factory=dict)
+    """By uid, those whose specs are kept."""
     _heaviest: list[tuple[int, str]] = field(default_factory=list)
     """Heap of negative weight and uid."""
     _used: int = 0
@@ -49,30 +51,31 @@ class SpecCache:
     _waiting: deque[tuple[int, asyncio.Future[None]]] = field(default_factory=deque)
     """Weights and futures of large specs that wait for memory, first come, first served."""
 
-    def keep(self, record: ExecutionRecord) -> None:
-        """Keep the spec of a new record, and discard the largest specs if they take too much memory together."""
-        self.discard(record)
-        record.weight = weigh(record.spec, limit=self.limit)
-        self._kept[record.uid] = (record.weight, record)
-        self._used += record.weight
-        heapq.heappush(self._heaviest, (-record.weight, record.uid))
+    def keep(self, holder: "SpecHolder") -> None:
+        """Keep the spec of a new execution, and discard the largest specs if they take too much memory together."""
+        self.discard(holder)
+        holder.weight = weigh(holder.spec, limit=self.limit)
+        uid = holder.facts.uid
+        self._kept[uid] = holder
+        self._used += holder.weight
+        heapq.heappush(self._heaviest, (-holder.weight, uid))
         while self._used > self.limit:
             weight, uid = heapq.heappop(self._heaviest)
-            if uid in self._kept and self._kept[uid][0] == -weight:
+            if uid in self._kept and self._kept[uid].weight == -weight:
                 self._discard(uid)
         if len(self._heaviest) > 2 * len(self._kept) + 64:
-            self._heaviest = [(-weight, uid) for uid, (weight, _) in self._kept.items()]
+            self._heaviest = [(-each.weight, uid) for uid, each in self._kept.items()]
             heapq.heapify(self._heaviest)
 
-    def discard(self, record: ExecutionRecord) -> None:
-        """Stop counting a record's spec: the execution has ended."""
-        weight, _ = self._kept.pop(record.uid, (0, None))
-        self._used -= weight
+    def discard(self, holder: "SpecHolder") -> None:
+        """Stop counting a spec: its execution has ended."""
+        if (kept := self._kept.pop(holder.facts.uid, None)) is not None:
+            self._used -= kept.weight
 
-    def discard_if_large(self, record: ExecutionRecord) -> None:
+    def discard_if_large(self, holder: "SpecHolder") -> None:
         """Discard a large spec whose execution has started. It is needed only to send the job again."""
-        if record.weight > LARGE_BYTES and record.uid in self._kept:
-            self._discard(record.uid)
+        if holder.weight > LARGE_BYTES and holder.facts.uid in self._kept:
+            self._discard(holder.facts.uid)
 
     async def reserve(self, weight: int) -> int:
         """Reserve memory for a spec of this weight. Return the reserved bytes, which `release` takes; 0 if it is small.
@@ -103,74 +106,81 @@ class SpecCache:
                 future.set_result(None)
 
     def _discard(self, uid: str) -> None:
-        weight, record = self._kept.pop(uid)
-        self._used -= weight
-        record.discard_spec()
+        holder = self._kept.pop(uid)
+        self._used -= holder.weight
+        holder.discard()
 
 
 @dataclass(kw_only=True, eq=False)
-class SpecInUse:
-    """The whole spec of one execution while it is admitted, bound and sent. Parsed once, unless it is released.
+class SpecHolder:
+    """The spec of one execution as it was first seen, which is the one that runs.
 
-    As a context manager it is released at the end. It is also released for a wait, since thousands may wait, and once
-    the sandbox has the job.
+    While the execution is admitted, bound and sent, it is in use: parsed once, and a large one counts against the
+    memory of specs in use. It is released for a wait, since thousands may wait, and once the sandbox has the job.
     """
 
     cache: SpecCache
-    record: ExecutionRecord
+    facts: ExecutionFacts
+    spec: Object | None
+    """None once it was discarded to save memory."""
+    weight: int = 0
+    """Bytes of memory of the spec."""
+    changed: list[str] = field(default_factory=list)
+    """Immutable fields that were changed since, on a cluster that did not reject it."""
+    _field_digests: dict[str, bytes] = field(default_factory=dict)
+    """Digests of the fields of a spec that was discarded."""
     _reserved: int = 0
     """Bytes of the spec that count against the memory of specs in use."""
-    _spec: Object | None = None
+    _in_use: Object | None = None
     _parsed: CodeExecutionSpec | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.release()
-
-    async def load(self) -> CodeExecutionSpec:
-        """Return the spec, parsed.
-
-        Raises EndedBeforeRun if it is invalid or the execution must not be bound, and what `read` raises.
-        """
-        spec, is_pending = await self.read(), self.record.phase is Phase.PENDING
-        if is_pending:
-            self.record.check_wanted()
-        if self._parsed is None:
-            self._parsed = _parse(spec, is_pending=is_pending)
-        return self._parsed
 
     async def read(self) -> Object:
         """Return the spec as JSON data. Read it if it was discarded. Raises ExecutionGone and ApiError."""
-        if self._spec is None:
-            self._reserved = await self.cache.reserve(self.record.weight)
+        if self._in_use is None:
+            self._reserved = await self.cache.reserve(self.weight)
             try:
-                self._spec = self.record.spec if self.record.spec is not None else await self._read_again()
+                self._in_use = self.spec if self.spec is not None else await self._read_again()
             except BaseException:
                 self.release()
                 raise
-        return self._spec
+        return self._in_use
+
+    async def parse(self, *, is_pending: bool) -> CodeExecutionSpec:
+        """Return the spec, parsed. Raises EndedBeforeRun if it is invalid, and what `read` raises."""
+        if self._parsed is None:
+            self._parsed = _parse(await self.read(), is_pending=is_pending)
+        return self._parsed
 
     def release(self) -> None:
-        """Release the memory. `load` may be called again. Repeated calls change nothing."""
+        """Release the memory of its use. It may be read again. Repeated calls change nothing."""
         reserved, self._reserved = self._reserved, 0
-        self._spec = self._parsed = None
+        self._in_use = self._parsed = None
         self.cache.release(reserved)
 
-    def discard(self) -> None:
-        """Release the memory for good: the sandbox has the job. `load` reads a large spec again all the same."""
+    def finish_use(self) -> None:
+        """Release the memory for good: the sandbox has the job. A large spec is read again all the same if it must."""
         self.release()
-        self.cache.discard_if_large(self.record)
+        self.cache.discard_if_large(self)
+
+    def discard(self) -> None:
+        """Discard the spec to save memory. What can still change in it is recognised by digests."""
+        if self.spec is not None:
+            self._field_digests = {name: _digest(self.spec.get(name)) for name in IMMUTABLE}
+            self.spec = None
+
+    def list_changes(self, spec: Object) -> list[str]:
+        """Return the names of the immutable fields whose values differ from those of the spec that runs."""
+        if self.spec is not None:
+            return [name for name in IMMUTABLE if self.spec.get(name) != spec.get(name)]
+        return [name for name in IMMUTABLE if self._field_digests.get(name) != _digest(spec.get(name))]
 
     async def _read_again(self) -> Object:
-        body = await self.cache.api.get_execution(self.record.namespace, self.record.name)
-        if body is None or body["metadata"]["uid"] != self.record.uid:
+        body = await self.cache.api.get_execution(self.facts.namespace, self.facts.name)
+        if body is None or body["metadata"]["uid"] != self.facts.uid:
             raise ExecutionGone
-        self.record.observe(body)
         spec: Object = body.get("spec") or {}
-        if spec_digest(spec) != self.record.digest:
-            self.record.changed = self.record.list_changes(spec)
+        if spec_digest(spec) != self.facts.digest:
+            self.changed = self.list_changes(spec)
         return spec
 
 
@@ -184,3 +194,7 @@ def _parse(spec: Object, *, is_pending: bool) -> CodeExecutionSpec:
         else:
             text = "the spec was changed after its binding and is invalid"
         raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error
+
+
+def _digest(value: Any) -> bytes:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()

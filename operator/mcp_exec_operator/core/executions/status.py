@@ -11,8 +11,8 @@ from mcp_exec_api.code_findings import Note, NoteKind, add_note
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, set_condition
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
+from mcp_exec_operator.core.executions.facts import measure_stored_bytes
 from mcp_exec_operator.core.executions.outcome import ExecutionOutcome
-from mcp_exec_operator.core.executions.record import measure_stored_bytes
 from mcp_exec_tools.text import shorten
 
 MAX_STATUS_BYTES: Final = 900 * 1024

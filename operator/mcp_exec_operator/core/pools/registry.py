@@ -31,8 +31,8 @@ class PoolRegistry:
     """Finds pools by key, feeds them with observed objects, starts and stops their controllers."""
 
     services: PoolServices
-    sessions: SessionPodFinder
-    """Finds the pods that are kept for sessions."""
+    sessions: SessionPodFinder | None = None
+    """Finds the pods that are kept for sessions; None if there are none."""
     nodes: NodeCache = field(default_factory=NodeCache)
     """Nodes of the cluster, the same for all namespaces."""
     template_prefixes: tuple[str, ...] = ()

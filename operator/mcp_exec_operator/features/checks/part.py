@@ -1,18 +1,19 @@
-"""Checks of the time limit and the code of an execution, before it takes a pod."""
+"""Checks of the code of executions by the rules of their pools, before it takes a pod."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
-from weakref import WeakKeyDictionary
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase
+from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.core.executions.attempt import Attempt, Feature
+from mcp_exec_common.supervisor.protocol import Event
+from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, build_failure
+from mcp_exec_operator.core.executions.part import JobDraft, Part
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.metrics import Metrics
@@ -21,38 +22,35 @@ _MAX_NAMED: Final = 3
 """Findings that the error message names; the status has all of them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CodeChecks(Feature):
-    """Checks the time limit and the code of executions by the rules of their pools, and counts findings."""
+@dataclass(kw_only=True, eq=False)
+class CodeCheckPart(Part):
+    """The check of one execution's code."""
 
+    execution: Execution
     pools: PoolRegistry
     metrics: Metrics
-    _rules: WeakKeyDictionary[Attempt, CodeCheck] = field(default_factory=WeakKeyDictionary)
-    """The rules that found the findings of each attempt."""
+    _rules: CodeCheck | None = None
+    """The rules that found the findings."""
+    _findings: list[Object] = field(default_factory=list)
 
-    async def admit(self, attempt: Attempt) -> None:
-        """Find what the pool's rules find. Without rules it never yields to other tasks."""
-        await self._check(attempt, self.pools.get(attempt.record.pool))
+    async def admit(self) -> None:
+        """Find what the pool's rules find."""
+        await self._check(self.pools.get(self.execution.facts.pool))
 
-    async def prepare(self, attempt: Attempt) -> None:
+    async def join(self, job: JobDraft) -> None:
         """Check again if the rules have changed since, or if the pool did not exist then."""
-        if attempt.record.phase is Phase.PENDING:
-            await self._check(attempt, attempt.pool)
+        if self.execution.phase is Phase.PENDING and self.execution.binding is not None:
+            await self._check(self.execution.binding.pool)
+        job.findings = self._findings
 
-    async def _check(self, attempt: Attempt, pool: Pool) -> None:
-        spec = await attempt.held.load()
-        # an unknown pool has no rules yet; what waits for it is checked again when it has a pod
-        if pool.spec is not None and spec.timeout_seconds > pool.spec.max_timeout_seconds:
-            limit = pool.spec.max_timeout_seconds
-            message = f"spec.timeoutSeconds: {spec.timeout_seconds} is more than the {limit} of pool {pool.name}"
-            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+    async def _check(self, pool: Pool) -> None:
         rules = find_rules(pool)
-        if self._rules.get(attempt) == rules:
-            return
-        self._rules[attempt] = rules
-        attempt.findings = [] if rules.mode is CodeCheckMode.OFF else await self._find(spec, rules, pool)
+        if self._rules != rules:
+            self._rules = rules
+            self._findings = [] if rules.mode is CodeCheckMode.OFF else await self._find(rules, pool)
 
-    async def _find(self, spec: CodeExecutionSpec, rules: CodeCheck, pool: Pool) -> list[Object]:
+    async def _find(self, rules: CodeCheck, pool: Pool) -> list[Object]:
+        spec = await self.execution.load()
         # in a thread: the check of long code takes longer than other executions should wait
         findings = await asyncio.to_thread(check_code, spec.code, rules)
         for finding in findings:
@@ -62,6 +60,21 @@ class CodeChecks(Feature):
             rejection = build_failure(Reason.REJECTED, format_rejection(pool.name, findings))
             raise EndedBeforeRun(replace(rejection, code_findings=stored))
         return stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeChecks:
+    """Checks executions of pools that have rules for code, and counts findings."""
+
+    pools: PoolRegistry
+    metrics: Metrics
+    events: tuple[type[Event], ...] = ()
+
+    def take_part(self, execution: Execution, *, pool: Pool, event: Event | None = None) -> Part | None:
+        """Take part if the pool has rules. If it gets some later, this is called again."""
+        if find_rules(pool).mode is CodeCheckMode.OFF:
+            return None
+        return CodeCheckPart(execution=execution, pools=self.pools, metrics=self.metrics)
 
 
 def find_rules(pool: Pool) -> CodeCheck:

@@ -2,29 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.constants import ROLLOUTS
 from mcp_exec_api.meta import now
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import ObjectKey, Reflector
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.rollouts.progress import RolloutMeasures, RolloutProgress, advance, refuse
 from mcp_exec_common.util.backoff import Backoff
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.cluster.kube.observations import strip
 from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.features.rollouts.measures import (
     NO_RECORDS,
     MeasuresCache,
-    MeasuresReader,
     RolloutIdentity,
     add_pool_measures,
 )
@@ -38,8 +34,6 @@ _GATHER_SECONDS: Final = 0.05
 """How long events are gathered before a step: each own write brings one."""
 _MAX_CONCURRENT: Final = 8
 """Rollouts whose measures are read at a time."""
-_SYNC_SECONDS: Final = 3.0
-"""Longest wait at the start for the first lists, which a cluster without the definition never answers."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -185,50 +179,3 @@ def _join_needs(steps: list[tuple[RolloutRecord, RolloutProgress | None]]) -> di
             key = (record.key[0], pool)
             needs[key] = max(needs.get(key, 0), count)
     return needs
-
-
-class RolloutComponent:
-    """All parts of the operator that drive rollouts."""
-
-    def __init__(
-        self,
-        *,
-        kube: KubeClient,
-        api: OperatorApi,
-        namespaces: tuple[str, ...],
-        pools: PoolRegistry,
-        metrics: RolloutMetrics,
-        reader: MeasuresReader | None = None,
-    ) -> None:
-        """Build all parts; nothing runs yet. Without a reader no guard has samples."""
-        self.controller = RolloutController(
-            api=api,
-            pools=pools,
-            measures=MeasuresCache(reader=reader),
-            metrics=metrics,
-        )
-        self._reflectors = [
-            Reflector(
-                kube=kube,
-                path=custom_resource_path(ROLLOUTS, namespace=namespace),
-                on_change=self.controller.observe,
-                transform=strip,
-            )
-            for namespace in namespaces
-        ]
-
-    @asynccontextmanager
-    async def watching(self) -> AsyncIterator[None]:
-        """Watch rollouts while the context lasts."""
-        async with AsyncExitStack() as stack:
-            for reflector in self._reflectors:
-                await stack.enter_async_context(reflector.run_in_background())
-            yield
-
-    async def prepare(self) -> None:
-        """Raise the pools as the stages need it, before pools delete pods that are too many."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_SYNC_SECONDS):
-                for reflector in self._reflectors:
-                    await reflector.synced.wait()
-        self.controller.raise_pools()

@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import inf
 from time import monotonic
-from typing import Final, Self
+from typing import Final
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import SessionReason
-from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.cluster.kube.api import OperatorApi, WritePriority
-from mcp_exec_operator.core.pools.registry import PoolRegistry
-from mcp_exec_operator.features.sessions.claims import SessionClaims
 from mcp_exec_operator.features.sessions.record import SessionRecord, find_disposable, find_expiry
-from mcp_exec_operator.features.sessions.registry import SessionIndex, SessionRegistry, SessionSettler
+from mcp_exec_operator.features.sessions.registry import SessionRegistry, SessionSettler
 from mcp_exec_operator.features.sessions.status import (
     SessionGone,
     SessionStatusWriter,
@@ -31,7 +28,6 @@ from mcp_exec_operator.features.sessions.status import (
     is_urgent,
 )
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -206,55 +202,3 @@ class SessionController:
         finally:
             record.writing = False
             self.sessions.touch(record.key)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SessionComponent:
-    """All parts of the operator that serve sessions."""
-
-    registry: SessionRegistry
-    controller: SessionController
-    claims: SessionClaims
-
-    @classmethod
-    def create(
-        cls,
-        *,
-        namespace: str,
-        settings: Settings,
-        api: OperatorApi,
-        index: SessionIndex,
-        pools: PoolRegistry,
-        attestor: Attestor,
-        supervisors: SupervisorClient,
-        tasks: TaskRegistry,
-        write_priority: WritePriority,
-    ) -> Self:
-        """Build all parts. Nothing runs yet."""
-        registry = SessionRegistry(index=index, pools=pools, attestor=attestor)
-        settler = SessionSettler(sessions=registry, supervisors=supervisors, tasks=tasks)
-        writer = SessionStatusWriter(api=api)
-        return cls(
-            registry=registry,
-            controller=SessionController(
-                namespace=namespace,
-                api=api,
-                sessions=registry,
-                settler=settler,
-                writer=writer,
-                supervisors=supervisors,
-                tasks=tasks,
-                metrics=api.metrics,
-                max_unused=settings.max_sessions_per_owner,
-                write_priority=write_priority,
-            ),
-            claims=SessionClaims(
-                api=api,
-                sessions=registry,
-                settler=settler,
-                writer=writer,
-                tasks=tasks,
-                max_per_owner=settings.max_sessions_per_owner,
-                max_per_namespace=settings.max_sessions_per_namespace,
-            ),
-        )

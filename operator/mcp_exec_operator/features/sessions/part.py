@@ -2,92 +2,142 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.constants import DEFAULT_MAX_TIMEOUT_SECONDS, MAX_APPROVAL_SECONDS
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_operator.core.executions.attempt import Attempt, Feature
+from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.supervisor.protocol import Event
+from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, build_failure
-from mcp_exec_operator.core.executions.record import ExecutionRecord
-from mcp_exec_operator.core.executions.waiting import wait_for_turn
-from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
-from mcp_exec_operator.features.sessions.claims import SessionClaims, SessionUnusable
+from mcp_exec_operator.core.executions.part import JobDraft, Part
+from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter, wait_for_turn
+from mcp_exec_operator.core.pods.pod import Pod
+from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.features.sessions.claims import SessionClaims, SessionRequest, SessionTurn, SessionUnusable
+from mcp_exec_operator.features.sessions.record import SessionRecord
 from mcp_exec_operator.features.sessions.status import SessionGone
 
 _GRACE_SECONDS: Final = 60.0
 """How long an execution waits for its turn, beyond the longest run of the pool and its waits for approvals."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sessions(Feature):
-    """Lets executions into their sessions and out of them."""
+@dataclass(kw_only=True, eq=False)
+class SessionPart(Part):
+    """The turn of one execution at its session, which keeps its pod."""
 
-    claims: SessionClaims
-    writer: ExecutionStatusWriter
+    execution: Execution
+    request: SessionRequest
+    feature: "Sessions"
+    name: str
+    """What keeps the pod, for people."""
+    _turn: SessionTurn | None = None
+    """From joining the queue to its end."""
+    _session: SessionRecord | None = None
+    """The session, once it is claimed by this operator."""
 
-    def adopt(self, record: ExecutionRecord) -> None:
-        """Hold the turn of an execution that an earlier operator bound."""
-        if record.session is not None and record.session_turn is None:
-            record.session_turn = self.claims.hold(record.session.key)
+    @property
+    def kept_pod(self) -> Pod | None:
+        """The pod of the session, if it has one."""
+        return self._session.pod if self._session is not None else None
 
-    async def admit(self, attempt: Attempt) -> None:
+    def adopt(self) -> None:
+        """Hold the turn of an execution that is bound."""
+        self.execution.keeper = self
+        self.feature.running.add(self)
+        if self._turn is None:
+            self._turn = self.feature.claims.hold(self.request.key)
+
+    async def admit(self) -> None:
         """Wait for the turn, and claim the session."""
-        record, request = attempt.record, attempt.record.session
-        if request is None:
-            return
-        if record.session_turn is None:
+        request, claims = self.request, self.feature.claims
+        if self._turn is None:
             with _ending_before_run():
-                record.session_turn = self.claims.join(request, wakeup=record.wakeup)
-        spec = self.claims.sessions.pools.get(record.pool).spec
+                self._turn = claims.join(request, wakeup=self.execution.wakeup)
+        spec = claims.sessions.pools.get(self.execution.facts.pool).spec
         longest = DEFAULT_MAX_TIMEOUT_SECONDS if spec is None else spec.max_timeout_seconds
         await wait_for_turn(
-            attempt,
-            record.session_turn,
-            self.claims.sessions.turns,
-            writer=self.writer,
+            self.execution,
+            self._turn,
+            claims.sessions.turns,
+            writer=self.feature.writer,
             reason=Reason.SESSION_BUSY,
             message=f"the session {request.name} runs another execution",
             timeout_seconds=longest + MAX_APPROVAL_SECONDS + _GRACE_SECONDS,
             timeout_message=f"the session {request.name} was busy",
         )
         with _ending_before_run():
-            attempt.session = await self.claims.claim(request)
+            self._session = await claims.claim(request)
+        self.execution.keeper = self
 
-    async def prepare(self, attempt: Attempt) -> None:
+    async def join(self, job: JobDraft) -> None:
         """Keep the pod for the session if it has none, or for a new one if that was deleted meanwhile."""
-        record, session = attempt.record, attempt.session
-        if session is None or session.pod is not None or record.session is None:
+        binding, session, claims = self.execution.binding, self._session, self.feature.claims
+        if binding is None or session is None:
             return
-        # until the session has the pod: that it is deleted does not end the execution
-        record.pod_name = ""
-        try:
+        if session.pod is None:
             try:
-                await self.claims.keep(session, attempt.pool, attempt.pod)
-            except SessionGone:
-                with _ending_before_run():
-                    attempt.session = await self.claims.claim(record.session)
-                await self.claims.keep(attempt.session, attempt.pool, attempt.pod)
-        except (SessionGone, EndedBeforeRun):
-            self.claims.sessions.pools.release(attempt.pool, attempt.pod)
-            raise
-        record.pod_name = attempt.pod.name
+                try:
+                    await claims.keep(session, binding.pool, binding.pod)
+                except SessionGone:
+                    with _ending_before_run():
+                        self._session = session = await claims.claim(self.request)
+                    await claims.keep(session, binding.pool, binding.pod)
+            except (SessionGone, EndedBeforeRun):
+                claims.sessions.pools.release(binding.pool, binding.pod)
+                raise
+        # only from now on, what becomes of the session ends the execution
+        self.feature.running.add(self)
 
-    def leave(self, record: ExecutionRecord, *, decided: bool) -> bool:
+    def resume(self) -> None:
+        """Go on in the pod that the status names, whatever the session has now."""
+        self._session = None
+
+    def leave(self, *, decided: bool) -> bool:
         """End the turn of an execution. Return whether its pod belongs to the session."""
-        if record.session_turn is None:
+        self.feature.running.discard(self)
+        if self._turn is None:
             return False
-        turn, record.session_turn = record.session_turn, None
+        turn, self._turn = self._turn, None
         if not decided:
-            self.claims.leave_undecided(turn)
+            self.feature.claims.leave_undecided(turn)
             return False
-        bound, outcome = record.bound_pod, record.outcome
-        return self.claims.leave(
+        binding, outcome = self.execution.binding, self.execution.outcome
+        return self.feature.claims.leave(
             turn,
-            uid=record.uid,
-            pod=bound.pod if bound is not None else None,
+            uid=self.execution.facts.uid,
+            pod=binding.pod if binding is not None and binding.is_recorded else None,
             reason=outcome.reason if outcome is not None else None,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sessions:
+    """Lets executions into their sessions and out of them."""
+
+    claims: SessionClaims
+    writer: ExecutionStatusWriter
+    events: tuple[type[Event], ...] = ()
+    running: set[SessionPart] = field(default_factory=set)
+    """Parts of the executions that run in the pods of sessions."""
+
+    def __post_init__(self) -> None:
+        self.claims.sessions.interrupted.connect(self.cancel)
+
+    def take_part(self, execution: Execution, *, pool: Pool, event: Event | None = None) -> Part | None:
+        """Take part if the execution names a session."""
+        name, facts = str((execution.source.spec or {}).get("session") or ""), execution.facts
+        if not name:
+            return None
+        request = SessionRequest(uid=facts.uid, name=name, owner=facts.owner, pool=facts.pool[1])
+        return SessionPart(execution=execution, request=request, feature=self, name=f"the session {name}")
+
+    def cancel(self, key: ObjectKey, why: str) -> None:
+        """Cancel the run in a session that was reset or deleted. Those that wait start in a new one."""
+        for part in list(self.running):
+            if part.request.key == key:
+                part.execution.cancel(why)
 
 
 @contextmanager

@@ -1,30 +1,23 @@
-"""The Skill controller, which writes skills' status off the path of executions, and all parts that serve skills."""
+"""The Skill controller, which writes skills' status off the path of executions."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
 from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
-from mcp_exec_api.constants import SKILLS
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
 from mcp_exec_api.skill import SkillState
-from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.code_check.rules import check_code
-from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
-from mcp_exec_common.kube.reflector import ObjectKey, Reflector
-from mcp_exec_common.skills.folder import SkillFolder
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.skills.interface import InvalidSkill, read_interface
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.cluster.kube.observations import strip
-from mcp_exec_operator.features.skills.authoring import DraftWriter, ShippedSkills
 from mcp_exec_operator.features.skills.index import SkillEntry, SkillIndex
-from mcp_exec_operator.features.skills.resolver import CodeCache, SkillResolver
 from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
@@ -36,8 +29,6 @@ _RETRY_SECONDS: Final = 1.0
 _RULES: Final = CodeCheck(mode=CodeCheckMode.WARN)
 """Rules of the static check. Those of a pool apply when an execution uses the skill there."""
 _STATE_FIELDS: Final = ("state", "author", "digest", "reviewedBy", "reviewedAt", "conditions")
-_LAST_FLUSH_SECONDS: Final = 3.0
-"""Longest wait for the last write of uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,54 +204,3 @@ def _inspect(code: str) -> Inspection:
     except InvalidSkill as error:
         return Inspection(findings=findings, problem=f"spec.code: {error}")
     return Inspection(parameters=interface.parameters, findings=findings)
-
-
-class SkillComponent:
-    """All parts of the operator that serve skills."""
-
-    def __init__(
-        self,
-        *,
-        kube: KubeClient,
-        api: OperatorApi,
-        namespaces: tuple[str, ...],
-        attestor: Attestor,
-        folders: tuple[SkillFolder, ...],
-    ) -> None:
-        """Build all parts; nothing runs yet. `folders` are the release's own skills."""
-        self.index = SkillIndex(attestor=attestor, synced={namespace: asyncio.Event() for namespace in namespaces})
-        self.resolver = SkillResolver(index=self.index, codes=CodeCache(api=api))
-        self.controller = SkillController(api=api, index=self.index)
-        self.drafts = DraftWriter(api=api, index=self.index, attestor=attestor)
-        self.shipped = ShippedSkills(api=api, index=self.index, attestor=attestor, folders=folders)
-        self._reflectors = {
-            namespace: Reflector(
-                kube=kube,
-                path=custom_resource_path(SKILLS, namespace=namespace),
-                on_change=self.controller.observe,
-                transform=strip,
-                synced=synced,
-            )
-            for namespace, synced in self.index.synced.items()
-        }
-
-    def read_again(self) -> None:
-        """Forget all skills, read them with the keys that are accepted now, and prove again what the release brings."""
-        self.index.clear()
-        for namespace, reflector in self._reflectors.items():
-            reflector.relist()
-            self.shipped.request(namespace)
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Watch skills while the context lasts, then write the uses that are not written yet."""
-        async with AsyncExitStack() as stack:
-            for namespace, reflector in self._reflectors.items():
-                await stack.enter_async_context(reflector.run_in_background())
-                self.shipped.request(namespace)
-            try:
-                yield
-            finally:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LAST_FLUSH_SECONDS):
-                        await self.controller.flush()

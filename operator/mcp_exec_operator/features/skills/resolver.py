@@ -54,11 +54,14 @@ class NamedSkills:
     """Whether it may search skills, with or without tools."""
 
 
+def may_name_skills(code: str) -> bool:
+    """Return whether code may name or search skills: what says no is certain."""
+    return "skill" in code or "search_" in code
+
+
 def find_skills(code: str) -> NamedSkills:
     """Return what code says of skills. Takes linear time; most code costs two searches for a word."""
-    if "skill" not in code and "search_" not in code:
-        return NamedSkills()
-    return _find(code)
+    return _find(code) if may_name_skills(code) else NamedSkills()
 
 
 @lru_cache(maxsize=16)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from time import time
 from typing import Final
-from weakref import WeakKeyDictionary
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.code_execution import Durations, ToolCalls
@@ -21,7 +20,8 @@ from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.protocol import ApprovalEvent, Event, JobTools, ToolResultEvent
 from mcp_exec_operator.cluster.broker import BrokerDiscovery
-from mcp_exec_operator.core.executions.attempt import Attempt, Feature
+from mcp_exec_operator.core.executions.deadline import RunDeadline
+from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -30,10 +30,10 @@ from mcp_exec_operator.core.executions.outcome import (
     Superseded,
     build_failure,
 )
-from mcp_exec_operator.core.executions.record import ExecutionRecord
+from mcp_exec_operator.core.executions.part import JobDraft, Part
 from mcp_exec_operator.core.executions.status import read_waited_seconds
-from mcp_exec_operator.core.executions.supervision import RunDeadline
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
+from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.features.tools.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
 
@@ -95,7 +95,7 @@ class ApprovalWaits:
 class ToolCallTracker:
     """Tool calls of one execution while it runs. An event of the sandbox only triggers a request to the broker."""
 
-    record: ExecutionRecord
+    execution: Execution
     broker: BrokerClient
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
@@ -116,7 +116,7 @@ class ToolCallTracker:
 
     def __post_init__(self) -> None:
         # an earlier operator may have written them
-        self._written = list(self.record.status.get("approvals") or [])
+        self._written = list(self.execution.status.get("approvals") or [])
 
     def resume(self) -> None:
         """Go on with what an earlier operator began."""
@@ -127,7 +127,7 @@ class ToolCallTracker:
         """Ask the broker for approvals in a task, until none is pending."""
         self._wakeup.set()
         if self._watching is None or self._watching.done():
-            self._watching = self.tasks.spawn(self._watch(), name=f"approvals of {self.record.name}")
+            self._watching = self.tasks.spawn(self._watch(), name=f"approvals of {self.execution.facts.name}")
 
     def refresh_approvals(self) -> None:
         """Ask the broker soon if an approval is pending: the call may have ended."""
@@ -152,7 +152,7 @@ class ToolCallTracker:
             async with asyncio.timeout(_CLOSE_SECONDS + 0.5):
                 final = await self._close()
         except (BrokerError, TimeoutError) as error:
-            log.warning("the tool calls of an execution are unknown: %s", error, extra=self.record.log_fields)
+            log.warning("the tool calls of an execution are unknown: %s", error, extra=self.execution.log_fields)
             calls = self._newest.tool_calls.model_copy(update={"complete": False})
             newest = self._newest
         else:
@@ -169,7 +169,7 @@ class ToolCallTracker:
 
     async def _close(self) -> ExecutionCalls:
         return await self.broker.close_calls(
-            self.record.uid, grant_seconds=self.deadline.grant_seconds, timeout_seconds=_CLOSE_SECONDS
+            self.execution.facts.uid, grant_seconds=self.deadline.grant_seconds, timeout_seconds=_CLOSE_SECONDS
         )
 
     async def _watch(self) -> None:
@@ -186,9 +186,9 @@ class ToolCallTracker:
     async def _update(self) -> bool:
         """Update the time limit, then the status. Return whether to ask again: one is pending, or a request failed."""
         try:
-            self._newest = await self.broker.get_calls(self.record.uid)
+            self._newest = await self.broker.get_calls(self.execution.facts.uid)
         except BrokerError as error:
-            log.info("pending approvals are unknown: %s", error, extra=self.record.log_fields)
+            log.info("pending approvals are unknown: %s", error, extra=self.execution.log_fields)
             return True
         self.waits.observe(self._newest)
         is_extended = await self.deadline.extend(self.waits.extension_seconds)
@@ -207,9 +207,9 @@ class ToolCallTracker:
 
     async def _write(self, approvals: list[Object]) -> bool:
         try:
-            await self.writer.write_approvals(self.record, approvals, waited_seconds=self.waits.seconds)
+            await self.writer.write_approvals(self.execution, approvals, waited_seconds=self.waits.seconds)
         except (ApiError, StatusTooLarge, ExecutionGone, Superseded) as error:
-            log.info("approvals were not written to the status: %s", error, extra=self.record.log_fields)
+            log.info("approvals were not written to the status: %s", error, extra=self.execution.log_fields)
             return False
         return True
 
@@ -218,11 +218,118 @@ class ToolCallTracker:
             f"a call of {approval['tool']} waits for an approval until {approval['expiresAt']}, by the id "
             f"{approval['id']}"
         )
-        await self.writer.record_event(self.record, EventReason.APPROVAL_NEEDED, message)
+        await self.writer.record_event(self.execution, EventReason.APPROVAL_NEEDED, message)
+
+
+@dataclass(kw_only=True, eq=False)
+class ToolsPart(Part):
+    """Tools of one execution: their grant, and the calls while it runs."""
+
+    execution: Execution
+    feature: "Tools"
+    needs_broker: bool = True
+    events: tuple[type[Event], ...] = (ApprovalEvent, ToolResultEvent)
+    _tracker: ToolCallTracker | None = None
+    """The calls of this attempt."""
+    _tools: JobTools | None = None
+    """The tools of the job, once they are granted."""
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long calls may wait for approvals."""
+        return self.execution.spec.approval_timeout_seconds
+
+    async def admit(self) -> None:
+        """Wait a bounded time until the broker has a replica. Reject the execution if no tool can be called."""
+        self._tracker = self._tools = None  # of an attempt that was not bound
+        if self.feature.broker is None:
+            message = "spec.tools: no tool can be called, since this installation has no broker"
+            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
+        await self.feature.broker.wait_for_replica()
+
+    async def join(self, job: JobDraft) -> None:
+        """Add the tools to the job, and track the calls."""
+        self._begin()
+        if self._tools is None:
+            self._tools = await self._grant()
+        job.tools = self._tools
+
+    def resume(self) -> None:
+        """Go on with what an earlier operator began."""
+        self._begin()
+        if self._tracker is not None:
+            self._tracker.resume()
+
+    def on_event(self, event: Event) -> None:
+        """Ask the broker if an event says that a call began or ended to wait for an approval."""
+        if self._tracker is None:
+            return
+        if isinstance(event, ApprovalEvent):
+            self._tracker.watch_approvals()
+        else:
+            self._tracker.refresh_approvals()
+
+    async def finish(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
+        """End the calls at the broker, and add their counts to the outcome."""
+        if self._tracker is None:
+            return outcome
+        await self._tracker.stop()
+        return await self._tracker.finish(outcome)
+
+    async def stop(self) -> None:
+        """Stop to track the calls, and end those of a deleted execution. A further attempt gets a new grant."""
+        tracker, self._tracker, self._tools = self._tracker, None, None
+        if tracker is None:
+            return
+        if self.execution.deleted:  # the counts have no reader any more, but no call may go on
+            self.feature.tasks.spawn(tracker.cancel(), name=f"end the calls of {self.execution.facts.name}")
+        await tracker.stop()
+
+    def _begin(self) -> None:
+        execution, feature = self.execution, self.feature
+        if feature.broker is not None and self._tracker is None:
+            self._tracker = ToolCallTracker(
+                execution=execution,
+                broker=feature.broker.client,
+                writer=feature.writer,
+                tasks=feature.tasks,
+                approval_writes=feature.approval_writes,
+                waits=ApprovalWaits(
+                    limit_seconds=execution.spec.approval_timeout_seconds,
+                    recorded_seconds=read_waited_seconds(execution.status),
+                ),
+                deadline=execution.deadline,
+            )
+
+    async def _grant(self) -> JobTools:
+        """Return the tools of the job. Waits at most 15 seconds for wrappers. Raises EndedBeforeRun."""
+        execution, broker = self.execution, self.feature.broker
+        facts, spec, binding = execution.facts, execution.spec, execution.binding
+        replica = broker.choose_replica(facts.uid) if broker is not None else None
+        if broker is None or replica is None or binding is None:
+            service = f"{broker.namespace}/{broker.service}" if broker is not None else "none"
+            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
+            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
+        wrappers = await self.feature.distributor.ensure(facts.namespace, binding.pod, spec.tools)
+        pool = binding.pool.spec
+        grant = build_grant(
+            spec,
+            uid=facts.uid,
+            name=facts.name,
+            namespace=facts.namespace,
+            pool_tools=pool.tools if pool is not None else _DENY_ALL,
+            caller=facts.named_caller or None,
+            pod_address=binding.pod.address,
+            replica=replica.uid,
+            expires=ceil(time()) + execution.deadline.grant_seconds,
+        )
+        return JobTools(
+            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tools(Feature):
+class Tools:
     """Grants tools to executions that ask for them, and tracks their calls while they run."""
 
     broker: BrokerDiscovery | None
@@ -230,81 +337,14 @@ class Tools(Feature):
     distributor: WrapperDistributor
     writer: ExecutionStatusWriter
     tasks: TaskRegistry
-    _approval_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_APPROVAL_WRITES))
-    _trackers: WeakKeyDictionary[Attempt, ToolCallTracker] = field(default_factory=WeakKeyDictionary)
+    events: tuple[type[Event], ...] = ()
+    approval_writes: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_APPROVAL_WRITES))
+    """Bounds the writes about approvals of all executions."""
 
-    async def admit(self, attempt: Attempt) -> None:
-        """Wait a bounded time until the broker has a replica. Reject the execution if no tool can be called."""
-        if not attempt.spec.tools:
-            return
-        if self.broker is None:
-            message = "spec.tools: no tool can be called, since this installation has no broker"
-            raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
-        await self.broker.wait_for_replica()
-
-    async def prepare(self, attempt: Attempt) -> None:
-        """Add the tools to the job, and track the calls. Go on with what an earlier operator began."""
-        if not attempt.spec.tools:
-            return
-        if self.broker is not None and attempt not in self._trackers:
-            self._trackers[attempt] = ToolCallTracker(
-                record=attempt.record,
-                broker=self.broker.client,
-                writer=self.writer,
-                tasks=self.tasks,
-                approval_writes=self._approval_writes,
-                waits=ApprovalWaits(
-                    limit_seconds=attempt.spec.approval_timeout_seconds,
-                    recorded_seconds=read_waited_seconds(attempt.record.status),
-                ),
-                deadline=attempt.deadline,
-            )
-            self._trackers[attempt].resume()
-        if attempt.needs_job and attempt.tools is None:
-            attempt.tools = await self._grant(attempt)
-
-    def on_event(self, attempt: Attempt, event: Event) -> None:
-        """Ask the broker if an event says that a call began or ended to wait for an approval."""
-        if (tracker := self._trackers.get(attempt)) is None:
-            return
-        if isinstance(event, ApprovalEvent):
-            tracker.watch_approvals()
-        elif isinstance(event, ToolResultEvent):
-            tracker.refresh_approvals()
-
-    async def finish(self, attempt: Attempt) -> None:
-        """End the calls at the broker, and add their counts to the outcome."""
-        if (tracker := self._trackers.get(attempt)) is None:
-            return
-        if attempt.record.deleted:  # the counts have no reader any more, but no call may go on
-            self.tasks.spawn(tracker.cancel(), name=f"end the calls of {attempt.record.name}")
-        await tracker.stop()
-        if attempt.outcome is not None:
-            attempt.outcome = await tracker.finish(attempt.outcome)
-
-    async def _grant(self, attempt: Attempt) -> JobTools:
-        """Return the tools of the job. Waits at most 15 seconds for wrappers. Raises EndedBeforeRun."""
-        record, spec, pool = attempt.record, attempt.spec, attempt.pool.spec
-        replica = self.broker.choose_replica(record.uid) if self.broker is not None else None
-        if self.broker is None or replica is None:
-            service = f"{self.broker.namespace}/{self.broker.service}" if self.broker is not None else "none"
-            message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
-            raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
-        wrappers = await self.distributor.ensure(record.namespace, attempt.pod, spec.tools)
-        grant = build_grant(
-            spec,
-            uid=record.uid,
-            name=record.name,
-            namespace=record.namespace,
-            pool_tools=pool.tools if pool is not None else _DENY_ALL,
-            caller=record.named_caller or None,
-            pod_address=attempt.pod.address,
-            replica=replica.uid,
-            expires=ceil(time()) + attempt.deadline.grant_seconds,
-        )
-        return JobTools(
-            url=replica.url, token=self.broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
-        )
+    def take_part(self, execution: Execution, *, pool: Pool, event: Event | None = None) -> Part | None:
+        """Take part if the execution names tools."""
+        spec = execution.source.spec or {}
+        return ToolsPart(execution=execution, feature=self) if spec.get("tools") else None
 
 
 def _merge_approvals(written: list[Object], approvals: list[Approval], *, has_all: bool) -> list[Object]:

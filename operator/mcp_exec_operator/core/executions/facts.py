@@ -1,0 +1,119 @@
+"""What never changes of an execution, read once from its object, and what is kept of each newer object."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Self
+
+from mcp_exec_api.code_execution import UseCase, is_finished, spec_digest
+from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
+from mcp_exec_api.files import Owner
+from mcp_exec_api.meta import now
+from mcp_exec_common.broker.attestations import CLAIMED, drop_claim, select_proof
+from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_operator.core.executions.outcome import estimate_part
+
+_MAX_CREATED: Final = 256
+"""Characters that are kept of the annotation with the time of creation."""
+_METADATA: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+)
+_MUTABLE_SPEC: Final = ("cancelRequested", "ttlSecondsAfterFinished")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionFacts:
+    """Identity of an execution, and what its first object said that cannot change."""
+
+    namespace: str
+    name: str
+    uid: str
+    digest: str
+    """Digest of the spec as it was first seen, which is the one that runs."""
+    code_bytes: int
+    """Bytes of the code."""
+    code_tokens: int
+    """Estimated tokens of the code; 0 if the execution had ended when it was first seen."""
+    rest_bytes: int
+    """Bytes that the object without its status takes in the API server, at most."""
+    first_seen: datetime
+    use_case: str
+    """The use case that its label names; empty for all other labels, which are unbounded."""
+    pool: ObjectKey
+    """Namespace and name of the requested pool."""
+    owner: Owner
+    """Who may use again what it leaves; nobody unless its caller is proven."""
+    claimed_caller: str = ""
+    """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
+    proof: Object | None = None
+    """What proves its caller, as `select_proof` returns it; None if nothing does."""
+
+    @classmethod
+    def from_object(cls, body: Object, *, caller: str = "") -> Self:
+        """Return the facts of an object, with its caller as `Attestor` reads it."""
+        meta, spec = body["metadata"], body.get("spec") or {}
+        code = str(spec.get("code") or "")
+        owner = Owner(namespace=meta["namespace"], caller=drop_claim(caller), user=str(spec.get("user") or ""))
+        return cls(
+            namespace=meta["namespace"],
+            name=meta["name"],
+            uid=meta["uid"],
+            digest=spec_digest(spec),
+            code_bytes=len(code.encode("utf-8", "surrogatepass")),
+            # a start with many finished executions must not estimate them all
+            code_tokens=0 if is_finished(body) else estimate_part(code),
+            rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
+            first_seen=now(),
+            use_case=_read_use_case(meta.get("labels") or {}),
+            pool=(meta["namespace"], str((spec.get("poolRef") or {}).get("name") or "default")),
+            owner=owner,
+            claimed_caller=caller if caller.startswith(CLAIMED) else "",
+            proof=select_proof(meta) if owner.caller else None,
+        )
+
+    @property
+    def key(self) -> ObjectKey:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def named_caller(self) -> str:
+        """The caller that it names, with or without a proof; empty if it names none."""
+        return self.owner.caller or self.claimed_caller
+
+
+def _read_use_case(labels: Object) -> str:
+    try:
+        return UseCase(str(labels.get(LABEL_USE_CASE))).value
+    except ValueError:
+        return ""
+
+
+def reduce_body(body: Object) -> Object:
+    """Return an object without what may be large and is needed once at most.
+
+    A status that was reduced must not be written: that of a finished execution has lost its output.
+    """
+    metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+    created = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED)
+    return {
+        "metadata": {
+            **{name: metadata[name] for name in _METADATA if name in metadata},
+            **({} if created is None else {"annotations": {ANNOTATION_CREATED: str(created)[:_MAX_CREATED]}}),
+        },
+        "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
+        "status": {name: value for name, value in status.items() if name != "output"},
+    }
+
+
+def measure_stored_bytes(value: Any) -> int:
+    """Return an upper bound of a value's size as JSON, both as Python and as the API server write it."""
+    text = json.dumps(value)
+    return len(text) + 5 * sum(text.count(mark) for mark in "<>&")
