@@ -80,13 +80,7 @@ class SharedParts:
 class NamespaceManager:
     """All controllers of a namespace. The `observe` methods handle watch events and never wait."""
 
-    def __init__(
-        self,
-        namespace: str,
-        *,
-        shared: SharedParts,
-        features: tuple[Callable[[FeatureContext], Feature], ...] = FEATURES,
-    ) -> None:
+    def __init__(self, namespace: str, *, shared: SharedParts) -> None:
         """Build all controllers. Nothing runs yet."""
         self.namespace, self.shared, self.tasks = namespace, shared, TaskRegistry()
         settings = shared.settings.model_copy(update={"namespaces": (namespace,)})
@@ -134,7 +128,7 @@ class NamespaceManager:
             writer=writer,
             ttl=self.ttl,
         )
-        self.features = tuple(build(context) for build in features)
+        self.features = tuple(build(context) for build in FEATURES)
         binder = Binder(
             pools=self.pools,
             writer=writer,

@@ -111,7 +111,10 @@ class ExecutionLifecycle:
     async def _execute(self, execution: Execution) -> ExecutionOutcome:
         """Bind the execution to a pod, unless it is bound, and run it there. Raises Superseded and ExecutionGone."""
         try:
-            # a bound execution holds its pod and its turns before anything is waited for
+            # The order matters. A bound execution holds its pod and its turns before anything is waited for, so that
+            # none of them is given away meanwhile. What will be refused is refused before it takes a turn or a pod.
+            # Turns come before the pod: whoever waits for a session or a workspace keeps no pod from others. From the
+            # binding on, the status says that code may run, and this execution never gets another pod.
             is_bound = execution.phase is not Phase.PENDING
             if is_bound and execution.binding is None:
                 self.binder.adopt(execution)
@@ -119,7 +122,6 @@ class ExecutionLifecycle:
             if is_bound:
                 self.binder.resume(execution)
                 return await self._run(execution, None)
-            # what is refused takes neither a turn nor a pod, and what waits for its turn takes no pod meanwhile
             check_time_limit(execution, self.pools.get(execution.facts.pool))
             for part in execution.parts:
                 await part.admit()

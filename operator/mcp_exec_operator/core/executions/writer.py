@@ -205,6 +205,10 @@ class ExecutionStatusWriter:
         execution.writing += 1
         try:
             read = await self._read(execution) if whole else None
+            # The order keeps each fact once. A status is decided for the version that its write names, so that it never
+            # goes over another writer's. What was written is observed before anything else is decided. After a failure
+            # the object is read first: if the write was made and only its response was lost, `decide` sees that and
+            # writes nothing. The pause comes last, so that a deleted execution ends at once.
             while True:
                 body = execution.body if read is None else read
                 status = decide(body)
