@@ -29,7 +29,7 @@ from stand_ins import make_readings, make_repository, make_up
 from transcript_tasks import CODE, TASKS, BenchTask
 from transcripts import ARMS, DEMO, FOLDER, ROOT, load_catalogs
 
-from mcp_exec_broker.calls.response import ContentBlocks, PythonValue, parse_value
+from mcp_exec_broker.core.calls.response import ContentBlocks, PythonValue, parse_value
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.search.index import Index
 

@@ -11,9 +11,9 @@ from typing import Final
 import uvloop
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
-from mcp_exec_broker.calls.call import shorten_switch_interval
+from mcp_exec_broker.core.calls.call import shorten_switch_interval
+from mcp_exec_broker.features.records.audit.log import write_to_stdout
 from mcp_exec_broker.manager import BrokerManager
-from mcp_exec_broker.records.audit_log import write_to_stdout
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.http_server import HttpServer, build_server

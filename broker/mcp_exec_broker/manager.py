@@ -8,42 +8,42 @@ from typing import Final, Self
 
 import aiohttp
 
-from mcp_exec_broker.access.approvals import Approvals
-from mcp_exec_broker.access.limiters import ServerConcurrency
-from mcp_exec_broker.access.quotas import CallerQuotas, ExecutionQuotas
-from mcp_exec_broker.api.calls import DIRECT_PATH, CallsApi, DirectAuthenticator, GrantAuthenticator
-from mcp_exec_broker.api.catalogs import NamespaceCatalogs
-from mcp_exec_broker.api.control import ControlApi
-from mcp_exec_broker.api.files_auth import FilesAuthenticator
-from mcp_exec_broker.api.files_requests import build_flight
-from mcp_exec_broker.api.health import BrokerHealth
-from mcp_exec_broker.api.records import RecordsApi
-from mcp_exec_broker.api.sandbox_files import SandboxApp, SandboxFilesApi
-from mcp_exec_broker.api.workspaces import WorkspacesApi
-from mcp_exec_broker.calls.call import Offload
-from mcp_exec_broker.calls.denials import DenialCounter
-from mcp_exec_broker.calls.dispatch import Dispatcher
-from mcp_exec_broker.calls.pipeline import CallPipeline
-from mcp_exec_broker.calls.response import ResponseBuilder
-from mcp_exec_broker.catalog.entry import CatalogDiskCache, OutputInference
-from mcp_exec_broker.catalog.resources import ToolServerStatusWriter, ToolServerTracker
-from mcp_exec_broker.catalog.sync import CatalogSync, ChangedServers, ToolLister
-from mcp_exec_broker.files.store import open_store
-from mcp_exec_broker.memory import BytesInFlight
+from mcp_exec_broker.core.access.approvals import Approvals
+from mcp_exec_broker.core.access.limiters import ServerConcurrency
+from mcp_exec_broker.core.access.quotas import CallerQuotas, ExecutionQuotas
+from mcp_exec_broker.core.api.calls import DIRECT_PATH, CallsApi, DirectAuthenticator, GrantAuthenticator
+from mcp_exec_broker.core.api.catalogs import NamespaceCatalogs
+from mcp_exec_broker.core.api.control import ControlApi
+from mcp_exec_broker.core.api.health import BrokerHealth
+from mcp_exec_broker.core.calls.call import Offload
+from mcp_exec_broker.core.calls.denials import DenialCounter
+from mcp_exec_broker.core.calls.dispatch import Dispatcher
+from mcp_exec_broker.core.calls.pipeline import CallPipeline
+from mcp_exec_broker.core.calls.response import ResponseBuilder
+from mcp_exec_broker.core.catalog.entry import CatalogDiskCache, OutputInference
+from mcp_exec_broker.core.catalog.resources import ToolServerStatusWriter, ToolServerTracker
+from mcp_exec_broker.core.catalog.sync import CatalogSync, ChangedServers, ToolLister
+from mcp_exec_broker.core.memory import BytesInFlight
+from mcp_exec_broker.core.upstream.addresses import AddressCheck, build_connector
+from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, SecretCache
+from mcp_exec_broker.core.upstream.own_addresses import OwnAddresses
+from mcp_exec_broker.core.upstream.servers import ToolServerCache, TransportFactory
+from mcp_exec_broker.core.upstream.session_pool import SessionPool
+from mcp_exec_broker.core.validation.values import ArgumentValidator, OutputValidator
+from mcp_exec_broker.features.files.api.auth import FilesAuthenticator
+from mcp_exec_broker.features.files.api.requests import build_flight
+from mcp_exec_broker.features.files.api.sandbox import SandboxApp, SandboxFilesApi
+from mcp_exec_broker.features.files.api.workspaces import WorkspacesApi
+from mcp_exec_broker.features.files.store import open_store
+from mcp_exec_broker.features.records.api import RecordsApi
+from mcp_exec_broker.features.records.audit.log import AuditLog
+from mcp_exec_broker.features.records.database import find_database
+from mcp_exec_broker.features.records.maintenance import RecordMaintenance
+from mcp_exec_broker.features.records.store import RecordStore
+from mcp_exec_broker.features.scanning.scanner import Scanner
+from mcp_exec_broker.features.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.metrics import Metrics
-from mcp_exec_broker.records.audit_log import AuditLog
-from mcp_exec_broker.records.database import find_database
-from mcp_exec_broker.records.maintenance import RecordMaintenance
-from mcp_exec_broker.records.store import RecordStore
-from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.tokenizer import TokenizerCache
 from mcp_exec_broker.settings import Settings
-from mcp_exec_broker.upstream.addresses import AddressCheck, build_connector
-from mcp_exec_broker.upstream.credentials import ClientCredentialsTokens, SecretCache
-from mcp_exec_broker.upstream.own_addresses import OwnAddresses
-from mcp_exec_broker.upstream.servers import ToolServerCache, TransportFactory
-from mcp_exec_broker.upstream.session_pool import SessionPool
-from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient

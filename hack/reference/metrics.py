@@ -7,10 +7,10 @@ from hack.reference.markdown import GENERATED, build_table, format_code
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from mcp_exec_broker.access.approvals import Approvals
-from mcp_exec_broker.files.metrics import FilesMetrics
+from mcp_exec_broker.core.access.approvals import Approvals
+from mcp_exec_broker.features.files.metrics import FilesMetrics
+from mcp_exec_broker.features.scanning.scanner import Scanner
 from mcp_exec_broker.metrics import Metrics as BrokerMetrics
-from mcp_exec_broker.scanning.scanner import Scanner
 from mcp_exec_gateway.metrics import Metrics as GatewayMetrics
 from mcp_exec_operator.features.rollouts.record import RolloutMetrics
 from mcp_exec_operator.metrics import Metrics as OperatorMetrics

@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from mcp_exec_broker.api.files_requests import refuse_service
-from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_broker.features.files.api.requests import refuse_service
+from mcp_exec_broker.features.files.requests import FilesRefused
 from mcp_exec_common.broker.files import ChangeHead, FilesReason, build_tag
 
 Object = dict[str, Any]

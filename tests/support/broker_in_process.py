@@ -16,9 +16,9 @@ from typing import Any, Final, cast
 import httpx
 
 from mcp_exec_api.constants import EXECUTIONS
+from mcp_exec_broker.core.upstream.session import ListedTools
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
-from mcp_exec_broker.upstream.session import ListedTools
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials

@@ -9,12 +9,12 @@ from obstore.store import MemoryStore
 from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.wire.workspaces import CommitResult
-from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.storage import ObjectWriter, ObstoreStorage
-from mcp_exec_broker.files.store import FilesStore
-from mcp_exec_broker.files.usage import StoreLimits
-from mcp_exec_broker.files.workspace.manifest import Manifest, VersionFile, index_files
-from mcp_exec_broker.files.workspace.states import WorkspaceState
+from mcp_exec_broker.features.files.keys import OwnerSpace
+from mcp_exec_broker.features.files.storage import ObjectWriter, ObstoreStorage
+from mcp_exec_broker.features.files.store import FilesStore
+from mcp_exec_broker.features.files.usage import StoreLimits
+from mcp_exec_broker.features.files.workspace.manifest import Manifest, VersionFile, index_files
+from mcp_exec_broker.features.files.workspace.states import WorkspaceState
 
 SPACE = OwnerSpace("agents", "0a" * 16)
 OTHER = OwnerSpace("agents", "0b" * 16)

@@ -13,13 +13,13 @@ import pytest
 from starlette.requests import Request
 
 from mcp_exec_api.meta import parse_quantity
-from mcp_exec_broker.api.call_body import parse_request
-from mcp_exec_broker.calls.response import parse_value
-from mcp_exec_broker.scanning.detectors import PersonalDataDetector, SecretDetector, TextIndex
-from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.upstream.errors import redact_json, redact_output
-from mcp_exec_broker.validation.values import ArgumentValidator, OutputValidator
+from mcp_exec_broker.core.api.call_body import parse_request
+from mcp_exec_broker.core.calls.response import parse_value
+from mcp_exec_broker.core.upstream.errors import redact_json, redact_output
+from mcp_exec_broker.core.validation.values import ArgumentValidator, OutputValidator
+from mcp_exec_broker.features.scanning.detectors import PersonalDataDetector, SecretDetector, TextIndex
+from mcp_exec_broker.features.scanning.scanner import Scanner
+from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 from mcp_exec_client.agent.written_calls import read_written_calls
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues

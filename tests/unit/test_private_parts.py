@@ -26,7 +26,7 @@ PLACES = {
     "aiohttp.tracing": {"common/mcp_exec_common/peers.py"},
     "mcp.server.connection": {SDK},
     "mcp.server.runner": {SDK},
-    "mcp.shared": {SDK, "broker/mcp_exec_broker/upstream/stdio_transport.py"},
+    "mcp.shared": {SDK, "broker/mcp_exec_broker/core/upstream/stdio_transport.py"},
     "uvicorn": {"common/mcp_exec_common/process/http_server.py"},
 }
 """Modules of libraries with all below them, and the only modules of ours that import them. The broker's transport

@@ -13,7 +13,7 @@ from tests.component.broker.servers import serving, stdio_status, toolbox
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
-from mcp_exec_broker.upstream import own_addresses
+from mcp_exec_broker.core.upstream import own_addresses
 from mcp_exec_common.kube.client import resource_path
 
 RELEASE = "mcp-exec-system"

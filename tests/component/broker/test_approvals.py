@@ -18,9 +18,9 @@ from tests.support.until import until
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.constants import EXECUTIONS
-from mcp_exec_broker.access.approvals import MAX_APPROVALS, Approvals, CallArguments
-from mcp_exec_broker.access.quotas import WaitingTime
-from mcp_exec_broker.errors import ErrorReason, ToolCallError
+from mcp_exec_broker.core.access.approvals import MAX_APPROVALS, Approvals, CallArguments
+from mcp_exec_broker.core.access.quotas import WaitingTime
+from mcp_exec_broker.core.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import KubeCredentials

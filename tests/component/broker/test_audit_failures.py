@@ -7,7 +7,7 @@ from tests.component.broker.conftest import World
 from tests.component.broker.servers import Toolbox
 from tests.support.until import until
 
-from mcp_exec_broker.records import audit_log
+from mcp_exec_broker.features.records.audit import log as audit_log
 
 
 async def test_a_call_that_cannot_be_recorded_is_not_made(world: World, box: Toolbox) -> None:

@@ -11,16 +11,16 @@ from typing import Any
 
 from tests.support.pace import paced
 
-from mcp_exec_broker.records.audit_log import AuditLog
+from mcp_exec_broker.features.records.audit.log import AuditLog
 
 DEADLINE = paced(20)
 
 KILLED = """
 import asyncio, sys
 from pathlib import Path
-from mcp_exec_broker.records.audit_log import AuditLog
-from mcp_exec_broker.records.audit_log import build_record, write_to_stdout
-from mcp_exec_broker.errors import CallOutcome
+from mcp_exec_broker.features.records.audit.log import AuditLog
+from mcp_exec_broker.features.records.audit.log import build_record, write_to_stdout
+from mcp_exec_broker.core.errors import CallOutcome
 
 async def main():
     write_to_stdout()

@@ -13,7 +13,7 @@ from tests.component.broker.servers import Object, module, real_bridge, stdio_st
 from tests.support.relay import relaying
 from tests.support.until import until
 
-from mcp_exec_broker.upstream import stdio_transport
+from mcp_exec_broker.core.upstream import stdio_transport
 from mcp_exec_common.peers import compute_proof
 from mcp_exec_common.supervisor.tokens import token_digest
 

@@ -13,7 +13,7 @@ from tests.component.broker.servers import Toolbox, managed, paged_server, servi
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_broker.api import catalogs
+from mcp_exec_broker.core.api import catalogs
 from mcp_exec_tools.catalog import Catalog
 
 

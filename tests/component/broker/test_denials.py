@@ -9,7 +9,7 @@ from tests.component.broker.conftest import World, grant, running
 from tests.component.broker.servers import Toolbox
 from tests.support.api_server import FakeApiServer
 
-from mcp_exec_broker.calls import denials
+from mcp_exec_broker.core.calls import denials
 
 Object = dict[str, Any]
 MAX_OWN_RECORDS = 10

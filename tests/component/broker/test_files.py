@@ -407,7 +407,7 @@ async def test_archives_go_in_and_out(client: FilesClient, sandbox: FakeSandbox)
 async def test_an_archive_is_refused_once_its_paths_have_too_many_bytes(
     client: FilesClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_exec_broker.files.workspace.commit.MAX_PATHS_BYTES", 1000)
+    monkeypatch.setattr("mcp_exec_broker.features.files.workspace.commit.MAX_PATHS_BYTES", 1000)
     wide = "\N{GRINNING FACE}" * 60
     await client.put_tar(ME, "data", make_tar(*((f"{wide}{number}", b"", tarfile.REGTYPE) for number in range(4))))
     entries = [(f"{wide}{number}", b"", tarfile.REGTYPE) for number in range(5)]
@@ -420,7 +420,7 @@ async def test_requests_wait_for_the_memory_of_the_versions_that_they_read(
 ) -> None:
     await client.put_tar(ME, "data", make_tar(("a", b"1", tarfile.REGTYPE)))
     await client.put_tar(ME, "data", make_tar(("b", b"2", tarfile.REGTYPE)))
-    monkeypatch.setattr("mcp_exec_broker.files.workspace.versions.estimate_memory", lambda size: 10**9)
+    monkeypatch.setattr("mcp_exec_broker.features.files.workspace.versions.estimate_memory", lambda size: 10**9)
     assert files.broker.files is not None
     for request in (
         lambda: client.list_files(ME, "data", version=1),

@@ -14,7 +14,7 @@ from tests.component.broker.servers import Toolbox
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_broker.memory import MIB, FlightLimits
+from mcp_exec_broker.core.memory import MIB, FlightLimits
 
 Object = dict[str, Any]
 

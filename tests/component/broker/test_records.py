@@ -16,8 +16,8 @@ from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE
 from tests.support.postgres import Postgres, find_programs
 
-from mcp_exec_broker.records.queries import measure_usage
-from mcp_exec_broker.records.store import RecordStore
+from mcp_exec_broker.features.records.queries import measure_usage
+from mcp_exec_broker.features.records.store import RecordStore
 from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
 from mcp_exec_common.usage import MeasuredUsage
@@ -256,7 +256,7 @@ async def test_requests_of_a_namespace_leave_places_for_others(
             await release.wait()
         return await measure_usage(store, namespace=namespace, **asked)
 
-    monkeypatch.setattr("mcp_exec_broker.api.records.measure_usage", measure_slowly)
+    monkeypatch.setattr("mcp_exec_broker.features.records.api.measure_usage", measure_slowly)
     options: Object = {"namespaces": ("agents", "others"), "records_file": tmp_path / "records.sqlite"}
     asked: Object = {"by": "day", "since": 0, "until": 1}
     async with running(api, tmp_path, **options) as world:

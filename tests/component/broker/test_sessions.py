@@ -31,7 +31,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_broker.upstream.errors import ServerUnavailable
+from mcp_exec_broker.core.upstream.errors import ServerUnavailable
 from mcp_exec_common.kube.client import resource_path
 
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}

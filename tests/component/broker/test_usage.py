@@ -202,7 +202,7 @@ async def test_tools_that_executions_call_together_are_counted(
     assert counts == [(["sheets.list", "sheets.read"], 2), (["sheets.read", "sheets.write"], 1)]
     assert found.is_complete
     assert (await measure(records, "day")).combinations == []
-    monkeypatch.setattr("mcp_exec_broker.records.habits.MAX_CALLED", 3)
+    monkeypatch.setattr("mcp_exec_broker.features.records.habits.MAX_CALLED", 3)
     assert not (await measure(records, "tool")).is_complete
 
 
@@ -214,7 +214,7 @@ async def test_rows_at_the_end_of_the_time_are_left_out(records: RecordsClient) 
 async def test_an_answer_has_the_largest_groups_and_says_that_there_are_more(
     records: RecordsClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_exec_broker.records.queries.MAX_USAGE_ROWS", 1)
+    monkeypatch.setattr("mcp_exec_broker.features.records.queries.MAX_USAGE_ROWS", 1)
     found = await measure(records, "use-case")
     assert (found.is_complete, [row.mode for row in found.tokens]) == (False, ["direct"])
 

@@ -15,7 +15,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import SLICES
 
 from mcp_exec_api.files import Owner
-from mcp_exec_broker.files.keys import OwnerSpace
+from mcp_exec_broker.features.files.keys import OwnerSpace
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.errors import GatewayError, NotFound, Outdated
 from mcp_exec_common.broker.files import ARTIFACTS_PATH

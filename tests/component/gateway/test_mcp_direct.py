@@ -36,7 +36,7 @@ from tests.support.constants import DEADLINE
 from tests.support.until import until
 
 from mcp_exec_api.constants import POOLS
-from mcp_exec_broker.calls.pipeline import CallPipeline
+from mcp_exec_broker.core.calls.pipeline import CallPipeline
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import Agent, ApprovalQuestion, OfflineProvider
 from mcp_exec_common.kube.client import custom_resource_path

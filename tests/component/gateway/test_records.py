@@ -14,7 +14,7 @@ from tests.support.until import until
 
 from mcp_exec_api.wire.records import NewUsageReport
 from mcp_exec_api.wire.rollouts import RolloutReport
-from mcp_exec_broker.records.tables import EXPOSURES, FEEDBACK, MODEL_USAGE, OUTCOMES, check_row
+from mcp_exec_broker.features.records.tables import EXPOSURES, FEEDBACK, MODEL_USAGE, OUTCOMES, check_row
 from mcp_exec_client import AsyncClient
 
 

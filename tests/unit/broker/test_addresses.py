@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from mcp_exec_broker.upstream.addresses import AddressCheck, AddressRefused
+from mcp_exec_broker.core.upstream.addresses import AddressCheck, AddressRefused
 
 STREAM = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
 

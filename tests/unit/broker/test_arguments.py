@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.validation.values import ArgumentValidator, describe_left_out, list_parameters
+from mcp_exec_broker.core.errors import ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.core.validation.values import ArgumentValidator, describe_left_out, list_parameters
+from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 from mcp_exec_tools.catalog import Catalog, Tool
 
 ISSUE = {

@@ -14,17 +14,17 @@ import pytest
 from tests.support.pace import paced
 
 from mcp_exec_api.wire.tools import ToolCallRecord
-from mcp_exec_broker.errors import CallOutcome
-from mcp_exec_broker.records.audit_file import insert_calls
-from mcp_exec_broker.records.audit_log import (
+from mcp_exec_broker.core.errors import CallOutcome
+from mcp_exec_broker.features.records.audit.file import insert_calls
+from mcp_exec_broker.features.records.audit.log import (
     AuditLog,
     audit_lines,
     build_record,
     compute_digest,
     write_to_stdout,
 )
-from mcp_exec_broker.records.audit_writer import AuditWriter
-from mcp_exec_broker.records.tables import AUDIT
+from mcp_exec_broker.features.records.audit.writer import AuditWriter
+from mcp_exec_broker.features.records.tables import AUDIT
 
 DEADLINE = paced(20)
 

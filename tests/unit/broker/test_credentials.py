@@ -2,8 +2,8 @@
 
 import pytest
 
-from mcp_exec_broker.upstream.credentials import encode_user_key
-from mcp_exec_broker.upstream.stdio_transport import split_address
+from mcp_exec_broker.core.upstream.credentials import encode_user_key
+from mcp_exec_broker.core.upstream.stdio_transport import split_address
 from mcp_exec_common.supervisor.tokens import bridge_token
 
 

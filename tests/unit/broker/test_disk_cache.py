@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_broker.catalog.entry import CatalogCopy, CatalogDiskCache
-from mcp_exec_broker.upstream.servers import ToolServer
+from mcp_exec_broker.core.catalog.entry import CatalogCopy, CatalogDiskCache
+from mcp_exec_broker.core.upstream.servers import ToolServer
 
 
 def server(name: str, **spec: Any) -> ToolServer:

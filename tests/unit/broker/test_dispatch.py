@@ -5,12 +5,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from mcp_exec_api.tool_server import ServerLimits
-from mcp_exec_broker.access.limiters import ServerConcurrency
-from mcp_exec_broker.access.quotas import ExecutionBudget, ExecutionQuota
-from mcp_exec_broker.calls.call import Call, ResolvedTool
-from mcp_exec_broker.calls.dispatch import Dispatcher
-from mcp_exec_broker.scanning.tokenizer import Tokenizer
-from mcp_exec_broker.upstream.errors import ConnectionLost
+from mcp_exec_broker.core.access.limiters import ServerConcurrency
+from mcp_exec_broker.core.access.quotas import ExecutionBudget, ExecutionQuota
+from mcp_exec_broker.core.calls.call import Call, ResolvedTool
+from mcp_exec_broker.core.calls.dispatch import Dispatcher
+from mcp_exec_broker.core.upstream.errors import ConnectionLost
+from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 
 
 class FakeSession:

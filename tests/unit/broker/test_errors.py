@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_exec_broker.errors import (
+from mcp_exec_broker.core.errors import (
     MAX_MESSAGE,
     CallOutcome,
     ErrorKind,

@@ -4,7 +4,7 @@ import tracemalloc
 
 from tests.support.grants import make_grant
 
-from mcp_exec_broker.api.calls import GrantAuthenticator
+from mcp_exec_broker.core.api.calls import GrantAuthenticator
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.sandbox_keys import SandboxKeys
 

@@ -7,9 +7,9 @@ import pytest
 from tests.support.grants import make_grant
 from tests.support.pace import paced
 
-from mcp_exec_broker import memory
-from mcp_exec_broker.errors import ToolCallError
-from mcp_exec_broker.memory import MIB, BytesInFlight, FlightLimits
+from mcp_exec_broker.core import memory
+from mcp_exec_broker.core.errors import ToolCallError
+from mcp_exec_broker.core.memory import MIB, BytesInFlight, FlightLimits
 from mcp_exec_common.broker.grants import Grant
 
 

@@ -1,6 +1,6 @@
 """Inferred output schemas: their limits, and the tools that have them."""
 
-from mcp_exec_broker.catalog.entry import OutputInference
+from mcp_exec_broker.core.catalog.entry import OutputInference
 from mcp_exec_tools.catalog import Catalog, Tool
 
 KEY = ("a", "s")

@@ -7,8 +7,8 @@ from tests.support.clock import Clock
 from tests.support.pace import paced
 
 from mcp_exec_api.tool_server import ServerLimits
-from mcp_exec_broker.access.limiters import FifoLimiter, ServerConcurrency
-from mcp_exec_broker.errors import ErrorReason, ToolCallError
+from mcp_exec_broker.core.access.limiters import FifoLimiter, ServerConcurrency
+from mcp_exec_broker.core.errors import ErrorReason, ToolCallError
 
 DEADLINE = paced(10)
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_broker.validation.values import OutputValidator
+from mcp_exec_broker.core.errors import ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.core.validation.values import OutputValidator
 
 ROWS = {"type": "object", "properties": {"rows": {"type": "array", "items": {"type": "object", "required": ["id"]}}}}
 

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mcp_exec_broker.access.limiters import SharedPlaces
+from mcp_exec_broker.core.access.limiters import SharedPlaces
 
 
 async def settle() -> None:

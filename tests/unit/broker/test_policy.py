@@ -6,8 +6,8 @@ import pytest
 
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
-from mcp_exec_broker.access.policy import PolicyDecision, evaluate
-from mcp_exec_broker.errors import ErrorKind, ErrorReason, ToolCallError
+from mcp_exec_broker.core.access.policy import PolicyDecision, evaluate
+from mcp_exec_broker.core.errors import ErrorKind, ErrorReason, ToolCallError
 
 
 def spec(**fields: Any) -> ToolServerSpec:

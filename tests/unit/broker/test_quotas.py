@@ -8,7 +8,7 @@ from tests.support.clock import Clock
 from tests.support.grants import make_grant
 from tests.support.pace import paced
 
-from mcp_exec_broker.access.quotas import (
+from mcp_exec_broker.core.access.quotas import (
     CLOCK_SECONDS,
     KEEP_SECONDS,
     MAX_NAME_CHARACTERS,
@@ -20,7 +20,7 @@ from mcp_exec_broker.access.quotas import (
     ExecutionUsage,
     WaitingTime,
 )
-from mcp_exec_broker.errors import ErrorReason, ToolCallError
+from mcp_exec_broker.core.errors import ErrorReason, ToolCallError
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant
 
 DEADLINE = paced(10)

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_broker.upstream.errors import MARK, redact_json
+from mcp_exec_broker.core.upstream.errors import MARK, redact_json
 
 
 @given(st.text(min_size=6, max_size=20), st.text(max_size=10))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.calls.response import ContentBlocks, PythonValue, format_error_text, parse_value
+from mcp_exec_broker.core.calls.response import ContentBlocks, PythonValue, format_error_text, parse_value
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
 

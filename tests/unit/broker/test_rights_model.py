@@ -12,8 +12,8 @@ from tests.support.fuzz import fuzz_settings
 from mcp_exec_api.meta import ToolPattern
 from mcp_exec_api.sandbox_pool import PoolTools
 from mcp_exec_api.tool_server import Action, Policy, PolicyRule, ToolServerSpec
-from mcp_exec_broker.access.policy import evaluate, is_callable
-from mcp_exec_broker.errors import ErrorReason
+from mcp_exec_broker.core.access.policy import evaluate, is_callable
+from mcp_exec_broker.core.errors import ErrorReason
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.names import snake_case, split_tool
 from mcp_exec_tools.patterns import ToolPatterns, matches_any

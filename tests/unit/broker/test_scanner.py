@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.tool_server import PersonalDataAction, Scan, SecretAction
-from mcp_exec_broker.errors import ErrorReason, ToolCallError
-from mcp_exec_broker.scanning.detectors import TextIndex
-from mcp_exec_broker.scanning.scanner import Scanner
-from mcp_exec_broker.scanning.tokenizer import Tokenizer
+from mcp_exec_broker.core.errors import ErrorReason, ToolCallError
+from mcp_exec_broker.features.scanning.detectors import TextIndex
+from mcp_exec_broker.features.scanning.scanner import Scanner
+from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEowIBAAKCAQEA\nabc+/=\n-----END RSA PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"

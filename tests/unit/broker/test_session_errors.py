@@ -6,8 +6,8 @@ import mcp_types as types
 import pytest
 from mcp import MCPError
 
-from mcp_exec_broker.upstream import http_transport as http
-from mcp_exec_broker.upstream.errors import (
+from mcp_exec_broker.core.upstream import http_transport as http
+from mcp_exec_broker.core.upstream.errors import (
     ConnectionLost,
     ServerUnavailable,
     SessionExpired,

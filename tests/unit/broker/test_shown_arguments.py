@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_broker.calls.shown_arguments import escape_unprintable, show_arguments
+from mcp_exec_broker.core.calls.shown_arguments import escape_unprintable, show_arguments
 
 HUGE = "x" * 100_000
 MAX_CHARS = 12 * 1024

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.tool_server import ToolServerStatus
-from mcp_exec_broker.catalog.entry import CatalogEntry
-from mcp_exec_broker.catalog.resources import build_patch, build_status
-from mcp_exec_broker.upstream.servers import ToolServer
+from mcp_exec_broker.core.catalog.entry import CatalogEntry
+from mcp_exec_broker.core.catalog.resources import build_patch, build_status
+from mcp_exec_broker.core.upstream.servers import ToolServer
 
 MOMENT = datetime(2026, 11, 22, tzinfo=UTC)
 

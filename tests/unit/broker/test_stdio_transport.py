@@ -10,10 +10,10 @@ from tests.component.broker.servers import greet
 from tests.support.pace import paced
 from tests.support.until import until
 
-from mcp_exec_broker.memory import BytesInFlight, receiving_for
-from mcp_exec_broker.upstream import stdio_transport
-from mcp_exec_broker.upstream.errors import ServerUnavailable
-from mcp_exec_broker.upstream.stdio_transport import connect_bridge
+from mcp_exec_broker.core.memory import BytesInFlight, receiving_for
+from mcp_exec_broker.core.upstream import stdio_transport
+from mcp_exec_broker.core.upstream.errors import ServerUnavailable
+from mcp_exec_broker.core.upstream.stdio_transport import connect_bridge
 
 DEADLINE = paced(20)
 TOKEN = "ab" * 32

@@ -4,8 +4,8 @@ import pytest
 from tests.support.clock import Clock
 
 from mcp_exec_api.constants import MAX_APPROVAL_SECONDS
-from mcp_exec_broker.errors import ErrorReason, ToolCallError
-from mcp_exec_broker.scanning.tokenizer import Tokenizer, TokenizerCache, check_tokens
+from mcp_exec_broker.core.errors import ErrorReason, ToolCallError
+from mcp_exec_broker.features.scanning.tokenizer import Tokenizer, TokenizerCache, check_tokens
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
 
 

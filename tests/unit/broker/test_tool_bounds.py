@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.upstream.tool_listing import ToolCollector
+from mcp_exec_broker.core.upstream.tool_listing import ToolCollector
 
 Object = dict[str, Any]
 

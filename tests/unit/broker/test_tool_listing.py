@@ -7,7 +7,7 @@ from mcp.client.session import ClientSession
 from mcp_types import ListToolsResult
 from mcp_types.methods import validate_server_result
 
-from mcp_exec_broker.upstream.tool_listing import repair_listing
+from mcp_exec_broker.core.upstream.tool_listing import repair_listing
 
 Object = dict[str, Any]
 OBJECT = {"type": "object"}

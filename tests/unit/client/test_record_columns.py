@@ -5,7 +5,7 @@ from typing import get_args
 from sqlalchemy import BigInteger, Boolean, Float, String
 
 from mcp_exec_api.wire.records import RecordTable
-from mcp_exec_broker.records.tables import RECORD_TABLES
+from mcp_exec_broker.features.records.tables import RECORD_TABLES
 from mcp_exec_client.cli.commands.records import FLAGS, INTEGERS, REALS, TABLES
 
 

@@ -16,11 +16,11 @@ from tests.support.until import until
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, ANNOTATION_CREATED, LABEL_CALLER
 from mcp_exec_api.files import WorkspaceMode
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_broker.api import calls
-from mcp_exec_broker.api.calls import DirectAuthenticator, GrantAuthenticator, RequestRefused
-from mcp_exec_broker.api.files_auth import FilesAuthenticator
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.workspace.commit import PendingUploads
+from mcp_exec_broker.core.api import calls
+from mcp_exec_broker.core.api.calls import DirectAuthenticator, GrantAuthenticator, RequestRefused
+from mcp_exec_broker.features.files.api.auth import FilesAuthenticator
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.workspace.commit import PendingUploads
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.files import FilesGrant, WorkspaceAccess
 from mcp_exec_common.broker.grants import DirectGrant, GrantError, GrantSigner
@@ -208,9 +208,9 @@ def test_a_grant_of_direct_calls_that_was_verified_before_is_refused_too() -> No
 
 def test_whoever_reads_grants_keeps_them_in_the_cache_that_forgets_them_with_the_keys() -> None:
     """Another cache would accept what a former key has signed."""
-    modules = Path(calls.__file__).parents[1].rglob("*.py")
+    modules = Path(calls.__file__).parents[2].rglob("*.py")
     readers = {path.name: path.read_text() for path in modules if READS_A_GRANT.search(path.read_text())}
-    assert readers.keys() == {"calls.py", "files_auth.py"}
+    assert readers.keys() == {"calls.py", "auth.py"}
     for text in readers.values():
         assert text.count("VerifiedGrants(") == len(READS_A_GRANT.findall(text))
         assert "cache" not in "".join(line for line in text.splitlines() if "import" in line).lower()

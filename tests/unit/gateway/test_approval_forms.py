@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mcp_types import ElicitRequestFormParams
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_broker.calls.shown_arguments import escape_unprintable, show_arguments
+from mcp_exec_broker.core.calls.shown_arguments import escape_unprintable, show_arguments
 from mcp_exec_gateway.mcp.forms import build_form
 
 NOT_ALL = "Not all of the arguments are shown"

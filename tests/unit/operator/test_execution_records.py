@@ -10,7 +10,7 @@ from tests.support.constants import SANDBOX_KEY
 from tests.support.until import until
 
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_broker.records.tables import EXECUTIONS, check_row
+from mcp_exec_broker.features.records.tables import EXECUTIONS, check_row
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
 from mcp_exec_common.sandbox_keys import SandboxKeys

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.support.files_store import entry_of, parts_of
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_broker.files.artifacts import parse_artifact_head
-from mcp_exec_broker.files.requests import ByteSource, FilesRefused
-from mcp_exec_broker.files.workspace.manifest import index_files, parse_entry
+from mcp_exec_broker.features.files.artifacts import parse_artifact_head
+from mcp_exec_broker.features.files.requests import ByteSource, FilesRefused
+from mcp_exec_broker.features.files.workspace.manifest import index_files, parse_entry
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_tools.workspace_files import MODES, check_path, is_digest
 

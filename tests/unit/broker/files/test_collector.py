@@ -9,14 +9,14 @@ import pytest
 from tests.support.files_store import OTHER, SPACE, FilesWorld, entry_of, parts_of
 
 from mcp_exec_api.wire.workspaces import WorkspaceSettings
-from mcp_exec_broker.files.collector import GRACE_SECONDS
-from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.storage import VolumeStorage
-from mcp_exec_broker.files.store import FilesStore
-from mcp_exec_broker.files.usage import StoreLimits
-from mcp_exec_broker.files.workspace.commit import PENDING_SECONDS
-from mcp_exec_broker.files.workspace.manifest import index_files
+from mcp_exec_broker.features.files.collector import GRACE_SECONDS
+from mcp_exec_broker.features.files.keys import OwnerSpace
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.storage import VolumeStorage
+from mcp_exec_broker.features.files.store import FilesStore
+from mcp_exec_broker.features.files.usage import StoreLimits
+from mcp_exec_broker.features.files.workspace.commit import PENDING_SECONDS
+from mcp_exec_broker.features.files.workspace.manifest import index_files
 from mcp_exec_common.broker.files import ArtifactAllowance, ArtifactHead, FilesReason
 
 DAY = 24 * 3600.0

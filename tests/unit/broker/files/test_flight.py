@@ -5,10 +5,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from mcp_exec_broker.api.files_requests import build_flight
-from mcp_exec_broker.errors import ToolCallError
-from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.memory import MIB, BytesInFlight
+from mcp_exec_broker.core.errors import ToolCallError
+from mcp_exec_broker.core.memory import MIB, BytesInFlight
+from mcp_exec_broker.features.files.api.requests import build_flight
+from mcp_exec_broker.features.files.keys import OwnerSpace
 
 _S3_UPLOAD = 33 * MIB
 

@@ -4,10 +4,10 @@ import pytest
 from tests.support.files_store import OTHER, SPACE, FilesWorld
 from tests.support.pages import DOCS
 
-from mcp_exec_broker.files.collector import GRACE_SECONDS
-from mcp_exec_broker.files.keys import OwnerSpace
-from mcp_exec_broker.files.metrics import StoredTotals
-from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_broker.features.files.collector import GRACE_SECONDS
+from mcp_exec_broker.features.files.keys import OwnerSpace
+from mcp_exec_broker.features.files.metrics import StoredTotals
+from mcp_exec_broker.features.files.requests import FilesRefused
 
 PREFIX = "mcp_exec_broker_files_"
 

@@ -3,9 +3,9 @@
 import pytest
 from tests.support.files_store import SPACE, FilesWorld
 
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.workspace.commit import PENDING_SECONDS, PendingUploads
-from mcp_exec_broker.files.workspace.manifest import Location
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.workspace.commit import PENDING_SECONDS, PendingUploads
+from mcp_exec_broker.features.files.workspace.manifest import Location
 from mcp_exec_common.broker.files import FilesReason
 
 SECONDS = [0.0]

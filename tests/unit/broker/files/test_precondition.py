@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from tests.support.files_store import entry_of
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.workspace.commit import parse_precondition
-from mcp_exec_broker.files.workspace.manifest import Manifest
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.workspace.commit import parse_precondition
+from mcp_exec_broker.features.files.workspace.manifest import Manifest
 from mcp_exec_common.broker.files import FilesReason
 
 ID = "0c" * 16

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, PROBLEM_TITLES, ProblemDetails
-from mcp_exec_broker.api.files_requests import refuse_sandbox, refuse_service
-from mcp_exec_broker.files.requests import FilesRefused
+from mcp_exec_broker.features.files.api.requests import refuse_sandbox, refuse_service
+from mcp_exec_broker.features.files.requests import FilesRefused
 from mcp_exec_common.broker.files import FilesReason
 
 

@@ -11,9 +11,9 @@ from tests.support.files_store import SPACE, Crash, FilesWorld
 from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_api.wire.workspaces import KEEP_VERSIONS
-from mcp_exec_broker.files.collector import GRACE_SECONDS
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.workspace.states import WorkspaceState
+from mcp_exec_broker.features.files.collector import GRACE_SECONDS
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.workspace.states import WorkspaceState
 from mcp_exec_common.broker.files import FilesReason
 
 PATHS = st.sampled_from(["a", "b", "c/d", "c/e", "f"])

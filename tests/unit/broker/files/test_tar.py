@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.support.files_store import SPACE, FilesWorld, parts_of
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.workspace.tar import read_tar, write_tar
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.workspace.tar import read_tar, write_tar
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_tools.workspace_files import check_path
 

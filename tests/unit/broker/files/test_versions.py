@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 from tests.support.files_store import SPACE, FilesWorld, entry_of
 
-from mcp_exec_broker.files.requests import FilesRefused
-from mcp_exec_broker.files.usage import MAX_PATHS_BYTES
-from mcp_exec_broker.files.workspace import versions as module
-from mcp_exec_broker.files.workspace.commit import CommitLimits, check_limits
-from mcp_exec_broker.files.workspace.manifest import Location, Manifest, VersionFile, decode_manifest, index_files
-from mcp_exec_broker.files.workspace.versions import Versions, estimate_memory
+from mcp_exec_broker.features.files.requests import FilesRefused
+from mcp_exec_broker.features.files.usage import MAX_PATHS_BYTES
+from mcp_exec_broker.features.files.workspace import versions as module
+from mcp_exec_broker.features.files.workspace.commit import CommitLimits, check_limits
+from mcp_exec_broker.features.files.workspace.manifest import (
+    Location,
+    Manifest,
+    VersionFile,
+    decode_manifest,
+    index_files,
+)
+from mcp_exec_broker.features.files.workspace.versions import Versions, estimate_memory
 from mcp_exec_common.broker.files import FilesReason
 from mcp_exec_tools.workspace_files import MAX_PATH_BYTES, check_path
 

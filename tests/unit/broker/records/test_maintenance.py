@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.wire.tools import ToolCallRecord
-from mcp_exec_broker.errors import CallOutcome
-from mcp_exec_broker.records.audit_log import AuditLog, build_record
-from mcp_exec_broker.records.maintenance import RecordMaintenance
-from mcp_exec_broker.records.store import RecordStore, RecordsUnavailable
-from mcp_exec_broker.records.tables import CALLS, check_row
+from mcp_exec_broker.core.errors import CallOutcome
+from mcp_exec_broker.features.records.audit.log import AuditLog, build_record
+from mcp_exec_broker.features.records.maintenance import RecordMaintenance
+from mcp_exec_broker.features.records.store import RecordStore, RecordsUnavailable
+from mcp_exec_broker.features.records.tables import CALLS, check_row
 
 Object = dict[str, Any]
 

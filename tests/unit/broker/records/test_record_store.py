@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from mcp_exec_broker.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
-from mcp_exec_broker.records.tables import RECORD_TABLES, RowRefused, check_row
+from mcp_exec_broker.features.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
+from mcp_exec_broker.features.records.tables import RECORD_TABLES, RowRefused, check_row
 
 FUTURE = 1 << 62
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.records.queries import measure_rollout
-from mcp_exec_broker.records.store import RecordStore
+from mcp_exec_broker.features.records.queries import measure_rollout
+from mcp_exec_broker.features.records.store import RecordStore
 
 ROLLOUT = {"namespace": "agents", "rollout": "code-mode", "rollout_uid": "r-1"}
 

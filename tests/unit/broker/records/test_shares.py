@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.records.store import RecordStore
+from mcp_exec_broker.features.records.store import RecordStore
 
 MIB = 1024 * 1024
 VICTIM, ATTACKER = "victim", "attacker"

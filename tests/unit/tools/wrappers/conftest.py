@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_broker.validation.values import ArgumentValidator
+from mcp_exec_broker.core.validation.values import ArgumentValidator
 from mcp_exec_sandbox.sdk import client
 from mcp_exec_sandbox.tools import tool_session
 from mcp_exec_sandbox.tools.arguments import encode_arguments

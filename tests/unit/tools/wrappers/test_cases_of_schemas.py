@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.unit.tools.wrappers.conftest import Echo, Load
 
-from mcp_exec_broker.errors import ToolCallError
+from mcp_exec_broker.core.errors import ToolCallError
 from mcp_exec_sandbox.sdk import client
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_tools.catalog import Catalog

@@ -1,0 +1,1 @@
+"""What a plain tool call needs. Nothing here imports a feature."""

@@ -1,0 +1,1 @@
+"""What the broker does besides calling tools: each folder can be deleted."""

@@ -1,0 +1,1 @@
+"""The routes on files, for sandboxes and for gateway and operator."""

@@ -1,0 +1,1 @@
+"""The audit log: one record of each tool call, durable before the call travels."""
