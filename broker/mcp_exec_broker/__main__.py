@@ -11,8 +11,9 @@ from typing import Final
 import uvloop
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_broker.core.calls.audit import write_to_stdout
 from mcp_exec_broker.core.calls.call import shorten_switch_interval
-from mcp_exec_broker.features.records.audit.log import write_to_stdout
+from mcp_exec_broker.features import FEATURES
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.kube.client import KubeClient
@@ -105,6 +106,7 @@ def main() -> int:
     """Read the settings, serve, and return the exit code."""
     try:
         settings = Settings.from_environment()
+        settings.check_features(FEATURES)
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -1,7 +1,8 @@
 """The manager: builds all parts of the broker and runs them."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Final, Self
@@ -10,19 +11,22 @@ import aiohttp
 
 from mcp_exec_broker.core.access.approvals import Approvals
 from mcp_exec_broker.core.access.limiters import ServerConcurrency
-from mcp_exec_broker.core.access.quotas import CallerQuotas, ExecutionQuotas
-from mcp_exec_broker.core.api.calls import DIRECT_PATH, CallsApi, DirectAuthenticator, GrantAuthenticator
+from mcp_exec_broker.core.access.quotas import CallerQuotas
+from mcp_exec_broker.core.api.calls import DIRECT_PATH, CallsApi, DirectAuthenticator, GrantAuthenticator, SandboxApp
 from mcp_exec_broker.core.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.core.api.control import ControlApi
 from mcp_exec_broker.core.api.health import BrokerHealth
+from mcp_exec_broker.core.calls.audit import CallAudit
 from mcp_exec_broker.core.calls.call import Offload
 from mcp_exec_broker.core.calls.denials import DenialCounter
 from mcp_exec_broker.core.calls.dispatch import Dispatcher
 from mcp_exec_broker.core.calls.pipeline import CallPipeline
 from mcp_exec_broker.core.calls.response import ResponseBuilder
+from mcp_exec_broker.core.calls.scanner import CallScanner, NoScanner
 from mcp_exec_broker.core.catalog.entry import CatalogDiskCache, OutputInference
 from mcp_exec_broker.core.catalog.resources import ToolServerStatusWriter, ToolServerTracker
 from mcp_exec_broker.core.catalog.sync import CatalogSync, ChangedServers, ToolLister
+from mcp_exec_broker.core.feature import Feature, Foundation, OpenFeature
 from mcp_exec_broker.core.memory import BytesInFlight
 from mcp_exec_broker.core.upstream.addresses import AddressCheck, build_connector
 from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, SecretCache
@@ -30,27 +34,14 @@ from mcp_exec_broker.core.upstream.own_addresses import OwnAddresses
 from mcp_exec_broker.core.upstream.servers import ToolServerCache, TransportFactory
 from mcp_exec_broker.core.upstream.session_pool import SessionPool
 from mcp_exec_broker.core.validation.values import ArgumentValidator, OutputValidator
-from mcp_exec_broker.features.files.api.auth import FilesAuthenticator
-from mcp_exec_broker.features.files.api.requests import build_flight
-from mcp_exec_broker.features.files.api.sandbox import SandboxApp, SandboxFilesApi
-from mcp_exec_broker.features.files.api.workspaces import WorkspacesApi
-from mcp_exec_broker.features.files.store import open_store
-from mcp_exec_broker.features.records.api import RecordsApi
-from mcp_exec_broker.features.records.audit.log import AuditLog
-from mcp_exec_broker.features.records.database import find_database
-from mcp_exec_broker.features.records.maintenance import RecordMaintenance
-from mcp_exec_broker.features.records.store import RecordStore
-from mcp_exec_broker.features.scanning.scanner import Scanner
-from mcp_exec_broker.features.scanning.tokenizer import TokenizerCache
-from mcp_exec_broker.metrics import Metrics
+from mcp_exec_broker.features import FEATURES
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.served import NamespaceReflectors
-from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.sandbox_keys import MountedKeys
+
+log = logging.getLogger(__name__)
 
 _CLEANUP_SECONDS: Final = 10.0
 
@@ -60,24 +51,23 @@ class BrokerManager:
 
     def __init__(
         self,
-        settings: Settings,
+        foundation: Foundation,
         *,
+        features: Mapping[str, Feature],
         kube: KubeClient,
         approval_kube: KubeClient,
-        audit: AuditLog,
-        records: RecordStore | None,
         http: aiohttp.ClientSession,
         servers: ToolServerCache,
         address_check: AddressCheck,
     ) -> None:
-        """Build all parts. Nothing runs yet."""
-        self.address_check = address_check
-        self.mounted_keys = MountedKeys.read(settings.sandbox_key_folder)
-        keys = self.mounted_keys.keys
-        self.settings, self.metrics, signer = settings, Metrics(), GrantSigner(keys=keys)
-        namespaces, in_flight, offload = ServedNamespaces(settings.namespaces), BytesInFlight(), Offload()
-        inference, quotas = OutputInference(), ExecutionQuotas()
-        concurrency, tokenizers = ServerConcurrency(), TokenizerCache()
+        """Build the core, which reports to the features. Nothing runs yet."""
+        self.address_check, self.features = address_check, features
+        self.mounted_keys, self.metrics = foundation.mounted_keys, foundation.metrics
+        self.settings = settings = foundation.settings
+        keys, signer = foundation.mounted_keys.keys, foundation.signer
+        namespaces, quotas = foundation.namespaces, foundation.quotas
+        audit, scanner = _find_audit(features.values()), _find_scanner(features.values())
+        in_flight, offload, inference, concurrency = BytesInFlight(), Offload(), OutputInference(), ServerConcurrency()
         secrets = SecretCache(
             kube=kube, release_secrets=frozenset(settings.release_secrets), fresh_seconds=settings.secret_seconds
         )
@@ -120,7 +110,7 @@ class BrokerManager:
             reflectors=self.tracker.reflectors,
         )
         self.health = BrokerHealth(
-            reflectors=self.tracker.reflectors, servers=servers, catalogs=self.catalogs, audit=audit
+            reflectors=self.tracker.reflectors, servers=servers, catalogs=self.catalogs, features=features.values()
         )
         # the other half of the calls remains for those that wait for nobody
         approvals = Approvals(
@@ -129,7 +119,7 @@ class BrokerManager:
             registry=self.metrics.registry,
             max_pending=max(1, settings.max_calls // 2),
         )
-        scanner, self.denials = Scanner(registry=self.metrics.registry), DenialCounter(audit=audit)
+        self.denials = DenialCounter(audit=audit)
         self.pipeline = CallPipeline(
             servers=servers,
             catalogs=self.catalogs,
@@ -137,19 +127,17 @@ class BrokerManager:
             caller_quotas=CallerQuotas(),
             validator=ArgumentValidator(),
             approvals=approvals,
-            dispatcher=Dispatcher(sessions=self.sessions, concurrency=concurrency, scanner=scanner),
+            dispatcher=Dispatcher(sessions=self.sessions, concurrency=concurrency),
             responses=ResponseBuilder(
                 catalogs=self.catalogs,
                 inference=inference,
                 validator=OutputValidator(),
-                scanner=scanner,
                 offload=offload,
             ),
             scanner=scanner,
             audit=audit,
             denials=self.denials,
             metrics=self.metrics,
-            tokenizers=tokenizers,
             offload=offload,
             max_calls=settings.max_calls,
         )
@@ -166,21 +154,8 @@ class BrokerManager:
             in_flight=in_flight,
             offload=offload,
         )
-        self.files, flight = open_store(settings, registry=self.metrics.registry), build_flight()
-        workspaces = None
-        files_app = None
-        if self.files is not None:
-            workspaces = WorkspacesApi(store=self.files, namespaces=namespaces, flight=flight)
-            authenticator = FilesAuthenticator(
-                signer=signer,
-                namespaces=namespaces,
-                replica=settings.replica,
-                checks_address=settings.check_pod_address,
-                pending=self.files.pending,
-                get_waiting_seconds=quotas.get_waiting_seconds,
-            )
-            files_app = SandboxFilesApi(store=self.files, authenticator=authenticator, flight=flight).build_app()
-        self.sandbox_app = SandboxApp(calls=self.calls, files=files_app)
+        apps = {prefix: app for feature in features.values() for prefix, app in feature.sandbox_apps.items()}
+        self.sandbox_app = SandboxApp(calls=self.calls, others=apps)
         self.control = ControlApi(
             signer=signer,
             namespaces=namespaces,
@@ -189,11 +164,8 @@ class BrokerManager:
             direct_calls=replace(self.calls, path=DIRECT_PATH, authenticator=DirectAuthenticator(signer=signer)),
             quotas=quotas,
             approvals=approvals,
-            tokenizers=tokenizers,
-            audit=audit,
             denials=self.denials,
-            workspaces=workspaces,
-            records=RecordsApi(store=records, namespaces=namespaces),
+            features=features.values(),
             metrics=self.metrics,
             serves_metrics=settings.metrics,
         )
@@ -201,27 +173,20 @@ class BrokerManager:
     @classmethod
     @asynccontextmanager
     async def run(
-        cls, settings: Settings, *, kube: KubeClient, approval_kube: KubeClient | None = None
+        cls,
+        settings: Settings,
+        *,
+        kube: KubeClient,
+        approval_kube: KubeClient | None = None,
+        features: Mapping[str, OpenFeature] = FEATURES,
     ) -> AsyncIterator[Self]:
         """Run the broker without its HTTP servers while the context is open.
 
         `approval_kube` has connections of its own for executions whose calls wait for an approval.
         """
+        foundation = Foundation.build(settings)
         async with AsyncExitStack() as stack:
-            audit = await stack.enter_async_context(
-                AuditLog.open(
-                    settings.audit_file,
-                    keep_days=settings.audit_keep_days,
-                    keep_bytes=settings.audit_keep_bytes,
-                    grace_seconds=settings.drain_seconds + settings.shutdown_seconds,
-                )
-            )
-            database = find_database(settings)
-            records = None
-            if database is not None:
-                records = await stack.enter_async_context(
-                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes)
-                )
+            opened = {name: await stack.enter_async_context(open(foundation)) for name, open in features.items()}
             servers = ToolServerCache()
             own = OwnAddresses.create(
                 kube=kube, namespace=settings.release_namespace, pod_ips=settings.pod_ips, servers=servers
@@ -239,16 +204,15 @@ class BrokerManager:
                 )
             )
             manager = cls(
-                settings,
+                foundation,
+                features=opened,
                 kube=kube,
                 approval_kube=approval_kube or kube,
-                audit=audit,
-                records=records,
                 http=http,
                 servers=servers,
                 address_check=check,
             )
-            for usage in await audit.load_usage():
+            for usage in await manager.pipeline.audit.load_usage():
                 manager.pipeline.quotas.restore(usage)
             stack.push_async_callback(manager._close)
             tasks = TaskRegistry(on_failure=manager.health.failed_tasks.append)
@@ -257,19 +221,9 @@ class BrokerManager:
             tasks.spawn(manager.catalogs.changes.write_all(manager.status_writer.write), name="statuses")
             tasks.spawn(manager._clean_up(), name="cleanup")
             tasks.spawn(manager.mounted_keys.follow(), name="sandbox keys")
-            if manager.files is not None:
-                tasks.spawn(manager.files.collect_forever(), name="collector of files")
             tasks.spawn(manager.tracker.drop_unused_when_synced(), name="cleanup of the disk cache")
-            if records is not None:
-                maintenance = RecordMaintenance.build(
-                    store=records,
-                    calls=audit,
-                    keep_days=settings.records_keep_days,
-                    registry=manager.metrics.registry,
-                )
-                stack.push_async_callback(maintenance.copy_the_rest)
-                tasks.spawn(maintenance.copy_forever(), name="records of calls")
-                tasks.spawn(maintenance.delete_forever(), name="deletion of records")
+            for feature in opened.values():
+                feature.start(tasks)
             yield manager
 
     async def _clean_up(self) -> None:
@@ -285,5 +239,18 @@ class BrokerManager:
         await self.catalogs.close()
         await self.denials.write_counts()
         await self.sessions.close()
-        self.pipeline.scanner.close()
         self.pipeline.offload.close()
+
+
+def _find_audit(features: Collection[Feature]) -> CallAudit:
+    found = next((feature.audit for feature in features if feature.audit is not None), None)
+    if found is None:
+        log.warning("no feature keeps records of calls: the audit has log lines only, and a restart resets quotas")
+    return found or CallAudit()
+
+
+def _find_scanner(features: Collection[Feature]) -> CallScanner:
+    found = next((feature.scanner for feature in features if feature.scanner is not None), None)
+    if found is None:
+        log.warning("no feature scans calls: those that ToolServers require to be scanned are denied")
+    return found or NoScanner()

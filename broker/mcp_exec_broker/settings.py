@@ -1,14 +1,18 @@
 """Settings of the broker, read once from the environment."""
 
+from collections.abc import Container
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, IPvAnyAddress, IPvAnyNetwork, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.process.settings import MountedKeySettings
+from mcp_exec_common.process.settings import PREFIX, MountedKeySettings, SettingsError
+
+_FEATURES: Final = {"audit": "records", "records": "records", "files": "files"}
+"""The feature that applies a setting, by the first word of the setting's name."""
 
 
 class Settings(MountedKeySettings):
@@ -90,6 +94,16 @@ class Settings(MountedKeySettings):
     """Seconds after SIGTERM while new executions are still accepted, until the operator chooses other replicas."""
     shutdown_seconds: Annotated[float, Field(ge=0, le=600)] = 10
     """Seconds after that while executions that have made calls may make more, and end."""
+
+    def check_features(self, features: Container[str]) -> None:
+        """Raise SettingsError if a value is set for a feature that is missing, because nothing would apply it."""
+        lines = []
+        for name in sorted(self.model_fields_set):
+            feature = _FEATURES.get(name.partition("_")[0])
+            if feature is not None and feature not in features:
+                lines.append(f"{PREFIX}{name.upper()}: this broker lacks the feature {feature}")
+        if lines:
+            raise SettingsError("\n".join(lines))
 
     @field_validator("allowed_addresses", "pod_ips", mode="before")
     @classmethod

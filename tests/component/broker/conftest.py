@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,8 @@ from tests.support.grants import make_grant
 from tests.support.until import until
 
 from mcp_exec_api.constants import EXECUTIONS, TOOL_SERVERS
+from mcp_exec_broker.core.feature import OpenFeature
+from mcp_exec_broker.features import FEATURES
 from mcp_exec_broker.manager import BrokerManager
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.broker.grants import GrantSigner
@@ -107,7 +109,9 @@ class World:
 
 
 @asynccontextmanager
-async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIterator[World]:
+async def running(
+    api: FakeApiServer, folder: Path, *, features: Mapping[str, OpenFeature] = FEATURES, **changes: Any
+) -> AsyncIterator[World]:
     """Run a broker and yield it once it is ready."""
     keys = folder / "sandbox-key"
     keys.mkdir(exist_ok=True)
@@ -129,7 +133,7 @@ async def running(api: FakeApiServer, folder: Path, **changes: Any) -> AsyncIter
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
-        async with BrokerManager.run(settings, kube=kube) as broker:
+        async with BrokerManager.run(settings, kube=kube, features=features) as broker:
             servers, tasks, urls = [], [], []
             for app in (broker.sandbox_app, broker.control.build_app()):
                 server = build_server(app, port=0, keep_alive_seconds=330, shutdown_seconds=1)

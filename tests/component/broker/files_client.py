@@ -11,6 +11,8 @@ from tests.component.broker.conftest import SIGNER, World
 from tests.support.files_client import FilesClient
 
 from mcp_exec_api.files import WorkspaceMode
+from mcp_exec_broker.features.files.feature import FilesFeature
+from mcp_exec_broker.features.files.store import FilesStore
 from mcp_exec_common.broker.client import BrokerClient
 from mcp_exec_common.broker.files import (
     BLOBS_PATH,
@@ -42,6 +44,14 @@ def files_grant(*, mode: str = "Write", name: str = "data", version: int | None 
         "expires": int(time()) + 60,
     }
     return SIGNER.sign_files_grant(FilesGrant(**(given | changes)))
+
+
+def find_store(world: World) -> FilesStore:
+    """Return the store of a broker that stores files."""
+    feature = world.broker.features["files"]
+    assert isinstance(feature, FilesFeature)
+    assert feature.store is not None
+    return feature.store
 
 
 def digest(content: bytes) -> str:

@@ -33,7 +33,7 @@ async def test_a_broker_whose_audit_writer_has_ended_is_restarted(
     monkeypatch.setattr(audit_log, "select_usage", die)
     with pytest.raises(sqlite3.OperationalError, match="has ended"):
         await world.broker.pipeline.audit.load_usage()
-    await until(lambda: world.broker.health.audit.failure)
+    await until(lambda: world.broker.features["records"].failure)
     for path in ("/healthz", "/readyz"):
         status, body = await world.ask("GET", path)
         assert (status, body["status"]) == (503, "failed")

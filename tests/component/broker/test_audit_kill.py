@@ -19,7 +19,7 @@ KILLED = """
 import asyncio, sys
 from pathlib import Path
 from mcp_exec_broker.features.records.audit.log import AuditLog
-from mcp_exec_broker.features.records.audit.log import build_record, write_to_stdout
+from mcp_exec_broker.core.calls.audit import build_record, write_to_stdout
 from mcp_exec_broker.core.errors import CallOutcome
 
 async def main():

@@ -82,7 +82,7 @@ async def test_what_can_t_be_written_stays_counted(
     for _ in range(MAX_OWN_RECORDS + 7):
         await world.call("nowhere.add", token=grant(tool_calls=0))
     with monkeypatch.context() as patch:
-        patch.setattr(world.broker.control.audit, "record_denials", fail)
+        patch.setattr(world.broker.denials.audit, "record_denials", fail)
         assert (await world.ask("DELETE", "/v1/executions/uid-1"))[0] == 200
     assert "cannot write denied calls to the audit log" in caplog.text
     await world.broker.denials.write_counts()

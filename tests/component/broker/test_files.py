@@ -17,6 +17,7 @@ from tests.component.broker.files_client import (
     digest,
     files_client,
     files_grant,
+    find_store,
     frame,
     frames,
 )
@@ -421,7 +422,7 @@ async def test_requests_wait_for_the_memory_of_the_versions_that_they_read(
     await client.put_tar(ME, "data", make_tar(("a", b"1", tarfile.REGTYPE)))
     await client.put_tar(ME, "data", make_tar(("b", b"2", tarfile.REGTYPE)))
     monkeypatch.setattr("mcp_exec_broker.features.files.workspace.versions.estimate_memory", lambda size: 10**9)
-    assert files.broker.files is not None
+    versions = find_store(files).versions
     for request in (
         lambda: client.list_files(ME, "data", version=1),
         lambda: client.open_file(ME, "data", "a", version=1).__aenter__(),
@@ -430,7 +431,7 @@ async def test_requests_wait_for_the_memory_of_the_versions_that_they_read(
         lambda: client.delete_files(ME, "data", "a"),
         lambda: client.restore(ME, "data", 1),
     ):
-        files.broker.files.versions._cache.clear()  # noqa: SLF001
+        versions._cache.clear()  # noqa: SLF001
         assert await refused(request()) is FilesReason.BUSY
     for method, path in (("GET", MANIFEST_PATH), ("POST", MISSING_PATH)):
         status, answer = await sandbox.send(method, path, json.dumps({"sha256": []}) if method == "POST" else None)
@@ -497,7 +498,7 @@ async def test_uploads_of_a_run_without_tools_are_forgotten_at_its_end(files: Wo
     sandbox = FakeSandbox(files, files_grant())
     await sandbox.manifest()
     await sandbox.ask("POST", BLOBS_PATH, frames(b"x"))
-    pending = files.broker.files.pending  # type: ignore[union-attr]
+    pending = find_store(files).pending
     assert pending.count() == 1
     await files.ask("DELETE", "/v1/executions/uid-1/files")
     assert pending.count() == 0
@@ -529,7 +530,7 @@ async def test_a_store_that_fails_is_reported_without_its_addresses(
         await sandbox.save({"a": b"1"})
         manifest = next((tmp_path / "files/data/agents" / OWNER).glob("*/versions/*"))
         manifest.write_bytes(manifest.read_bytes()[:-100])
-        world.broker.files.versions._cache.clear()  # type: ignore[union-attr]  # noqa: SLF001
+        find_store(world).versions._cache.clear()  # noqa: SLF001
         status, body = await sandbox.send("GET", MANIFEST_PATH)
         assert (status, json.loads(body)["reason"]) == (503, "Unavailable")
         assert OWNER not in body.decode()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.component.broker.conftest import running
-from tests.component.broker.files_client import FakeSandbox, digest, files_grant
+from tests.component.broker.files_client import FakeSandbox, digest, files_grant, find_store
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_client_state import fill
 from tests.component.gateway.test_sessions import two_callers
@@ -110,5 +110,4 @@ async def test_a_keys_limit_of_workspaces_holds_for_requests_at_the_same_time(
             answers = await asyncio.gather(*(gateway.ask("PUT", path, json={}) for path in paths))
             assert sum(answer.status == 200 for answer in answers) == 2
             assert {answer.status for answer in answers} <= {200, 413, 429}
-            assert world.broker.files is not None
-            assert await world.broker.files.states.count_of_caller(SPACE) == 2
+            assert await find_store(world).states.count_of_caller(SPACE) == 2

@@ -11,9 +11,10 @@ from tests.support.pace import paced
 
 from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.core.access.quotas import CLOCK_SECONDS, KEEP_SECONDS, ExecutionUsage
+from mcp_exec_broker.core.calls.audit import build_record
 from mcp_exec_broker.core.errors import CallOutcome
 from mcp_exec_broker.features.records.audit import writer as audit_writer
-from mcp_exec_broker.features.records.audit.log import AuditLog, build_record
+from mcp_exec_broker.features.records.audit.log import AuditLog
 
 DEADLINE = paced(20)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

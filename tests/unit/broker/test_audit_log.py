@@ -14,15 +14,10 @@ import pytest
 from tests.support.pace import paced
 
 from mcp_exec_api.wire.tools import ToolCallRecord
+from mcp_exec_broker.core.calls.audit import audit_lines, build_record, compute_digest, write_to_stdout
 from mcp_exec_broker.core.errors import CallOutcome
 from mcp_exec_broker.features.records.audit.file import insert_calls
-from mcp_exec_broker.features.records.audit.log import (
-    AuditLog,
-    audit_lines,
-    build_record,
-    compute_digest,
-    write_to_stdout,
-)
+from mcp_exec_broker.features.records.audit.log import AuditLog
 from mcp_exec_broker.features.records.audit.writer import AuditWriter
 from mcp_exec_broker.features.records.tables import AUDIT
 

@@ -9,8 +9,8 @@ from mcp_exec_broker.core.access.limiters import ServerConcurrency
 from mcp_exec_broker.core.access.quotas import ExecutionBudget, ExecutionQuota
 from mcp_exec_broker.core.calls.call import Call, ResolvedTool
 from mcp_exec_broker.core.calls.dispatch import Dispatcher
+from mcp_exec_broker.core.calls.scanner import NoScanner
 from mcp_exec_broker.core.upstream.errors import ConnectionLost
-from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 
 
 class FakeSession:
@@ -44,13 +44,13 @@ class FakePool:
 
 async def test_a_session_that_is_replaced_while_the_audit_record_is_written_loses_no_call() -> None:
     pool = FakePool()
-    dispatcher = Dispatcher(sessions=cast(Any, pool), concurrency=ServerConcurrency(), scanner=cast(Any, None))
+    dispatcher = Dispatcher(sessions=cast(Any, pool), concurrency=ServerConcurrency())
     recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     call = Call(
         grant=cast(Any, SimpleNamespace(user=None)),
         request=cast(Any, SimpleNamespace(timeout_seconds=None, lease=None)),
         quota=ExecutionQuota(None, ExecutionBudget()),
-        tokenizer=Tokenizer(),
+        scanner=NoScanner(),
         notify_approval=cast(Any, None),
         started=0.0,
         recorded=recorded,

@@ -19,7 +19,7 @@ from tests.support.constants import DEADLINE
 from tests.support.fuzz import fuzz_settings
 from tests.support.until import until
 
-from mcp_exec_broker.features.records.audit.log import compute_digest
+from mcp_exec_broker.core.calls.audit import compute_digest
 
 BUDGET = 3
 UIDS = ("uid-0", "uid-1")

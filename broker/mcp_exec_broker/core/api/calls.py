@@ -1,4 +1,4 @@
-"""The port for calls from sandboxes, `POST /v1/calls` only, and the route of direct calls. All input is hostile.
+"""The port for sandboxes with `POST /v1/calls`, and the route of direct calls. All input is hostile.
 
 A bare ASGI application: a framework would cost as much time as the rest of the broker adds to a call.
 """
@@ -7,13 +7,15 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Container, MutableMapping
+from collections.abc import Awaitable, Callable, Container, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from time import time
 from traceback import format_tb
 from typing import Any, Final, Protocol
+
+from starlette.types import ASGIApp
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.meta import micro_time
@@ -284,6 +286,23 @@ class _ResponseStream:
             headers.append((b"connection", b"close"))
         await self._send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SandboxApp:
+    """The ASGI application of the port for sandboxes."""
+
+    calls: CallsApi
+    others: Mapping[str, ASGIApp]
+    """Applications of features by the beginnings of their paths."""
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if self.others and scope["type"] == "http":
+            for prefix, app in self.others.items():
+                if scope["path"].startswith(prefix):
+                    return await app(scope, receive, send)
+        return await self.calls(scope, receive, send)
 
 
 @dataclass(kw_only=True, eq=False)

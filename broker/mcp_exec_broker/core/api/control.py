@@ -1,11 +1,8 @@
 """The control port: requests of operator and gateway, health, metrics. Sandboxes cannot reach it."""
 
-import logging
 import secrets
-import sqlite3
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
-from typing import Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
@@ -19,21 +16,11 @@ from mcp_exec_broker.core.api.calls import CallsApi
 from mcp_exec_broker.core.api.catalogs import NamespaceCatalogs
 from mcp_exec_broker.core.api.health import BrokerHealth
 from mcp_exec_broker.core.calls.denials import DenialCounter
-from mcp_exec_broker.features.files.api.workspaces import WorkspacesApi, build_disabled_routes
-from mcp_exec_broker.features.records.api import RecordsApi
-from mcp_exec_broker.features.records.audit.log import AuditLog
-from mcp_exec_broker.features.scanning.tokenizer import TokenizerCache
+from mcp_exec_broker.core.feature import Feature, Handler
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_common.broker.client import MAX_PENDING_APPROVALS, ApprovalWait, ExecutionCalls, PendingApprovals
 from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantError, GrantSigner
 from mcp_exec_common.peers import PROOF_PATH, broker_key, compute_proof, is_nonce, normalize_address
-
-log = logging.getLogger(__name__)
-
-_AUDIT_FILTERS: Final = ("namespace", "caller", "execution", "tool", "outcome", "source", "since", "until", "cursor")
-_MAX_AUDIT_PAGE: Final = 1000
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -47,12 +34,8 @@ class ControlApi:
     direct_calls: CallsApi
     quotas: ExecutionQuotas
     approvals: Approvals
-    tokenizers: TokenizerCache
-    audit: AuditLog
     denials: DenialCounter
-    workspaces: WorkspacesApi | None
-    """Routes on files; None if this installation stores none."""
-    records: RecordsApi
+    features: Collection[Feature]
     metrics: Metrics
     serves_metrics: bool = True
     process: str = field(default_factory=lambda: secrets.token_hex(8))
@@ -68,13 +51,10 @@ class ControlApi:
                 *([Route("/metrics", self._get_metrics)] if self.serves_metrics else []),
                 Route(PROOF_PATH, self._prove),
                 Route("/v1/executions/{uid}", self._authenticate(self._handle_execution), methods=["GET", "DELETE"]),
-                Route("/v1/executions/{uid}/files", self._authenticate(self._close_files), methods=["DELETE"]),
                 Route("/v1/namespaces/{namespace}/catalog", self._authenticate(self._get_catalog)),
                 Route("/v1/namespaces/{namespace}/wrappers", self._authenticate(self._get_wrappers)),
                 Route("/v1/namespaces/{namespace}/approvals", self._authenticate(self._get_approvals)),
-                Route("/v1/audit", self._authenticate(self._get_audit)),
-                *self.records.build_routes(self._authenticate),
-                *(self.workspaces.build_routes if self.workspaces else build_disabled_routes)(self._authenticate),
+                *(route for feature in self.features for route in feature.build_routes(self._authenticate)),
             ]
         )
 
@@ -120,13 +100,8 @@ class ControlApi:
             self._measure_execution(uid)
             self.quotas.close_execution(uid, grant_seconds=grant_seconds)
             self.approvals.close_execution(uid)
-            self.tokenizers.close_execution(uid)
-            if self.workspaces is not None:
-                self.workspaces.store.pending.close(uid)
-            try:
-                await self.audit.close_execution(uid, grant_seconds=grant_seconds)
-            except sqlite3.Error as error:
-                log.warning("cannot store that an execution has ended: %s", error, extra={"uid": uid})
+            for feature in self.features:
+                await feature.close_execution(uid, grant_seconds=grant_seconds)
             await self.denials.write_counts(uid)
         quota = self.quotas.find(uid)
         calls = ExecutionCalls(approvals=self.approvals.list_approvals(uid))
@@ -134,12 +109,6 @@ class ControlApi:
             waits = self._measure_waits(quota.waiting)
             calls = calls.model_copy(update={"tool_calls": quota.tool_calls, "waits": waits})
         return JSONResponse(calls.to_api())
-
-    async def _close_files(self, request: Request) -> Response:
-        """Forget what an execution without tools has uploaded and not committed, and refuse further uploads."""
-        if self.workspaces is not None:
-            self.workspaces.store.pending.close(request.path_params["uid"])
-        return JSONResponse({})
 
     def _measure_execution(self, uid: str) -> None:
         """Count what an execution has called, once: its grant is dropped with its end."""
@@ -174,18 +143,6 @@ class ControlApi:
         caller = request.query_params.get("caller")
         pending = self.approvals.list_pending(namespace, caller=caller, limit=MAX_PENDING_APPROVALS)
         return JSONResponse(PendingApprovals(items=pending).to_api())
-
-    async def _get_audit(self, request: Request) -> Response:
-        query = request.query_params
-        if unknown := query.keys() - {*_AUDIT_FILTERS, "limit"}:
-            return PlainTextResponse(f"unknown: {', '.join(sorted(unknown))}\n", 400)
-        try:
-            limit = min(max(int(query.get("limit", "100")), 1), _MAX_AUDIT_PAGE)
-            filters = {name: query.get(name, "") for name in _AUDIT_FILTERS}
-            page = await self.audit.find_records(**filters, limit=limit)
-        except ValueError as error:
-            return PlainTextResponse(f"{error}\n", 400)
-        return JSONResponse(page)
 
 
 def _read_grant_seconds(request: Request) -> int:

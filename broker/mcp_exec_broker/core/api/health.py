@@ -1,6 +1,6 @@
 """Liveness and readiness of the broker."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import JSONResponse, Response
 
 from mcp_exec_broker.core.catalog.sync import CatalogSync
+from mcp_exec_broker.core.feature import Feature
 from mcp_exec_broker.core.upstream.servers import ToolServerCache
-from mcp_exec_broker.features.records.audit.log import AuditLog
 from mcp_exec_common.kube.reflector import Reflector, find_unsynced
 from mcp_exec_common.process.health import report_liveness, report_readiness
 
@@ -24,7 +24,7 @@ class BrokerHealth:
     reflectors: Mapping[str, Reflector]
     servers: ToolServerCache
     catalogs: CatalogSync
-    audit: AuditLog
+    features: Collection[Feature]
     is_draining: bool = False
     """Whether the process received a signal to stop."""
     failed_tasks: list[str] = field(default_factory=list)
@@ -52,5 +52,5 @@ class BrokerHealth:
         return JSONResponse(report.body, report.status_code)
 
     def _list_failures(self) -> list[str]:
-        """Return what ends only with the process: failed tasks, and an audit log that cannot be written."""
-        return [*self.failed_tasks, *([self.audit.failure] if self.audit.failure else [])]
+        """Return what ends only with the process: failed tasks, and features such as an audit log on a stuck disk."""
+        return [*self.failed_tasks, *(feature.failure for feature in self.features if feature.failure)]

@@ -13,12 +13,12 @@ from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_broker.core.access.policy import PolicyDecision
 from mcp_exec_broker.core.access.quotas import CallerQuota, ExecutionQuota
+from mcp_exec_broker.core.calls.scanner import AccountScanner
 from mcp_exec_broker.core.catalog.entry import ToolListing
 from mcp_exec_broker.core.errors import build_unaudited_error
 from mcp_exec_broker.core.memory import FlightLease
 from mcp_exec_broker.core.upstream.servers import ToolServer
 from mcp_exec_broker.core.upstream.session import UpstreamSession
-from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 from mcp_exec_common.broker.grants import CallRights
 from mcp_exec_tools.catalog import Tool
 
@@ -76,7 +76,7 @@ class Call:
     grant: CallRights
     request: CallRequest
     quota: ExecutionQuota | CallerQuota
-    tokenizer: Tokenizer
+    scanner: AccountScanner
     notify_approval: ApprovalNotifier
     started: float
     """On the performance counter."""

@@ -13,9 +13,9 @@ from typing import Final
 
 from mcp_exec_api.meta import now
 from mcp_exec_api.tool_server import Action
+from mcp_exec_broker.core.calls.audit import CallAudit, build_record, describe_rights
 from mcp_exec_broker.core.calls.call import Call
 from mcp_exec_broker.core.errors import CallOutcome, ErrorKind, ErrorReason, ToolCallError
-from mcp_exec_broker.features.records.audit.log import AuditLog, build_record, describe_rights
 from mcp_exec_common.broker.grants import CallRights
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class _Count:
 class DenialCounter:
     """Denied calls that were counted and not written yet. If the broker is killed, these few seconds are lost."""
 
-    audit: AuditLog
+    audit: CallAudit
     _counts: dict[_CountKey, _Count] = field(default_factory=dict)
 
     async def count(self, call: Call, error: ToolCallError) -> bool:

@@ -29,7 +29,6 @@ from mcp_exec_broker.core.upstream.errors import ConnectionLost, ServerUnavailab
 from mcp_exec_broker.core.upstream.result_repair import UnreadableResult
 from mcp_exec_broker.core.upstream.session_pool import SessionPool
 from mcp_exec_broker.core.validation.values import build_unreadable_error, list_parameters
-from mcp_exec_broker.features.scanning.scanner import Scanner
 
 
 def build_server_error(server: str, error: ServerUnavailable) -> ToolCallError:
@@ -52,7 +51,6 @@ class Dispatcher:
 
     sessions: SessionPool
     concurrency: ServerConcurrency
-    scanner: Scanner
 
     async def dispatch(self, call: Call, resolved: ResolvedTool, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the server's result as on the wire. Raises ToolCallError if there is none."""
@@ -87,9 +85,9 @@ class Dispatcher:
         except ConnectionLost as error:
             raise build_lost_error(f"the connection to {server.name} was lost: {error}") from None
         except MCPError as error:
-            message = await self.scanner.scan_result(error.message, resolved.spec.scan, call.tokenizer)
+            message = await call.scanner.scan_result(error.message, resolved.spec.scan)
             parameters = list_parameters(resolved.tool)
-            raise build_protocol_error(error.code, message.value, parameters=parameters) from None
+            raise build_protocol_error(error.code, message, parameters=parameters) from None
         except OverflowError:
             raise build_size_error(resolved.spec.limits.result_bytes) from None
         except UnreadableResult as error:

@@ -17,10 +17,18 @@ from mcp_exec_api.tool_server import Action
 from mcp_exec_broker.core.access.approvals import Approvals, CallArguments, find_consent
 from mcp_exec_broker.core.access.policy import evaluate
 from mcp_exec_broker.core.access.quotas import CallerQuota, CallerQuotas, ExecutionQuota, ExecutionQuotas
+from mcp_exec_broker.core.calls.audit import (
+    CallAudit,
+    build_record,
+    compute_digest,
+    compute_digest_and_size,
+    describe_rights,
+)
 from mcp_exec_broker.core.calls.call import ApprovalNotifier, Call, CallRequest, Offload, ResolvedTool
 from mcp_exec_broker.core.calls.denials import DenialCounter
 from mcp_exec_broker.core.calls.dispatch import Dispatcher, build_server_error
 from mcp_exec_broker.core.calls.response import ResponseBuilder
+from mcp_exec_broker.core.calls.scanner import CallScanner
 from mcp_exec_broker.core.calls.shown_arguments import show_arguments
 from mcp_exec_broker.core.catalog.sync import CatalogSync
 from mcp_exec_broker.core.errors import (
@@ -38,15 +46,6 @@ from mcp_exec_broker.core.upstream.credentials import UserUnknown
 from mcp_exec_broker.core.upstream.errors import ServerUnavailable, redact_json, redact_text
 from mcp_exec_broker.core.upstream.servers import ToolServerCache
 from mcp_exec_broker.core.validation.values import ArgumentValidator, describe_left_out, encode_arguments
-from mcp_exec_broker.features.records.audit.log import (
-    AuditLog,
-    build_record,
-    compute_digest,
-    compute_digest_and_size,
-    describe_rights,
-)
-from mcp_exec_broker.features.scanning.scanner import Scanner
-from mcp_exec_broker.features.scanning.tokenizer import TokenizerCache, check_tokens
 from mcp_exec_broker.metrics import CallMode, Metrics
 from mcp_exec_common.broker.grants import CallRights, DirectGrant, Grant
 from mcp_exec_tools.names import snake_case, split_tool
@@ -68,11 +67,10 @@ class CallPipeline:
     approvals: Approvals
     dispatcher: Dispatcher
     responses: ResponseBuilder
-    scanner: Scanner
-    audit: AuditLog
+    scanner: CallScanner
+    audit: CallAudit
     denials: DenialCounter
     metrics: Metrics
-    tokenizers: TokenizerCache
     offload: Offload
     max_calls: int = 1024
     active_calls: int = 0
@@ -93,7 +91,7 @@ class CallPipeline:
             grant=grant,
             request=request,
             quota=quota,
-            tokenizer=self.tokenizers.get_or_create(grant.token_account),
+            scanner=self.scanner.open_account(grant.token_account),
             notify_approval=notify_approval,
             started=perf_counter(),
         )
@@ -180,17 +178,17 @@ class CallPipeline:
                 resolved.tool,
                 sent,
                 catalog_hash=resolved.listing.catalog.hash,
-                detokenize=call.tokenizer.detokenize if scan.untokenize else None,
+                detokenize=call.scanner.detokenize if scan.untokenize else None,
             ),
             size=size,
         )
         if left_out:
             call.notes.append(describe_left_out(left_out))
         call.request = replace(call.request, arguments=validated)  # approvals and audit log show what is sent
-        arguments = (await self.scanner.scan_arguments(validated, scan, call.tokenizer, size=size)).value
+        arguments = await call.scanner.scan_arguments(validated, scan, size=size)
         text = await self.offload.run(lambda: encode_arguments(resolved.name, arguments), size=size)
         if scan.untokenize:
-            await self.offload.run(lambda: check_tokens(text), size=size)
+            await self.offload.run(lambda: call.scanner.check_tokens(text), size=size)
         await self._record(call)
         if call.decision is not None and call.decision.action is Action.APPROVE:
             await self._require_approval(call, resolved)

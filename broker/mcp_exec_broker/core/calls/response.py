@@ -15,7 +15,6 @@ from mcp_exec_broker.core.catalog.sync import CatalogSync
 from mcp_exec_broker.core.errors import ToolCallError, build_size_error, build_tool_error
 from mcp_exec_broker.core.upstream.errors import redact_json
 from mcp_exec_broker.core.validation.values import OutputValidator, build_output_error, list_parameters
-from mcp_exec_broker.features.scanning.scanner import Scanner
 from mcp_exec_common.util.weight import weigh_json
 
 _WRAPPED: Final = "x-fastmcp-wrap-result"
@@ -169,7 +168,6 @@ class ResponseBuilder:
     catalogs: CatalogSync
     inference: OutputInference
     validator: OutputValidator
-    scanner: Scanner
     offload: Offload
 
     async def build_line(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> str:
@@ -191,14 +189,14 @@ class ResponseBuilder:
         )
         if isinstance(value, PythonValue):
             redacted, text = await self._run(call, lambda: _redact(value.value, call.secrets, max_bytes))
-            scanned = (await self.scanner.scan_result(redacted, scan, call.tokenizer, size=len(text))).value
+            scanned = await call.scanner.scan_result(redacted, scan, size=len(text))
             if scanned is not redacted:
                 text = await self._run(call, lambda: _encode(scanned))
             if self.inference.observe(resolved.server.key, resolved.tool, scanned, size=len(text)):
                 self.catalogs.apply_inferred_outputs(resolved.server.key)
             return f'{{"type":"result","tool":{_encode(resolved.name)},"value":{text}{_format_notes(call)}}}\n'
         redacted, _ = await self._run(call, lambda: _redact([value.content, value.structured], call.secrets, max_bytes))
-        content, structured = (await self.scanner.scan_result(redacted, scan, call.tokenizer)).value
+        content, structured = await call.scanner.scan_result(redacted, scan)
         blocks = ContentBlocks(content=content, structured=structured, has_structured=value.has_structured)
         line = blocks.to_line(resolved.name) | ({"notes": call.notes} if call.notes else {})
         return await self._run(call, lambda: _encode(line) + "\n")
@@ -226,7 +224,7 @@ class ResponseBuilder:
             kept["isError"] = True
         max_bytes = resolved.spec.limits.result_bytes
         redacted, text = await self._run(call, lambda: _redact(kept, call.secrets, max_bytes))
-        scanned = (await self.scanner.scan_result(redacted, resolved.spec.scan, call.tokenizer, size=len(text))).value
+        scanned = await call.scanner.scan_result(redacted, resolved.spec.scan, size=len(text))
         if is_error:
             call.tool_error = format_error_text(scanned)
         if scanned is not redacted:
@@ -254,7 +252,7 @@ class ResponseBuilder:
     async def _build_error(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> ToolCallError:
         max_bytes = resolved.spec.limits.result_bytes
         redacted, _ = await self._run(call, lambda: _redact(result, call.secrets, max_bytes))
-        scanned = (await self.scanner.scan_result(redacted, resolved.spec.scan, call.tokenizer)).value
+        scanned = await call.scanner.scan_result(redacted, resolved.spec.scan)
         content = scanned.get("content")
         return build_tool_error(
             format_error_text(scanned),
@@ -291,8 +289,7 @@ class ResponseBuilder:
             self.validator.validate(resolved.name, output.value, schema, catalog_hash=catalog)
         except ToolCallError as error:
             self.catalogs.refresh(resolved.server.key)  # the tool may declare another schema by now
-            scanned = await self.scanner.scan_result(error.message, resolved.spec.scan, call.tokenizer)
-            error.message = scanned.value
+            error.message = await call.scanner.scan_result(error.message, resolved.spec.scan)
             raise
 
 

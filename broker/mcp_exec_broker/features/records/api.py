@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.core.access.limiters import SharedPlaces
+from mcp_exec_broker.core.feature import Authenticate, Handler
 from mcp_exec_broker.features.records.queries import measure_rollout, measure_usage
 from mcp_exec_broker.features.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
 from mcp_exec_broker.features.records.tables import RECORD_TABLES
@@ -39,7 +40,6 @@ _MAX_DIGITS: Final = 18
 _READ_PARAMETERS: Final = frozenset({"namespace", "caller", "cursor", "limit"})
 
 _Handler = Callable[[RecordStore, Request], Awaitable[Response]]
-_Authenticate = Callable[[Callable[[Request], Awaitable[Response]]], Any]
 
 
 class _InvalidRequest(ValueError):
@@ -55,7 +55,7 @@ class RecordsApi:
     _writers: SharedPlaces = field(default_factory=lambda: SharedPlaces(total=_AT_ONCE, of_namespace=_OF_NAMESPACE))
     _readers: SharedPlaces = field(default_factory=lambda: SharedPlaces(total=_AT_ONCE, of_namespace=_OF_NAMESPACE))
 
-    def build_routes(self, authenticate: _Authenticate) -> list[Route]:
+    def build_routes(self, authenticate: Authenticate) -> list[Route]:
         """Return the routes; `authenticate` wraps a handler."""
         routes: tuple[tuple[str, str, _Handler], ...] = (
             ("/v1/records", "POST", self._add),
@@ -66,7 +66,7 @@ class RecordsApi:
         )
         return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
 
-    def _answer(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
+    def _answer(self, handler: _Handler) -> Handler:
         async def answer(request: Request) -> Response:
             if self.store is None:
                 return _refuse(RECORDS_OFF_STATUS, "this installation keeps no records: set broker.records.enabled")

@@ -9,8 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.wire.tools import ToolCallRecord
+from mcp_exec_broker.core.calls.audit import build_record
 from mcp_exec_broker.core.errors import CallOutcome
-from mcp_exec_broker.features.records.audit.log import AuditLog, build_record
+from mcp_exec_broker.features.records.audit.log import AuditLog
 from mcp_exec_broker.features.records.maintenance import RecordMaintenance
 from mcp_exec_broker.features.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.features.records.tables import CALLS, check_row

@@ -1,6 +1,6 @@
 """The port for sandboxes, and files on it. All input is hostile: a grant names the one workspace and the artifacts."""
 
-from collections.abc import AsyncIterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,8 +11,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from mcp_exec_api.files import WorkspaceMode
-from mcp_exec_broker.core.api.call_body import Receive
-from mcp_exec_broker.core.api.calls import CallsApi, Send
 from mcp_exec_broker.core.memory import MIB, BytesInFlight
 from mcp_exec_broker.features.files.api.auth import FilesAuthenticator
 from mcp_exec_broker.features.files.api.requests import FilesRequest, answer_model, answer_request, refuse_sandbox
@@ -293,19 +291,3 @@ async def _write_frames(empty: bytes, reader: PackReader, contents: Mapping[str,
             yield bytes(buffer)
             buffer.clear()
     yield bytes(buffer)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SandboxApp:
-    """The ASGI application of the port for sandboxes."""
-
-    calls: CallsApi
-    files: Starlette | None
-    """Routes on files; None if this installation stores none."""
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        if self.files is not None and scope["type"] == "http" and scope["path"].startswith(FILES_PREFIX):
-            await self.files(scope, receive, send)
-        else:
-            await self.calls(scope, receive, send)

@@ -21,6 +21,7 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
+from mcp_exec_broker.core.feature import Authenticate, Handler
 from mcp_exec_broker.core.memory import MIB, BytesInFlight
 from mcp_exec_broker.features.files.api.requests import (
     REQUEST_SECONDS,
@@ -64,7 +65,6 @@ _HELD_AT_ONCE: Final = MIB
 _DIGEST_BYTES: Final = 200
 """Memory of the digest of a content that is not stored again."""
 _Handler = Callable[[OwnerSpace, FilesRequest], Awaitable[Response]]
-_Authenticate = Callable[[Callable[[Request], Awaitable[Response]]], Any]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,7 +75,7 @@ class WorkspacesApi:
     namespaces: Container[str]
     flight: BytesInFlight
 
-    def build_routes(self, authenticate: _Authenticate) -> list[Route]:
+    def build_routes(self, authenticate: Authenticate) -> list[Route]:
         """Return the routes; `authenticate` wraps a handler."""
         one = "/v1/workspaces/{name}"
         routes: tuple[tuple[str, str, _Handler], ...] = (
@@ -98,7 +98,7 @@ class WorkspacesApi:
         )
         return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
 
-    def _answer(self, handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
+    def _answer(self, handler: _Handler) -> Handler:
         uploads = (self._put_file, self._put_tar, self._change)
 
         async def answer(request: Request) -> Response:
@@ -362,7 +362,7 @@ async def _refuse_all(request: Request) -> Response:
     return refuse_service(FilesRefused(FilesReason.DISABLED, message))
 
 
-def build_disabled_routes(authenticate: _Authenticate) -> list[Route]:
+def build_disabled_routes(authenticate: Authenticate) -> list[Route]:
     """Return the routes of an installation that stores no files, which refuse all requests on them."""
     methods = ["GET", "PUT", "POST", "DELETE"]
     paths = ("/v1/workspaces", "/v1/workspaces/{rest:path}", "/v1/workspace-count", "/v1/artifacts/{rest:path}")

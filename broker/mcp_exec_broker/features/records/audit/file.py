@@ -1,7 +1,7 @@
 """The audit log's SQLite file: connections, tables, statements. Every function blocks and belongs in a thread."""
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -11,10 +11,9 @@ from sqlalchemy.dialects import sqlite
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
 from mcp_exec_broker.core.access.quotas import CLOCK_SECONDS, KEEP_SECONDS, ExecutionUsage
+from mcp_exec_broker.core.calls.audit import Row
 from mcp_exec_broker.features.records.tables import AUDIT
 
-Row = Mapping[str, Any]
-"""A row by the keys of its columns, which are fields of `ToolCallRecord`."""
 RowWriter = Callable[[sqlite3.Connection, Sequence[Row]], None]
 
 BUSY_SECONDS: Final = 5.0

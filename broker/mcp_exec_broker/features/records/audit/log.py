@@ -1,30 +1,25 @@
-"""The audit log: one record of each tool call, written before the call travels and again when it ends.
+"""The audit log: the records of tool calls in a SQLite file, written before a call travels and again when it ends.
 
-Records go to a SQLite file, for queries, and to the log `mcp_exec.audit`, for log collectors. What survives which
-failure is described in docs/internals/broker.md.
+What survives which failure is described in docs/internals/broker.md.
 """
 
 import asyncio
-import hashlib
-import json
 import logging
 import sqlite3
-import sys
-from collections.abc import AsyncIterator, Callable, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Self
-from uuid import uuid4
 
 from sqlalchemy import select
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.wire.tools import CallSource, ToolCallRecord
 from mcp_exec_broker.core.access.quotas import ExecutionUsage
+from mcp_exec_broker.core.calls.audit import WIRE_NAMES, CallAudit, Row
 from mcp_exec_broker.core.errors import CallOutcome
 from mcp_exec_broker.features.records.audit.file import (
-    Row,
     close_execution,
     delete_expired_usage,
     delete_largest,
@@ -42,64 +37,7 @@ from mcp_exec_broker.features.records.audit.file import (
 from mcp_exec_broker.features.records.audit.process_lock import ProcessLock
 from mcp_exec_broker.features.records.audit.writer import AuditWriter
 from mcp_exec_broker.features.records.tables import AUDIT
-from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, CallRights, DirectGrant, Grant
-
-audit_lines = logging.getLogger("mcp_exec.audit")
-
-_MAX_ERROR: Final = 500
-"""Characters of an error."""
-_WIRE_NAMES: Final = {name: field.alias or name for name, field in ToolCallRecord.model_fields.items()}
-"""Names of the record's fields in answers and log lines."""
-_WHEN_ENDED: Final = frozenset({"ended_at", "outcome", "error", "calls"})
-_ONLY_AT_END: Final = frozenset({"duration_ms", "bytes_in", "approval", "approved_by"})
-
-
-def build_record(**fields: Any) -> ToolCallRecord:
-    """Return the record of a call that begins now, with an id of its own. Lone surrogates in texts are replaced."""
-    storable = {name: make_storable(value) for name, value in fields.items()}
-    return ToolCallRecord(**({"id": str(uuid4()), "at": now()} | storable))
-
-
-def describe_rights(grant: CallRights) -> dict[str, Any]:
-    """Return the fields of a record that the grant of its call determines."""
-    caller = {"namespace": grant.namespace, "pool": grant.pool, "caller": grant.caller, "user": grant.user}
-    if isinstance(grant, DirectGrant):
-        return caller | {"source": CallSource.DIRECT, "conversation": grant.conversation}
-    return caller | ({"execution": grant.name, "uid": grant.execution} if isinstance(grant, Grant) else {})
-
-
-def compute_digest(arguments: Any) -> str:
-    """Return `sha256:` and the digest of the arguments as JSON with sorted keys, as the code sent them."""
-    return compute_digest_and_size(arguments)[0]
-
-
-def compute_digest_and_size(arguments: Any) -> tuple[str, int]:
-    """Return the digest of the arguments, and the bytes of their JSON."""
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(text.encode()).hexdigest(), len(text)
-
-
-def make_storable(value: Any) -> Any:
-    """Replace lone surrogates in a text: JSON may contain them, but neither SQLite nor a log can store them."""
-    is_text = isinstance(value, str) and not value.isascii()
-    return value.encode("utf-8", "replace").decode() if is_text else value
-
-
-def write_to_stdout() -> None:
-    """Write audit lines as JSON to standard output, separate from the process's log."""
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    audit_lines.handlers = [handler]
-    audit_lines.setLevel(logging.INFO)
-    audit_lines.propagate = False
-
-
-def log_line(event: str, row: Row, *, hidden: Set[str] = frozenset()) -> None:
-    """Write the log line of one event, without the hidden fields."""
-    if audit_lines.isEnabledFor(logging.INFO):
-        fields = {_WIRE_NAMES[name]: value for name, value in row.items() if name not in hidden}
-        audit_lines.info(json.dumps({"event": event, **fields}, ensure_ascii=False))
-
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +51,7 @@ _DELETE_BATCH: Final = 200
 """Records deleted in one job: more would delay calls that wait for their record."""
 
 
-class AuditLog:
+class AuditLog(CallAudit):
     """Records of tool calls in one SQLite file.
 
     During a rollout, the broker before may still write to it, on the same node: its calls go on. A lock says when it
@@ -205,54 +143,17 @@ class AuditLog:
         await self._writer.submit(lambda file: mark_copied(file, numbers))
 
     def begin_call(self, record: ToolCallRecord) -> "asyncio.Future[None]":
-        """Write the record of a call. The call may travel only after the returned future is done.
-
-        The future raises ValueError if there is a record of this id, and sqlite3.Error if it cannot be written.
-        """
+        """Write the record of a call, as CallAudit does."""
         if not self._lock.is_alone:
             self._begun.add(record.id)
-        return self._insert("tool call started", record, hidden=_WHEN_ENDED | _ONLY_AT_END)
+        return super().begin_call(record)
 
-    def record_denials(self, record: ToolCallRecord) -> "asyncio.Future[None]":
-        """Write one ended record of several denied calls. The future raises sqlite3.Error if it cannot be written."""
-        return self._insert("tool calls denied", record, hidden=_ONLY_AT_END)
+    def _store_start(self, row: Row, on_stored: Callable[[], None]) -> "asyncio.Future[None]":
+        return self._writer.submit_row(insert_calls, row, on_written=on_stored)
 
-    def _insert(self, event: str, record: ToolCallRecord, *, hidden: Set[str]) -> "asyncio.Future[None]":
-        # vars: pydantic's own iteration takes 40 us
-        row = {**vars(record), "at": micro_time(record.at), "error": record.error[:_MAX_ERROR]}
-        if record.ended_at is not None:
-            row["ended_at"] = micro_time(record.ended_at)
-        return self._writer.submit_row(insert_calls, row, on_written=lambda: log_line(event, row, hidden=hidden))
-
-    def end_call(
-        self,
-        id: str,
-        outcome: CallOutcome,
-        *,
-        milliseconds: float | None = None,
-        bytes_in: int = 0,
-        bytes_out: int = 0,
-        error: str = "",
-        approval: str | None = None,
-        approved_by: str | None = None,
-    ) -> "asyncio.Future[None]":
-        """Write the end of a call. Nobody has to wait for it: a failure is logged, and the record stays unfinished.
-
-        `bytes_in` went into the sandbox, `bytes_out` to the server; `error` must not contain arguments.
-        """
-        row = {
-            "id": id,
-            "ended_at": micro_time(now()),
-            "outcome": outcome.value,
-            "error": make_storable(error[:_MAX_ERROR]),
-            "duration_ms": milliseconds,
-            "bytes_in": bytes_in,
-            "bytes_out": bytes_out,
-            "approval": approval,
-            "approved_by": approved_by,
-        }
-        self._begun.discard(id)
-        written = self._writer.submit_row(end_calls, row, on_written=lambda: log_line("tool call ended", row))
+    def _store_end(self, row: Row, on_stored: Callable[[], None]) -> "asyncio.Future[None]":
+        self._begun.discard(row["id"])
+        written = self._writer.submit_row(end_calls, row, on_written=on_stored)
         written.add_done_callback(_log_failure)
         return written
 
@@ -289,7 +190,7 @@ class AuditLog:
         statement = select(AUDIT).where(*conditions).order_by(AUDIT.c.number.desc()).limit(page + 1)
         await self._writer.submit(lambda file: None)
         rows = await asyncio.to_thread(select_records, self._path, statement)
-        items = [{wire: row[name] for name, wire in _WIRE_NAMES.items()} for row in rows[:page]]
+        items = [{wire: row[name] for name, wire in WIRE_NAMES.items()} for row in rows[:page]]
         return {"items": items, "next": str(rows[page - 1]["number"]) if len(rows) > page else None}
 
     async def delete_old_records(self) -> int:

@@ -13,9 +13,9 @@ from threading import Thread
 from time import monotonic
 from typing import Any, Final
 
+from mcp_exec_broker.core.calls.audit import Row
 from mcp_exec_broker.features.records.audit.file import (
     ROW_WRITERS,
-    Row,
     RowWriter,
     connect,
     create_tables,
