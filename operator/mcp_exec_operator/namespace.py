@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient
@@ -30,28 +30,12 @@ from mcp_exec_operator.core.pools.reviews import PodTimes
 from mcp_exec_operator.core.pools.services import PoolServices
 from mcp_exec_operator.core.resync import Resync, ResyncPace
 from mcp_exec_operator.core.ttl import EarlyDeletions, StoredBudget, TTLController
-from mcp_exec_operator.features.checks.feature import ChecksFeature
-from mcp_exec_operator.features.files.feature import FilesFeature
-from mcp_exec_operator.features.records.feature import RecordsFeature
-from mcp_exec_operator.features.rollouts.feature import RolloutsFeature
-from mcp_exec_operator.features.sessions.feature import SessionsFeature
-from mcp_exec_operator.features.skills.feature import SkillsFeature
-from mcp_exec_operator.features.tools.feature import ToolsFeature
+from mcp_exec_operator.features import FEATURES
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
-FEATURES: Final[tuple[Callable[[FeatureContext], Feature], ...]] = (
-    SessionsFeature,  # first: whoever waits for a turn holds nothing else meanwhile
-    ChecksFeature,
-    ToolsFeature,
-    SkillsFeature,
-    FilesFeature,
-    RolloutsFeature,
-    RecordsFeature,
-)
-"""All features, in the order in which executions meet them."""
 F = TypeVar("F", bound=Feature)
 Kind = Literal["execution", "session", "pool", "pod", "policy", "node"]
 """Kinds of objects whose watch events the manager handles. They are labels of a metric."""
@@ -128,7 +112,7 @@ class NamespaceManager:
             writer=writer,
             ttl=self.ttl,
         )
-        self.features = tuple(build(context) for build in FEATURES)
+        self.features = tuple(build(context) for build in FEATURES.values())
         binder = Binder(
             pools=self.pools,
             writer=writer,
