@@ -1,4 +1,4 @@
-"""What the operator does besides running plain executions: each folder is one feature, with one entry in the table here."""
+"""What the operator does besides plain executions: each folder is one feature, with one entry in the table here."""
 
 from collections.abc import Callable
 from typing import Final
