@@ -42,7 +42,7 @@ make_approver() {  # make an API key `approver`, which may decide on calls, skil
     [ -n "$(kubectl get secret mcp-exec-api-keys --namespace "$system" -o jsonpath='{.data.approver}')" ]; then
     return
   fi
-  made=$(kubectl exec --namespace "$system" deploy/mcp-exec-gateway -- python3 -m mcp_exec_gateway.auth.create_key approver --namespace "$agents" --approver --output json)
+  made=$(kubectl exec --namespace "$system" deploy/mcp-exec-gateway -- python3 -m mcp_exec_gateway.create_key approver --namespace "$agents" --approver --output json)
   patch=$("$python" -c 'import json, sys; print(json.dumps(json.load(sys.stdin)["patch"]))' <<<"$made")
   secret=$("$python" -c 'import json, sys; print(json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mcp-exec-approver-api-key"}, "stringData": {"api-key": json.load(sys.stdin)["key"]}}))' <<<"$made")
   kubectl patch secret mcp-exec-api-keys --namespace "$system" --type merge -p "$patch" >/dev/null

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.openapi.document import build_document
+from mcp_exec_gateway.core.openapi.document import build_document
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 

@@ -9,7 +9,7 @@ import uvloop
 from mcp_exec_common.process.settings import SettingsError
 from mcp_exec_common.process.setup import configure_logging, raise_file_limit
 from mcp_exec_gateway.app import build_app, build_metrics_app, serve
-from mcp_exec_gateway.dependencies import Dependencies
+from mcp_exec_gateway.core.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
 
 

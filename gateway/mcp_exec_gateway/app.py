@@ -17,24 +17,22 @@ from starlette.types import ASGIApp
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.http_server import HttpServer, build_server
 from mcp_exec_common.process.setup import exempt_started_objects
-from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.http.access_log import CLIENT_CLOSED_REQUEST, AccessLogMiddleware
-from mcp_exec_gateway.http.problems import HttpProblem, invalid_parameters, unavailable
-from mcp_exec_gateway.http.request_body import ClientDisconnected
-from mcp_exec_gateway.mcp.route import router as mcp_router
-from mcp_exec_gateway.mcp.server import build_servers
-from mcp_exec_gateway.openapi.document import build_document
-from mcp_exec_gateway.routes import (
-    artifacts,
-    executions,
-    namespaces,
-    records,
-    rollouts,
-    service,
-    sessions,
-    skills,
-    workspaces,
-)
+from mcp_exec_gateway.core import process_routes as service
+from mcp_exec_gateway.core import stats as namespaces
+from mcp_exec_gateway.core.dependencies import Dependencies
+from mcp_exec_gateway.core.executions import routes as executions
+from mcp_exec_gateway.core.http.access_log import CLIENT_CLOSED_REQUEST, AccessLogMiddleware
+from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_parameters, unavailable
+from mcp_exec_gateway.core.http.request_body import ClientDisconnected
+from mcp_exec_gateway.core.openapi.document import build_document
+from mcp_exec_gateway.features.files import artifact_routes as artifacts
+from mcp_exec_gateway.features.files import workspace_routes as workspaces
+from mcp_exec_gateway.features.mcp.route import router as mcp_router
+from mcp_exec_gateway.features.mcp.server import build_servers
+from mcp_exec_gateway.features.records import routes as records
+from mcp_exec_gateway.features.rollouts import routes as rollouts
+from mcp_exec_gateway.features.sessions import routes as sessions
+from mcp_exec_gateway.features.skills import routes as skills
 
 log = logging.getLogger(__name__)
 

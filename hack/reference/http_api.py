@@ -8,7 +8,7 @@ from hack.reference.markdown import GENERATED, build_table, format_code
 from hack.reference.schema import describe, describe_type, format_default
 
 from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.openapi.document import build_document
+from mcp_exec_gateway.core.openapi.document import build_document
 
 Json = dict[str, Any]
 

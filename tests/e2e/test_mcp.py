@@ -192,8 +192,8 @@ async def test_a_wrong_key_is_refused_and_tenants_do_not_reach_each_other(endpoi
 
 async def cancel_as(endpoint: Endpoint, key: str, name: str) -> None:
     """Try what a client that guesses ids can do to the run of another: follow it, and cancel it."""
-    from mcp_exec_gateway.events.follower import StreamPosition
-    from mcp_exec_gateway.mcp.transport.tokens import ResumePoint
+    from mcp_exec_gateway.core.events.follower import StreamPosition
+    from mcp_exec_gateway.features.mcp.transport.tokens import ResumePoint
 
     token = str(ResumePoint(execution=name, position=StreamPosition(), request_id=2))
     headers = {"Authorization": f"Bearer {key}", "Accept": "text/event-stream", "Last-Event-ID": token}

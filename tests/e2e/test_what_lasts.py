@@ -11,7 +11,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
+from mcp_exec_gateway.features.files.artifacts import ArtifactAddress, LinkSigner
 from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster
 
 pytestmark = pytest.mark.timeout(300)

@@ -25,10 +25,10 @@ from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.util.weight import weigh_json
-from mcp_exec_gateway.auth.service_accounts import read_token_expiry
-from mcp_exec_gateway.events.follower import StreamPosition
-from mcp_exec_gateway.http.query_params import reject_repeated_parameters
-from mcp_exec_gateway.http.request_body import parse_spec
+from mcp_exec_gateway.core.auth.service_accounts import read_token_expiry
+from mcp_exec_gateway.core.events.follower import StreamPosition
+from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters
+from mcp_exec_gateway.core.http.request_body import parse_spec
 from mcp_exec_sandbox.supervisor.http.connection import MAX_HEADER_BYTES
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules

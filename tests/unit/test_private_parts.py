@@ -17,10 +17,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mcp_exec_common.peers import ProvenConnector
 from mcp_exec_common.process.http_server import BoundedProtocol, HttpServer
-from mcp_exec_gateway.mcp import sdk
+from mcp_exec_gateway.features.mcp import sdk
 
 ROOT = Path(__file__).parents[2]
-SDK = "gateway/mcp_exec_gateway/mcp/sdk.py"
+SDK = "gateway/mcp_exec_gateway/features/mcp/sdk.py"
 PLACES = {
     "aiohttp.client_proto": {"common/mcp_exec_common/peers.py"},
     "aiohttp.tracing": {"common/mcp_exec_common/peers.py"},

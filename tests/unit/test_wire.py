@@ -16,7 +16,7 @@ from mcp_exec_client.state.results import SyncResult
 from mcp_exec_common.supervisor import protocol
 from mcp_exec_common.supervisor.protocol import EndedWorkspace, Job, JobFiles, JobSkill, JobSkills, JobTools
 from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.openapi.document import list_request_models, list_response_models
+from mcp_exec_gateway.core.openapi.document import list_request_models, list_response_models
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 
 PACKAGES = ("mcp_exec_api", "mcp_exec_common", "mcp_exec_broker", "mcp_exec_gateway", "mcp_exec_operator")

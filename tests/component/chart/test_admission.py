@@ -10,8 +10,8 @@ from tests.component.chart.conftest import Object, Render, Rendered
 
 from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_CREATED_BY, LABEL_CALLER, LABEL_NAME, SANDBOX_NAME
 from mcp_exec_api.crd_schema import build_definitions
-from mcp_exec_gateway.executions.index import ANNOTATION_IDEMPOTENCY
-from mcp_exec_gateway.executions.submission import ANNOTATION_REQUEST
+from mcp_exec_gateway.core.executions.index import ANNOTATION_IDEMPOTENCY
+from mcp_exec_gateway.core.executions.submission import ANNOTATION_REQUEST
 
 ACCOUNT = "system:serviceaccount:mcp-exec-system:mcp-exec-"
 GATEWAY, OPERATOR, BROKER = (f"{ACCOUNT}{name}" for name in ("gateway", "operator", "broker"))

@@ -30,7 +30,7 @@ from mcp_exec_common.process.http_server import build_server
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app, build_metrics_app
-from mcp_exec_gateway.dependencies import Dependencies
+from mcp_exec_gateway.core.dependencies import Dependencies
 from mcp_exec_gateway.settings import Settings
 
 __all__ = ["no_profile"]

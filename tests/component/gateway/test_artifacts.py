@@ -14,7 +14,7 @@ from tests.support.broker import FakeBroker
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.executions import ArtifactList, Execution
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
+from mcp_exec_gateway.features.files.artifacts import ArtifactAddress, LinkSigner
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 

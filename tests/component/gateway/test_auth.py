@@ -113,7 +113,7 @@ async def test_a_malformed_key_is_left_out_by_name_and_the_others_work(
         "system.serviceaccount.agents.bot": good,
         "zz-the-same": good,
     }
-    with caplog.at_level(logging.WARNING, logger="mcp_exec_gateway.auth.api_keys"):
+    with caplog.at_level(logging.WARNING, logger="mcp_exec_gateway.core.auth.api_keys"):
         api.put(SECRETS, keys_secret(good=good, **broken))
         await until(lambda: gateway.dependencies.keys.find("mcpx_good") is not None)
     assert (await gateway.post(query="?wait=0", key="mcpx_good")).json["caller"] == "good"

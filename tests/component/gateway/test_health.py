@@ -89,10 +89,10 @@ async def test_the_version_is_the_same_everywhere_and_needs_a_key(gateway: Gatew
 
 
 async def test_each_request_leaves_one_line(gateway: Gateway, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, logger="mcp_exec_gateway.http.access_log"):
+    with caplog.at_level(logging.INFO, logger="mcp_exec_gateway.core.http.access_log"):
         made = await gateway.post(query="?wait=0")
         await gateway.ask("GET", "/healthz")
-    lines = [record.__dict__ for record in caplog.records if record.name == "mcp_exec_gateway.http.access_log"]
+    lines = [record.__dict__ for record in caplog.records if record.name == "mcp_exec_gateway.core.http.access_log"]
     assert len(lines) == 1
     assert {name: lines[0][name] for name in ("method", "path", "caller", "namespace", "execution", "status")} == {
         "method": "POST",

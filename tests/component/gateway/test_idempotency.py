@@ -6,7 +6,7 @@ from tests.component.gateway.conftest import CEX, KEY, SECRETS, Gateway, key_ent
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
-from mcp_exec_gateway.executions.index import ANNOTATION_IDEMPOTENCY
+from mcp_exec_gateway.core.executions.index import ANNOTATION_IDEMPOTENCY
 
 AGAIN = {"Idempotency-Key": "order 66"}
 

@@ -12,9 +12,9 @@ from tests.support.processes import write_kubeconfig
 from tests.support.until import until
 
 from mcp_exec_common.process.mounts import MountedFolder
-from mcp_exec_gateway.dependencies import Dependencies
-from mcp_exec_gateway.files.artifacts import ArtifactAddress
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.dependencies import Dependencies
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features.files.artifacts import ArtifactAddress
 
 NEW = b"the new key of the sandboxes"
 

@@ -11,7 +11,7 @@ from tests.component.gateway.test_mcp_replicas import classic, initialize, moder
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import CATALOG, running_broker, tool
 
-from mcp_exec_gateway.mcp.budget import estimate_json, estimate_tokens
+from mcp_exec_gateway.features.mcp.budget import estimate_json, estimate_tokens
 
 MAX_BYTES = 2048
 

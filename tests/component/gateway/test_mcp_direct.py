@@ -358,7 +358,7 @@ async def test_a_broker_that_is_gone_is_an_error_that_may_pass(made: Installatio
 async def test_a_client_learns_of_each_change_of_the_tools_that_it_may_use(
     made: Installation, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_exec_gateway.mcp.server.POLL_SECONDS", 0.02)
+    monkeypatch.setattr("mcp_exec_gateway.features.mcp.server.POLL_SECONDS", 0.02)
     received: asyncio.Queue[str] = asyncio.Queue()
 
     async def note(message: Any) -> None:

@@ -11,7 +11,7 @@ from tests.component.gateway.test_artifacts import produce
 from tests.component.gateway.test_mcp import message
 from tests.support.broker import FakeBroker
 
-from mcp_exec_gateway.mcp.resources.addresses import TEMPLATES
+from mcp_exec_gateway.features.mcp.resources.addresses import TEMPLATES
 
 Object = dict[str, Any]
 NAMES = [

@@ -12,8 +12,8 @@ from tests.component.gateway.test_mcp_runs import Scene, scene
 from tests.support.pages import DOCS
 
 from mcp_exec_client.cli.main import build_parser
-from mcp_exec_gateway.mcp.code_mode.definitions import TOOLS
-from mcp_exec_gateway.mcp.request import HEADER_PREFIX, McpOptions
+from mcp_exec_gateway.features.mcp.code_mode.definitions import TOOLS
+from mcp_exec_gateway.features.mcp.request import HEADER_PREFIX, McpOptions
 
 __all__ = ["scene"]
 PAGE = (DOCS / "agents/mcp.md").read_text()

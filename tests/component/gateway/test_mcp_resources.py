@@ -19,9 +19,9 @@ from tests.support.broker import FakeBroker
 
 from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.files import FilesReason
-from mcp_exec_gateway.mcp.budget import MAX_TOKENS
-from mcp_exec_gateway.mcp.resources.addresses import MAX_ADDRESS, TEMPLATES
-from mcp_exec_gateway.mcp.resources.contents import MAX_BYTES
+from mcp_exec_gateway.features.mcp.budget import MAX_TOKENS
+from mcp_exec_gateway.features.mcp.resources.addresses import MAX_ADDRESS, TEMPLATES
+from mcp_exec_gateway.features.mcp.resources.contents import MAX_BYTES
 
 SKILL, WORKSPACE, ARTIFACT, TOOL = (template.uri_template for template in TEMPLATES)
 Object = dict[str, Any]

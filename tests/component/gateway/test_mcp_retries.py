@@ -12,7 +12,7 @@ from tests.component.gateway.test_mcp_runs import Scene, scene
 from tests.support.pace import paced
 from tests.support.until import until
 
-from mcp_exec_gateway.executions.calls import ANNOTATION_UNDELIVERED
+from mcp_exec_gateway.features.mcp.calls import ANNOTATION_UNDELIVERED
 
 __all__ = ["replicas", "scene"]
 CODE = {"code": "work()"}

@@ -14,8 +14,8 @@ from tests.support.broker import FakeBroker
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.sessions import NewSession
 from mcp_exec_common.broker.files import FilesReason
-from mcp_exec_gateway.mcp.budget import TokenBudget
-from mcp_exec_gateway.mcp.code_mode.output import MAX_IMAGE_BYTES, MAX_IMAGES
+from mcp_exec_gateway.features.mcp.budget import TokenBudget
+from mcp_exec_gateway.features.mcp.code_mode.output import MAX_IMAGE_BYTES, MAX_IMAGES
 
 JPEG = b"\xff\xd8\xff\xe0" + bytes(50)
 

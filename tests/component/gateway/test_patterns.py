@@ -15,7 +15,7 @@ from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import CATALOG, FakeBroker
 
-from mcp_exec_gateway.mcp.resources.addresses import TEMPLATES
+from mcp_exec_gateway.features.mcp.resources.addresses import TEMPLATES
 from mcp_exec_tools.patterns import NamePatterns
 
 TOOL = TEMPLATES[-1].uri_template

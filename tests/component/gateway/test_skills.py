@@ -31,7 +31,7 @@ from mcp_exec_common.broker.skill_proofs import build_shipped
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.skills.folder import SkillFolder, build_archive
-from mcp_exec_gateway.skills.service import MAX_DRAFTS
+from mcp_exec_gateway.features.skills.service import MAX_DRAFTS
 
 Object = dict[str, Any]
 SKL = custom_resource_path(SKILLS, namespace="agents")

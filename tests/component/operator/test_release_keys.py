@@ -23,7 +23,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.objects import is_release_secret
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_gateway.auth.api_keys import ApiKeyStore
+from mcp_exec_gateway.core.auth.api_keys import ApiKeyStore
 from mcp_exec_operator.cluster.keys.release import ReleaseKeys
 from mcp_exec_operator.cluster.keys.rotation import ANNOTATION_ROTATE, ANNOTATION_SINCE, Step
 from mcp_exec_operator.cluster.keys.secrets import encode

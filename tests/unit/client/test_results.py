@@ -10,8 +10,8 @@ from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_client import CodeExecutor, errors, types
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.options import RunOptions, build_body
-from mcp_exec_gateway.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.openapi.examples import EXAMPLES
+from mcp_exec_gateway.core.http.request_body import FIELDS_SET_LATER
+from mcp_exec_gateway.core.openapi.examples import EXAMPLES
 
 
 def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:

@@ -22,9 +22,9 @@ from mcp_exec_client.types import Execution
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.protocol import parse_event
-from mcp_exec_gateway.executions.views import build_view
-from mcp_exec_gateway.http.json import to_json
-from mcp_exec_gateway.mcp.code_mode.output import build_result
+from mcp_exec_gateway.core.executions.views import build_view
+from mcp_exec_gateway.core.http.json import to_json
+from mcp_exec_gateway.features.mcp.code_mode.output import build_result
 from mcp_exec_operator.core.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.core.executions.output import OutputCollector
 from mcp_exec_operator.core.executions.status import build_finished_status

@@ -27,8 +27,8 @@ from mcp_exec_common.broker.grants import DirectGrant, GrantError, GrantSigner
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import find_supervisor_token, supervisor_token, token_digest
-from mcp_exec_gateway.files.artifacts import ArtifactAddress, LinkSigner
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features.files.artifacts import ArtifactAddress, LinkSigner
 from mcp_exec_operator.core.pods.authenticity import PodAuthenticator
 from mcp_exec_operator.core.pods.manifest import PoolIdentity
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_client.json_body import encode_body
-from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.http.request_body import parse_json
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.request_body import parse_json
 from mcp_exec_tools.stored_json import find_unstorable, to_stored_json, write_long_integers
 
 STORED = [

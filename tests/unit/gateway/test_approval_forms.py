@@ -11,7 +11,7 @@ from mcp_types import ElicitRequestFormParams
 from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_broker.core.calls.shown_arguments import escape_unprintable, show_arguments
-from mcp_exec_gateway.mcp.forms import build_form
+from mcp_exec_gateway.features.mcp.forms import build_form
 
 NOT_ALL = "Not all of the arguments are shown"
 

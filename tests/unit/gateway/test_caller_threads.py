@@ -8,8 +8,8 @@ import pytest
 from tests.support.constants import DEADLINE
 from tests.support.until import until
 
-from mcp_exec_gateway.http.limits import CallerThreads
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.limits import CallerThreads
+from mcp_exec_gateway.core.http.problems import HttpProblem
 
 
 class Work:

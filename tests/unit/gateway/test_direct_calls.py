@@ -6,9 +6,9 @@ from typing import Any, cast
 import pytest
 
 from mcp_exec_common.broker.direct_calls import DirectCallClient
-from mcp_exec_gateway.http.limits import MemoryBudget
-from mcp_exec_gateway.tools.catalogs import ExportedTool
-from mcp_exec_gateway.tools.direct import DirectAccess, call_tool
+from mcp_exec_gateway.core.http.limits import MemoryBudget
+from mcp_exec_gateway.features.tools.catalogs import ExportedTool
+from mcp_exec_gateway.features.tools.direct import DirectAccess, call_tool
 
 MIB = 1024 * 1024
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from starlette.types import Message, Scope
 
-from mcp_exec_gateway.events.follower import EventFrame, StreamPosition
-from mcp_exec_gateway.events.response import NDJSON, StreamingEventResponse
-from mcp_exec_gateway.http.limits import MemoryBudget
+from mcp_exec_gateway.core.events.follower import EventFrame, StreamPosition
+from mcp_exec_gateway.core.events.response import NDJSON, StreamingEventResponse
+from mcp_exec_gateway.core.http.limits import MemoryBudget
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
 TEXT = {"text": "x" * 200_000}

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.kube.pages import TableRow
-from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.executions.lists import (
+from mcp_exec_gateway.core.auth.callers import Caller
+from mcp_exec_gateway.core.executions.lists import (
     ExecutionEntry,
     ExecutionFilter,
     ExecutionLists,
@@ -18,7 +18,7 @@ from mcp_exec_gateway.executions.lists import (
     encode_position,
     read_row,
 )
-from mcp_exec_gateway.http.query_params import ListQuery
+from mcp_exec_gateway.core.http.parameters import ListQuery
 
 
 def entry(name: str, second: int = 0, caller: str = "team-a", **labels: str) -> ExecutionEntry:

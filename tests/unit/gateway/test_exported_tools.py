@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from mcp_exec_gateway.http.limits import CallerThreads
-from mcp_exec_gateway.tools.catalogs import MAX_NAME, ExportedTools, ToolRights, ToolSelection
+from mcp_exec_gateway.core.http.limits import CallerThreads
+from mcp_exec_gateway.features.tools.catalogs import MAX_NAME, ExportedTools, ToolRights, ToolSelection
 from mcp_exec_tools.catalog import Catalog
 
 ALL = ToolRights(allow=())

@@ -10,8 +10,8 @@ from tests.support.until import until
 
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient
-from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.exposures import ExposureLog
+from mcp_exec_gateway.core.auth.callers import Caller
+from mcp_exec_gateway.features.rollouts.exposures import ExposureLog
 from mcp_exec_gateway.metrics import Metrics
 
 WAITING = 10_000

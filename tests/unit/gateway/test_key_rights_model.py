@@ -11,10 +11,10 @@ from tests.support.fuzz import fuzz_settings
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, PoolRef, Priority
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_gateway.auth.callers import Caller, format_caller_label
-from mcp_exec_gateway.executions.limits import fit_spec
-from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.pools import PoolCache
+from mcp_exec_gateway.core.auth.callers import Caller, format_caller_label
+from mcp_exec_gateway.core.executions.limits import fit_spec
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.core.pools import PoolCache
 from mcp_exec_tools.patterns import ToolPatterns, intersect, matches_any
 
 pytestmark = pytest.mark.fuzz

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from mcp_exec_api.meta import now
-from mcp_exec_gateway.auth.api_keys import ApiKeyStore, parse_keys
-from mcp_exec_gateway.auth.create_key import main
+from mcp_exec_gateway.core.auth.api_keys import ApiKeyStore, parse_keys
+from mcp_exec_gateway.create_key import main
 
 
 def secret_of(patch: dict[str, dict[str, str]]) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mcp_exec_gateway.executions.lists import parse_label_selector
+from mcp_exec_gateway.core.executions.lists import parse_label_selector
 
 LABELS = {"team": "x", "empty": "", "mcp-exec.dev/use-case": "polling"}
 

@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 from mcp_types import Tool
 
-from mcp_exec_gateway.mcp.code_mode.arguments import read_arguments
-from mcp_exec_gateway.mcp.code_mode.definitions import READ_FILE, RUN_CODE, RUN_SKILL, SEARCH_TOOLS, TOOLS, WRITE_FILE
+from mcp_exec_gateway.features.mcp.code_mode.arguments import read_arguments
+from mcp_exec_gateway.features.mcp.code_mode.definitions import (
+    READ_FILE,
+    RUN_CODE,
+    RUN_SKILL,
+    SEARCH_TOOLS,
+    TOOLS,
+    WRITE_FILE,
+)
 
 READ: list[tuple[Tool, dict[str, Any], dict[str, Any]]] = [
     (RUN_CODE, {"code": "1", "session": "", "workspace": "", "description": ""}, {"code": "1"}),

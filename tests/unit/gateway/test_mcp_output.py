@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.events.follower import StreamPosition
-from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.mcp.budget import TokenBudget, cut_to_tokens, estimate_json, estimate_tokens
-from mcp_exec_gateway.mcp.code_mode.output import build_error, build_result, format_text
-from mcp_exec_gateway.mcp.transport.tokens import ApprovalToken, ResumePoint
+from mcp_exec_gateway.core.events.follower import StreamPosition
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features.mcp.budget import TokenBudget, cut_to_tokens, estimate_json, estimate_tokens
+from mcp_exec_gateway.features.mcp.code_mode.output import build_error, build_result, format_text
+from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, ResumePoint
 
 
 def outcome(**fields: Any) -> dict[str, Any]:

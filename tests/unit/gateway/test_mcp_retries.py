@@ -6,8 +6,8 @@ import pytest
 
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.executions.calls import (
+from mcp_exec_gateway.core.auth.callers import Caller
+from mcp_exec_gateway.features.mcp.calls import (
     ANNOTATION_CALL,
     ANNOTATION_UNDELIVERED,
     CallCache,
@@ -16,7 +16,7 @@ from mcp_exec_gateway.executions.calls import (
     create_holder,
     read_holder_since,
 )
-from mcp_exec_gateway.mcp.request import gave_up
+from mcp_exec_gateway.features.mcp.request import gave_up
 
 DIGEST = "a" * 64
 MARK = str(Mark(digest=DIGEST, milliseconds=1_700_000_000_000))

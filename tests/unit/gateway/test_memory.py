@@ -1,9 +1,9 @@
 import pytest
 from starlette.types import Message, Scope
 
-from mcp_exec_gateway.http.json import LargeResponse, json_response
-from mcp_exec_gateway.http.limits import MemoryBudget
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.json import LargeResponse, json_response
+from mcp_exec_gateway.core.http.limits import MemoryBudget
+from mcp_exec_gateway.core.http.problems import HttpProblem
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
 

@@ -2,8 +2,13 @@ import re
 
 import pytest
 
-from mcp_exec_gateway.auth.callers import format_caller_label
-from mcp_exec_gateway.executions.submission import ExecutionNamer, derive_name, digest_idempotency_key, is_object_name
+from mcp_exec_gateway.core.auth.callers import format_caller_label
+from mcp_exec_gateway.core.executions.submission import (
+    ExecutionNamer,
+    derive_name,
+    digest_idempotency_key,
+    is_object_name,
+)
 
 LABEL = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 

@@ -10,8 +10,13 @@ from hack.openapi import PAGE, build_page
 from mcp_exec_api.wire.events import STREAM_EVENTS
 from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.openapi.document import OperationRoute, build_document, list_request_models, list_response_models
-from mcp_exec_gateway.openapi.examples import EXAMPLES
+from mcp_exec_gateway.core.openapi.document import (
+    OperationRoute,
+    build_document,
+    list_request_models,
+    list_response_models,
+)
+from mcp_exec_gateway.core.openapi.examples import EXAMPLES
 
 
 @pytest.fixture(scope="module")

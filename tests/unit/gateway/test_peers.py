@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
-from mcp_exec_gateway.auth.rate_limits import PeerLimiter, find_peer
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.auth.rate_limits import PeerLimiter, find_peer
+from mcp_exec_gateway.core.http.problems import HttpProblem
 
 PROXIES = (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("fd00::/8"))
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.pools import read_limits
+from mcp_exec_gateway.core.pools import read_limits
 
 GIB = 2**30
 LARGE = {"limits": {"memory": "4Gi", "cpu": "2"}}

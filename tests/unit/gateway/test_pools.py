@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.pools import PoolCache
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.core.pools import PoolCache
 
 
 def pools(status: dict[str, Any], **spec: Any) -> PoolCache:

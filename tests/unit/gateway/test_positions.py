@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.events.follower import StreamPosition
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.events.follower import StreamPosition
+from mcp_exec_gateway.core.http.problems import HttpProblem
 
 COUNTS = st.integers(0, 10**9 - 1)
 

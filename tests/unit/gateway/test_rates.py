@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_gateway.auth.callers import Caller
-from mcp_exec_gateway.auth.rate_limits import RateLimiter
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.auth.callers import Caller
+from mcp_exec_gateway.core.auth.rate_limits import RateLimiter
+from mcp_exec_gateway.core.http.problems import HttpProblem
 
 
 def caller(name: str = "team-a", requests_per_minute: int | None = 6) -> Caller:

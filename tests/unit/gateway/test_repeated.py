@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_gateway.http.problems import HttpProblem
-from mcp_exec_gateway.http.query_params import find_repeated
-from mcp_exec_gateway.http.request_body import parse_spec
+from mcp_exec_gateway.core.http.parameters import find_repeated
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.request_body import parse_spec
 
 
 @given(st.lists(st.sampled_from("abcdef"), max_size=12))

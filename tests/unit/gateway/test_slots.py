@@ -5,8 +5,8 @@ from contextlib import ExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_gateway.http.limits import RequestSlots
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.limits import RequestSlots
+from mcp_exec_gateway.core.http.problems import HttpProblem
 
 
 @given(steps=st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.none() | st.integers(1, 4)), max_size=60))

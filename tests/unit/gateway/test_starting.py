@@ -10,7 +10,7 @@ from tests.support.pace import paced
 
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.executions.service import ExecutionService
+from mcp_exec_gateway.core.executions.service import ExecutionService
 
 KEY = ("agents", "exec-1")
 

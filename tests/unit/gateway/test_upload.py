@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mcp_exec_common.broker.files import MAX_UPLOAD_SECONDS
-from mcp_exec_gateway.files.upload import UploadBody
-from mcp_exec_gateway.http.problems import HttpProblem
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features.files.upload import UploadBody
 
 
 async def test_an_upload_takes_no_longer_than_its_time_however_steadily_it_arrives() -> None:

@@ -8,9 +8,9 @@ from mcp_exec_api.wire.executions import Execution, ExecutionSummary
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.pages import name_cells
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_gateway.executions.lists import ExecutionEntry, read_row
-from mcp_exec_gateway.executions.views import build_summary, build_view
-from mcp_exec_gateway.http.json import json_response, to_json
+from mcp_exec_gateway.core.executions.lists import ExecutionEntry, read_row
+from mcp_exec_gateway.core.executions.views import build_summary, build_view
+from mcp_exec_gateway.core.http.json import json_response, to_json
 
 CREATED = "2026-11-21T20:00:00.123456Z"
 ATTESTOR = Attestor(keys=SandboxKeys(SANDBOX_KEY))

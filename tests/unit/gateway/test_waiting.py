@@ -7,7 +7,7 @@ from tests.support.constants import SANDBOX_KEY
 from mcp_exec_api.code_execution import is_finished
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.sandbox_keys import SandboxKeys
-from mcp_exec_gateway.executions.index import ExecutionIndex, strip_execution
+from mcp_exec_gateway.core.executions.index import ExecutionIndex, strip_execution
 
 KEY = ("agents", "exec-a")
 ATTESTOR = Attestor(keys=SandboxKeys(SANDBOX_KEY))

@@ -1,0 +1,1 @@
+"""What every gateway is: callers, HTTP, executions and their events. It imports no feature."""

@@ -1,0 +1,226 @@
+"""Callers: authenticated by a bearer token, within their rate limit, and authorized in one namespace.
+
+The token is an API key or a ServiceAccount token. Nothing else of a request is read before.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.requests import HTTPConnection, Request
+
+from mcp_exec_api.constants import EXECUTIONS, GROUP, ROLLOUTS, SKILLS
+from mcp_exec_api.meta import FieldError
+from mcp_exec_api.wire.stats import KeyLimits
+from mcp_exec_common.api_keys import KEY_PREFIX
+from mcp_exec_common.kube.reflector import Reflector, find_unsynced
+from mcp_exec_common.process.namespaces import ServedNamespaces
+from mcp_exec_gateway.core.auth.api_keys import ApiKey, ApiKeyStore
+from mcp_exec_gateway.core.auth.rate_limits import IpNetwork, PeerLimiter, RateLimiter, find_peer
+from mcp_exec_gateway.core.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
+from mcp_exec_gateway.core.http.access_log import get_trace
+from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters, reject_undecodable_url
+from mcp_exec_gateway.core.http.problems import HttpProblem, unavailable
+from mcp_exec_gateway.metrics import Metrics
+
+Verb = Literal["create", "get", "list", "patch", "approve", "approve-skills", "approve-rollouts"]
+"""Kubernetes verb on CodeExecutions; `approve` stands for `update` of the subresource `approval`, `approve-skills` and
+`approve-rollouts` for the same of Skills and of ExecutionRollouts."""
+
+_APPROVALS: Final = {"approve": EXECUTIONS, "approve-skills": SKILLS, "approve-rollouts": ROLLOUTS}
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_MAX_LABEL: Final = 63
+_MAX_WHOLE: Final = 54
+"""Characters of a ServiceAccount's username that is its label, with dots for colons."""
+_DIGEST_DIGITS: Final = 16
+
+_NO_APPROVER: Final = (
+    "the API key {name} is not an approver's: in a pod of the gateway, `python3 -m mcp_exec_gateway.create_key "
+    "NAME --namespace {namespace} --approver` makes one (docs/platform/policy.md#approvals)"
+)
+
+
+BEARER = HTTPBearer(
+    scheme_name="bearer",
+    description="An API key (`mcpx_...`) or a Kubernetes ServiceAccount token.",
+    auto_error=False,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """The authenticated sender of a request, authorized for it in one namespace."""
+
+    name: str
+    """Name of the API key or of the Kubernetes user."""
+    label: str
+    """The name as a label value."""
+    namespace: str
+    """Namespace of everything that this request reads and runs."""
+    limits: KeyLimits = field(default_factory=KeyLimits)
+    """Limits of the API key. A ServiceAccount has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Authenticator:
+    """Authenticates and authorizes requests by the token of their Authorization header."""
+
+    keys: ApiKeyStore
+    tokens: ServiceAccountTokens
+    namespaces: ServedNamespaces
+    """Namespaces that the gateway serves."""
+
+    def recognizes(self, token: str) -> bool:
+        """Return whether the token is known to be valid without a review."""
+        return self.keys.find(token) is not None if token.startswith(KEY_PREFIX) else self.tokens.is_known(token)
+
+    async def identify(self, token: str) -> ApiKey | ServiceAccountUser:
+        """Return who has the token. Raises HttpProblem: 401 if it is invalid, 503 if the API server fails."""
+        known = self.keys.find(token) if token.startswith(KEY_PREFIX) else await self.tokens.find_user(token)
+        if known is None:
+            raise _unauthenticated()
+        return known
+
+    async def authorize(self, sender: ApiKey | ServiceAccountUser, *, namespace: str | None, verb: Verb) -> Caller:
+        """Return the caller, who may do this in the requested namespace (None: the caller's own).
+
+        Raises HttpProblem: 403 if the sender may not, 503 if the API server fails.
+        """
+        if isinstance(sender, ApiKey):
+            return self._authorize_key(sender, namespace, verb)
+        return await self._authorize_user(sender, namespace, verb)
+
+    def _authorize_key(self, key: ApiKey, namespace: str | None, verb: Verb) -> Caller:
+        own = key.entry.namespace
+        if namespace is not None and namespace != own:
+            raise _forbidden(f"the API key {key.name} is limited to namespace {own}; {namespace} was requested")
+        self._check_served(own)
+        if verb in _APPROVALS and not key.entry.approver:
+            raise _forbidden(_NO_APPROVER.format(name=key.name, namespace=own))
+        return Caller(name=key.name, label=format_caller_label(key.name), namespace=own, limits=key.entry.limits)
+
+    async def _authorize_user(self, user: ServiceAccountUser, namespace: str | None, verb: Verb) -> Caller:
+        chosen = namespace or user.namespace
+        if chosen == user.namespace:
+            self._check_served(chosen)
+        kube_verb, subresource = ("update", "approval") if verb in _APPROVALS else (verb, "")
+        kind = _APPROVALS.get(verb, EXECUTIONS)
+        # One answer for a foreign namespace, whether it is served or not.
+        if chosen not in self.namespaces or not await self.tokens.is_allowed(
+            user, verb=kube_verb, namespace=chosen, resource=kind, subresource=subresource
+        ):
+            resource = f"{kind}.{GROUP}" + (f"/{subresource}" if subresource else "")
+            hint = "; the chart's ClusterRole RELEASE-approver allows it" if verb in _APPROVALS else ""
+            raise _forbidden(
+                f"{user.name} may not {kube_verb} {resource} in namespace {chosen}, or it is not served{hint}"
+            )
+        return Caller(name=user.name, label=format_caller_label(user.name), namespace=chosen)
+
+    def _check_served(self, namespace: str) -> None:
+        if namespace not in self.namespaces:
+            raise _forbidden(f"this gateway does not serve namespace {namespace}")
+
+
+def format_caller_label(name: str) -> str:
+    """Return a caller's name as a label value.
+
+    A name that must be changed or cut ends with 64 bits of a digest, so that nobody finds one with another's label.
+    """
+    if _LABEL_VALUE.fullmatch(name):
+        return name
+    plain = re.sub(r"[^A-Za-z0-9_.-]", ".", name)
+    if name.startswith("system:serviceaccount:") and plain == name.replace(":", ".") and len(plain) <= _MAX_WHOLE:
+        return plain  # no API key's name starts with "system."
+    cut = plain[: _MAX_LABEL - _DIGEST_DIGITS - 1].strip("-_.") or "caller"
+    return f"{cut}-{hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_DIGITS]}"
+
+
+def _unauthenticated() -> HttpProblem:
+    # the response does not reveal whether the key, the token or its audience is invalid
+    detail = "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token"
+    return HttpProblem("unauthenticated", 401, detail, headers={"WWW-Authenticate": 'Bearer realm="mcp-exec"'})
+
+
+def _forbidden(detail: str) -> HttpProblem:
+    return HttpProblem("forbidden", 403, detail)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CallerResolver:
+    """Finds the caller of a request."""
+
+    authenticator: Authenticator
+    rate_limiter: RateLimiter
+    peer_limiter: PeerLimiter
+    trusted_proxies: Sequence[IpNetwork]
+    """Networks of proxies whose X-Forwarded-For counts."""
+    metrics: Metrics
+    reflectors: Mapping[str, Reflector]
+    """The gateway's caches, by a description."""
+
+    async def resolve(
+        self,
+        request: Request,
+        credentials: HTTPAuthorizationCredentials | None,
+        verb: Verb,
+        *,
+        namespace: str | None = None,
+    ) -> Caller:
+        """Return the caller, who may do this in the namespace: this one, the query's or the caller's own.
+
+        Raises HttpProblem: 401, 403, 429, or 503 while the gateway starts.
+        """
+        # with caches that are not filled, the gateway would reject keys and pools that exist
+        if unsynced := find_unsynced(self.reflectors):
+            raise unavailable(f"the gateway is starting: it has not read {', '.join(unsynced)} yet")
+        # a proxy may have checked another one of two headers
+        is_single = len(request.headers.getlist("authorization")) == 1
+        with self.metrics.measure_stage("authenticate"):
+            sender = await self._identify(request, credentials.credentials.strip() if credentials and is_single else "")
+            if isinstance(sender, ApiKey):
+                self.rate_limiter.check(sender)  # before the rights, so that rejected requests count
+            requested = namespace or request.query_params.get("namespace") or None
+            caller = await self.authenticator.authorize(sender, namespace=requested, verb=verb)
+        trace = get_trace(request.scope)
+        trace.caller, trace.namespace = caller.name, caller.namespace
+        reject_undecodable_url(request)
+        reject_repeated_parameters(request)
+        return caller
+
+    async def authorize(self, caller: Caller, credentials: HTTPAuthorizationCredentials, verb: Verb) -> Caller:
+        """Return a resolved caller, who may do this as well. Raises HttpProblem: 401 or 403."""
+        sender = await self.authenticator.identify(credentials.credentials.strip())
+        return await self.authenticator.authorize(sender, namespace=caller.namespace, verb=verb)
+
+    def limit_anonymous(self, request: HTTPConnection) -> str:
+        """Count a request without a known caller and return its peer. Raises HttpProblem if the peer sent too many."""
+        peer = find_peer(request, trusted=self.trusted_proxies)
+        self.peer_limiter.take(peer)
+        return peer
+
+    async def _identify(self, request: Request, token: str) -> ApiKey | ServiceAccountUser:
+        if self.authenticator.recognizes(token):  # a flood from the same address does not affect it
+            return await self.authenticator.identify(token)
+        peer = self.limit_anonymous(request)
+        sender = await self.authenticator.identify(token)
+        self.peer_limiter.give_back(peer)
+        return sender
+
+
+def check_user(user: str | None, *, caller: Caller) -> None:
+    """Raise HttpProblem, a 403, if the API key may not name the user."""
+    if user is None or caller.limits.allows_user(user):
+        return
+    message = f"the API key {caller.name} may name only {', '.join(caller.limits.users or ()) or 'none'}"
+    raise HttpProblem("forbidden", 403, f"user: {message}", errors=[FieldError(field="user", message=message)])
+
+
+def may_see(caller: Caller, *, creator: str | None, user: str | None) -> bool:
+    """Return whether a caller may see what a creator made for a user. `creator` is proven, or has the prefix CLAIMED.
+
+    Every route on executions asks this, and answers as if what it denies did not exist.
+    """
+    return not caller.limits.sees_own_only or (creator == caller.label and caller.limits.allows_user(user))

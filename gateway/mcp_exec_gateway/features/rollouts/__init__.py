@@ -1,0 +1,1 @@
+"""Rollouts: arms of units, their steering and their outcomes."""

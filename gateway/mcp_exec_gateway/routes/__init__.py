@@ -1,1 +1,0 @@
-"""HTTP routes, one module per resource. No module imports another."""
