@@ -7,15 +7,14 @@ import json
 from pathlib import Path
 from typing import Final
 
-from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.core.openapi.document import build_document
+from mcp_exec_gateway.app import describe_api
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
 
 
 def build_page() -> str:
     """Build the text of the file."""
-    return json.dumps(build_document(ROUTERS), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(describe_api(), indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

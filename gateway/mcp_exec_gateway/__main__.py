@@ -10,12 +10,13 @@ from mcp_exec_common.process.settings import SettingsError
 from mcp_exec_common.process.setup import configure_logging, raise_file_limit
 from mcp_exec_gateway.app import build_app, build_metrics_app, serve
 from mcp_exec_gateway.core.dependencies import Dependencies
+from mcp_exec_gateway.features import FEATURES
 from mcp_exec_gateway.settings import Settings
 
 
 async def run(settings: Settings) -> None:
     """Serve until the process receives SIGTERM or SIGINT."""
-    async with Dependencies.connect(settings) as dependencies:
+    async with Dependencies.connect(settings, features=FEATURES.values()) as dependencies:
         metrics_app = build_metrics_app(dependencies) if settings.metrics else None
         await serve(build_app(dependencies), dependencies=dependencies, metrics_app=metrics_app)
 

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import signal
-from typing import Final
+from collections.abc import Collection
+from typing import Any, Final
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
@@ -17,41 +18,37 @@ from starlette.types import ASGIApp
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.http_server import HttpServer, build_server
 from mcp_exec_common.process.setup import exempt_started_objects
-from mcp_exec_gateway.core import process_routes as service
-from mcp_exec_gateway.core import stats as namespaces
-from mcp_exec_gateway.core.dependencies import Dependencies
-from mcp_exec_gateway.core.executions import routes as executions
+from mcp_exec_gateway.core.dependencies import Dependencies, Feature
+from mcp_exec_gateway.core.executions.examples import EXAMPLES
 from mcp_exec_gateway.core.http.access_log import CLIENT_CLOSED_REQUEST, AccessLogMiddleware
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_parameters, unavailable
 from mcp_exec_gateway.core.http.request_body import ClientDisconnected
-from mcp_exec_gateway.core.openapi.document import build_document
-from mcp_exec_gateway.features.files import artifact_routes as artifacts
-from mcp_exec_gateway.features.files import workspace_routes as workspaces
-from mcp_exec_gateway.features.mcp.route import router as mcp_router
-from mcp_exec_gateway.features.mcp.server import build_servers
-from mcp_exec_gateway.features.records import routes as records
-from mcp_exec_gateway.features.rollouts import routes as rollouts
-from mcp_exec_gateway.features.sessions import routes as sessions
-from mcp_exec_gateway.features.skills import routes as skills
+from mcp_exec_gateway.core.openapi import Examples, build_document
+from mcp_exec_gateway.core.routes import executions, process, stats
+from mcp_exec_gateway.features import FEATURES
 
 log = logging.getLogger(__name__)
 
-ROUTERS: Final = (
-    executions.router,
-    executions.approvals_router,
-    artifacts.router,
-    sessions.router,
-    skills.router,
-    workspaces.router,
-    rollouts.router,
-    records.router,
-    namespaces.router,
-    namespaces.tools_router,
-    namespaces.audit_router,
-    service.router,
-    service.version_router,
-)
-"""The routes of the API, in the order of the OpenAPI document."""
+def list_routers(features: Collection[Feature] = FEATURES.values()) -> list[APIRouter]:
+    """Return the routes of the API, in the order of the OpenAPI document."""
+    added = [router for feature in features for router in feature.routers]
+    last = (stats.router, process.router, process.version_router)
+    return [executions.router, *added, *last]
+
+
+def collect_examples(features: Collection[Feature] = FEATURES.values()) -> Examples:
+    """Return the examples of all bodies."""
+    core = (EXAMPLES, stats.EXAMPLES, process.EXAMPLES)
+    return {
+        name: examples
+        for each in (*core, *(feature.examples for feature in features))
+        for name, examples in each.items()
+    }
+
+
+def describe_api(features: Collection[Feature] = FEATURES.values()) -> dict[str, Any]:
+    """Build the OpenAPI document."""
+    return build_document(list_routers(features), collect_examples(features))
 
 
 def build_app(dependencies: Dependencies) -> FastAPI:
@@ -68,14 +65,12 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         },
     )
     app.state.dependencies = dependencies
-    app.state.mcp_servers = build_servers()
-    app.include_router(mcp_router)  # first, because routes are compared in their order
-    for router in ROUTERS:
+    for router in list_routers(dependencies.features):
         app.include_router(router)
     if dependencies.settings.docs:
-        app.include_router(service.docs_router)
+        app.include_router(process.docs_router)
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
-    app.openapi = lambda: build_document(ROUTERS)  # type: ignore[method-assign]
+    app.openapi = lambda: describe_api(dependencies.features)  # type: ignore[method-assign]
     return app
 
 
@@ -83,7 +78,7 @@ def build_metrics_app(dependencies: Dependencies) -> FastAPI:
     """Build the application of the port of metrics."""
     app = FastAPI(openapi_url=None, exception_handlers={HttpProblem: _handle_problem})
     app.state.dependencies = dependencies
-    app.include_router(service.metrics_router)
+    app.include_router(process.metrics_router)
     return app
 
 

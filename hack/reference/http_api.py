@@ -7,8 +7,7 @@ from typing import Any, Final
 from hack.reference.markdown import GENERATED, build_table, format_code
 from hack.reference.schema import describe, describe_type, format_default
 
-from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.core.openapi.document import build_document
+from mcp_exec_gateway.app import describe_api
 
 Json = dict[str, Any]
 
@@ -25,7 +24,7 @@ says otherwise. Responses from 400 on have [ProblemDetails](#problemdetails) as 
 
 def build_page() -> str:
     """Build the page."""
-    document = build_document(ROUTERS)
+    document = describe_api()
     info = document["info"]
     parts = [_HEAD.format(generated=GENERATED, description=info["description"], version=info["version"])]
     groups: dict[str, list[str]] = {}

@@ -25,7 +25,7 @@ def limits_of_the_interpreter() -> Iterator[None]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("process", ["broker", "operator"])
+@pytest.mark.parametrize("process", ["broker", "gateway", "operator"])
 def test_the_types_of_a_core_are_complete_without_features(
     process: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,8 +15,8 @@ from mcp_exec_client.events import OtherEvent
 from mcp_exec_client.state.results import SyncResult
 from mcp_exec_common.supervisor import protocol
 from mcp_exec_common.supervisor.protocol import EndedWorkspace, Job, JobFiles, JobSkill, JobSkills, JobTools
-from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.core.openapi.document import list_request_models, list_response_models
+from mcp_exec_gateway.app import list_routers
+from mcp_exec_gateway.core.openapi import list_request_models, list_response_models
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 
 PACKAGES = ("mcp_exec_api", "mcp_exec_common", "mcp_exec_broker", "mcp_exec_gateway", "mcp_exec_operator")
@@ -56,7 +56,7 @@ def test_a_wire_model_is_declared_once() -> None:
 
 
 def test_the_bodies_of_all_routes_are_declared_for_all_processes() -> None:
-    models = list_request_models(ROUTERS) + list_response_models(ROUTERS)
+    models = list_request_models(list_routers()) + list_response_models(list_routers())
     assert len(models) > 40
     assert [model.__name__ for model in models if not model.__module__.startswith("mcp_exec_api.")] == []
 

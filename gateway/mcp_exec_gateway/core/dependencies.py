@@ -1,18 +1,17 @@
 """Everything that the routes use, built once per process, and how FastAPI passes it to them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Final, Protocol, Self, cast
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Self, TypeVar, cast
 
-from fastapi import Depends
+from fastapi import APIRouter, Depends
 from fastapi.security import HTTPAuthorizationCredentials
 from starlette.requests import Request
 
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.client import BrokerClient, follow_broker
-from mcp_exec_common.broker.direct_calls import DirectCallClient
-from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.kube.served import NamespaceReflectors
@@ -29,20 +28,12 @@ from mcp_exec_gateway.core.executions.limits import StoredExecutions
 from mcp_exec_gateway.core.executions.lists import ExecutionLists
 from mcp_exec_gateway.core.executions.service import ExecutionService
 from mcp_exec_gateway.core.executions.submission import Submitter
+from mcp_exec_gateway.core.extensions import Extensions
 from mcp_exec_gateway.core.http.access_log import ShutdownSignals
-from mcp_exec_gateway.core.http.limits import MemoryBudget, RequestSlots
+from mcp_exec_gateway.core.http.limits import CallerThreads, MemoryBudget, RequestSlots
+from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.core.openapi import Examples
 from mcp_exec_gateway.core.pools import PoolCache
-from mcp_exec_gateway.features.files.artifacts import ArtifactService, LinkSigner
-from mcp_exec_gateway.features.files.forwarding import FilesForwarder
-from mcp_exec_gateway.features.files.workspaces import WorkspaceQuotas
-from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns
-from mcp_exec_gateway.features.rollouts.exposures import ExposureLog
-from mcp_exec_gateway.features.rollouts.service import RolloutCache, RolloutSteering
-from mcp_exec_gateway.features.sessions.service import SessionCache, SessionService
-from mcp_exec_gateway.features.skills.cache import SkillCache
-from mcp_exec_gateway.features.skills.service import SkillService
-from mcp_exec_gateway.features.tools.catalogs import ToolCatalogs
-from mcp_exec_gateway.features.tools.direct import RunningCalls
 from mcp_exec_gateway.metrics import Metrics
 from mcp_exec_gateway.settings import Settings
 
@@ -50,21 +41,35 @@ _SHORT_REQUESTS: Final = 1024
 """Requests without a wait at once, which watch their execution as long as the API server takes to answer."""
 MAX_FOLLOWERS: Final = 8
 """Event streams of one execution, of the 64 connections that a supervisor accepts."""
+_FEATURES: Final = "mcp_exec_gateway.features."
+
+Service = TypeVar("Service")
 
 
-class _Cache(Protocol):
-    def build_reflector(self, *, kube: KubeClient, namespace: str) -> Reflector: ...
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A feature as the application registers it."""
+
+    build: Callable[["Dependencies"], None]
+    """Builds its services from the core's, adds them by `Dependencies.add`, and adds to `Dependencies.extensions`."""
+    routers: Sequence[APIRouter] = ()
+    examples: Examples = field(default_factory=dict)
+    """Examples of the bodies of its routes."""
 
 
 class Dependencies:
-    """The objects that the routes use. What needs a broker is None if no broker is configured."""
+    """The objects that the routes use: those of the core as attributes, those of features by `get` and `find`."""
 
-    def __init__(self, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient) -> None:
-        """Build everything with these clients. The caller runs the reflectors and the exposures."""
+    def __init__(
+        self, settings: Settings, *, kube: KubeClient, supervisors: SupervisorClient, features: Collection[Feature]
+    ) -> None:
+        """Build everything with these clients. The caller runs the reflectors and the features' tasks."""
         self.settings, self.kube, self.supervisors = settings, kube, supervisors
+        self.features, self.extensions = tuple(features), Extensions()
+        self._services: dict[type, object] = {}
         self.shutdown, self.served = ShutdownSignals(), ServedNamespaces(settings.namespaces)
         self.attestor = Attestor(keys=supervisors.keys, accounts_proven=settings.accounts_proven)
-        self.memory = MemoryBudget()
+        self.memory, self.threads = MemoryBudget(), CallerThreads()
         self.index = ExecutionIndex(
             # requests that wait have slots of their own, and must not hold up those that do not
             max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
@@ -72,36 +77,20 @@ class Dependencies:
             memory=self.memory,
             lists=ExecutionLists(served=self.served),
             stored=StoredExecutions(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
+            observers=self.extensions.observers,
         )
-        self.pools, self.keys, self.rollouts = PoolCache(), ApiKeyStore(), RolloutCache()
-        session_cache, skill_cache = SessionCache(attestor=self.attestor), SkillCache(attestor=self.attestor)
+        self.pools, self.keys = PoolCache(), ApiKeyStore()
+        self.extensions.caches |= {"executions": self.index, "pools": self.pools}
         self.reflectors: dict[str, Reflector] = {}
         """By a description of what each reflects."""
         self.release_reflectors: dict[str, Reflector] = {}
         """Those of no served namespace."""
-        caches: dict[str, _Cache] = {
-            "executions": self.index,
-            "pools": self.pools,
-            "sessions": session_cache,
-            "skills": skill_cache,
-            "rollouts": self.rollouts,
-        }
-        self.namespaces = NamespaceReflectors(
-            served=self.served,
-            release_namespace=settings.release_namespace,
-            build=lambda namespace: {
-                f"{kind} in {namespace}": cache.build_reflector(kube=kube, namespace=namespace)
-                for kind, cache in caches.items()
-            },
-            reflectors=self.reflectors,
-        )
         if settings.api_keys_secret:
             self.release_reflectors["API keys"] = self.keys.build_reflector(
                 kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
             )
         self.broker: BrokerClient | None = None
-        self.direct_calls: DirectCallClient | None = None
-        self.records: RecordsClient | None = None
+        """None if no broker is configured."""
         if settings.broker_service:
             self.broker, self.release_reflectors["addresses of the broker"] = follow_broker(
                 kube=kube,
@@ -111,22 +100,10 @@ class Dependencies:
                 keys=supervisors.keys,
                 sender="gateway",
             )
-            self.direct_calls = DirectCallClient(broker=self.broker)
-            self.records = RecordsClient(self.broker)
-        self.reflectors.update(self.release_reflectors)
-        self.stream_slots = _build_slots(settings, "event streams")
+        self.stream_slots = build_stream_slots(settings, "event streams")
         """Event streams, by caller."""
-        self.listener_slots = _build_slots(settings, "streams of changes")
-        """MCP clients that wait for changes of their tools, by caller."""
         self.follower_slots = RequestSlots(kind="event streams", max_total=settings.max_streams, max_each=MAX_FOLLOWERS)
         """Event streams, by execution."""
-        self.transfer_slots = RequestSlots(
-            kind="transfers of files",
-            max_total=settings.max_transfers,
-            max_each=settings.max_transfers_per_caller,
-            retry_seconds=2,
-        )
-        """Files that are sent or received, by caller."""
         self.metrics = Metrics(count_waits=lambda: self.index.wait_count, count_streams=lambda: self.stream_slots.open)
         self.rate_limiter = RateLimiter()
         self.callers = CallerResolver(
@@ -141,21 +118,10 @@ class Dependencies:
             metrics=self.metrics,
             reflectors=self.reflectors,
         )
-        self.files = FilesForwarder(self.broker)
-        self.workspaces = WorkspaceQuotas(files=self.files)
-        self.sessions = SessionService(
-            kube=kube,
-            cache=session_cache,
-            pools=self.pools,
-            attestor=self.attestor,
-            max_each=settings.max_sessions_per_caller,
-        )
         self.executions = ExecutionService(
             kube=kube,
             index=self.index,
             pools=self.pools,
-            sessions=self.sessions,
-            workspaces=self.workspaces,
             submitter=Submitter(kube=kube, index=self.index, pools=self.pools, attestor=self.attestor),
             metrics=self.metrics,
             max_wait_seconds=settings.max_wait_seconds,
@@ -165,35 +131,49 @@ class Dependencies:
                 max_each=settings.max_waits_per_caller,
                 retry_seconds=1,
             ),
+            admissions=self.extensions.admissions,
         )
-        self.artifacts = ArtifactService(
-            files=self.files, attestor=self.attestor, links=LinkSigner(keys=supervisors.keys)
+        self.deleter = ExecutionDeleter(kube=kube, executions=self.executions, deletions=self.extensions.deletions)
+        for feature in self.features:
+            feature.build(self)
+        # last, because it builds the reflectors of all caches, those of features included
+        self.namespaces = NamespaceReflectors(
+            served=self.served,
+            release_namespace=settings.release_namespace,
+            build=lambda namespace: {
+                f"{kind} in {namespace}": cache.build_reflector(kube=kube, namespace=namespace)
+                for kind, cache in self.extensions.caches.items()
+            },
+            reflectors=self.reflectors,
         )
-        self.deleter = ExecutionDeleter(kube=kube, executions=self.executions, artifacts=self.artifacts)
-        self.abandoned = AbandonedRuns(kube=kube, attestor=self.attestor, cache=self.index.calls)
-        self.skills = SkillService(
-            kube=kube,
-            cache=skill_cache,
-            attestor=self.attestor,
-            executions=self.executions,
-            self_approval=settings.skill_self_approval,
-        )
-        self.rollout_steering = RolloutSteering(kube=kube, cache=self.rollouts)
-        self.exposures = ExposureLog(client=self.records, metrics=self.metrics)
-        self.catalogs = ToolCatalogs(broker=self.broker, skills=skill_cache.get_catalog)
-        self.running_calls = RunningCalls()
-        """Direct calls in progress."""
+        self.reflectors.update(self.release_reflectors)
+
+    def add(self, service: object) -> None:
+        """Keep what a feature has built: one object of each class."""
+        self._services[type(service)] = service
+
+    def find(self, kind: type[Service]) -> Service | None:
+        """Return what a feature has built, or None if the gateway runs without the feature."""
+        return cast("Service | None", self._services.get(kind))
+
+    def get(self, kind: type[Service]) -> Service:
+        """Return what a feature has built. Raises HttpProblem, a 404, if the gateway runs without the feature."""
+        found = self.find(kind)
+        if found is None:
+            feature = kind.__module__.removeprefix(_FEATURES).partition(".")[0]
+            raise HttpProblem("not-found", 404, f"this gateway runs without {feature}")
+        return found
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, settings: Settings) -> AsyncIterator[Self]:
+    async def connect(cls, settings: Settings, *, features: Collection[Feature]) -> AsyncIterator[Self]:
         """Build everything and run the reflectors. A reflector that fails ends the context with its error."""
         keys = MountedKeys.read(settings.sandbox_key_folder)
         async with (
             KubeClient.connect(kubeconfig=settings.kubeconfig) as kube,
             SupervisorClient.connect(keys=keys.keys) as supervisors,
         ):
-            dependencies = cls(settings, kube=kube, supervisors=supervisors)
+            dependencies = cls(settings, kube=kube, supervisors=supervisors, features=features)
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(reflector.run(), name=description)
@@ -202,14 +182,15 @@ class Dependencies:
                 tasks.append(
                     group.create_task(dependencies.namespaces.run(settings.mounted_namespaces), name="namespaces")
                 )
-                tasks.append(group.create_task(dependencies.exposures.run(), name="exposures"))
+                tasks += [group.create_task(run(), name=name) for name, run in dependencies.extensions.tasks.items()]
                 tasks.append(group.create_task(keys.follow(), name="sandbox keys"))
                 yield dependencies
                 for task in tasks:
                     task.cancel()
 
 
-def _build_slots(settings: Settings, kind: str) -> RequestSlots:
+def build_stream_slots(settings: Settings, kind: str) -> RequestSlots:
+    """Build the slots of streams that stay open, by caller."""
     return RequestSlots(kind=kind, max_total=settings.max_streams, max_each=settings.max_streams_per_caller)
 
 
@@ -241,6 +222,3 @@ CreateCaller = Annotated[Caller, Depends(authorize("create"))]
 GetCaller = Annotated[Caller, Depends(authorize("get"))]
 ListCaller = Annotated[Caller, Depends(authorize("list"))]
 PatchCaller = Annotated[Caller, Depends(authorize("patch"))]
-ApproveCaller = Annotated[Caller, Depends(authorize("approve"))]
-SkillApproveCaller = Annotated[Caller, Depends(authorize("approve-skills"))]
-RolloutApproveCaller = Annotated[Caller, Depends(authorize("approve-rollouts"))]

@@ -5,7 +5,7 @@ import base64
 import io
 import json
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ from mcp_exec_common.process.http_server import build_server
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.app import build_app, build_metrics_app
-from mcp_exec_gateway.core.dependencies import Dependencies
+from mcp_exec_gateway.core.dependencies import Dependencies, Feature
+from mcp_exec_gateway.features import FEATURES
 from mcp_exec_gateway.settings import Settings
 
 __all__ = ["no_profile"]
@@ -157,7 +158,9 @@ async def listing(gateway: Gateway, field: str, *values: Any, query: str = "") -
 
 
 @asynccontextmanager
-async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) -> AsyncIterator[Gateway]:
+async def serving(
+    api: FakeApiServer, *, sandbox_port: int = 1, features: Collection[Feature] = FEATURES.values(), **changes: Any
+) -> AsyncIterator[Gateway]:
     """Serve a gateway that is ready."""
     made = settings(**changes)
     async with (
@@ -169,10 +172,10 @@ async def serving(api: FakeApiServer, *, sandbox_port: int = 1, **changes: Any) 
         kube = KubeClient(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
-        dependencies = Dependencies(made, kube=kube, supervisors=supervisors)
+        dependencies = Dependencies(made, kube=kube, supervisors=supervisors, features=features)
         following = [group.create_task(reflector.run()) for reflector in dependencies.release_reflectors.values()]
         following.append(group.create_task(dependencies.namespaces.run(made.mounted_namespaces)))
-        following.append(group.create_task(dependencies.exposures.run()))
+        following += [group.create_task(run()) for run in dependencies.extensions.tasks.values()]
         server = build_server(build_app(dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"

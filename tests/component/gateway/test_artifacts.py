@@ -15,6 +15,7 @@ from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.executions import ArtifactList, Execution
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_gateway.features.files.artifacts import ArtifactAddress, LinkSigner
+from mcp_exec_gateway.features.files.service import Files
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
@@ -110,7 +111,7 @@ async def test_a_link_is_refused_after_its_time_and_if_it_was_changed(gateway: G
     name = await produce(gateway, broker, ("notes.txt", "text/plain", b"notes"))
     other = await produce(gateway, broker, ("other.png", "image/png", PNG))
     metadata = gateway.executions[name]["metadata"]
-    links = gateway.dependencies.artifacts.links
+    links = gateway.dependencies.get(Files).artifacts.links
     address = ArtifactAddress(namespace="agents", execution=name, uid=metadata["uid"], id="a0")
     valid, _ = links.build_path(address, seconds=60)
     expired, _ = links.build_path(address, seconds=-1)

@@ -14,6 +14,7 @@ from tests.support.until import until
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_gateway.core.dependencies import Dependencies
 from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features import FEATURES
 from mcp_exec_gateway.features.files.artifacts import ArtifactAddress
 
 NEW = b"the new key of the sandboxes"
@@ -35,7 +36,9 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 async def connected(api: FakeApiServer, folder: Path, tmp_path: Path) -> AsyncIterator[Dependencies]:
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
-    async with Dependencies.connect(settings(sandbox_key_folder=folder, kubeconfig=kubeconfig)) as made:
+    async with Dependencies.connect(
+        settings(sandbox_key_folder=folder, kubeconfig=kubeconfig), features=FEATURES
+    ) as made:
         yield made
 
 

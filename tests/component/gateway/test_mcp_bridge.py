@@ -17,6 +17,7 @@ from tests.support.pace import paced
 from tests.support.until import until
 
 from mcp_exec_client.json_body import MAX_REQUEST_BYTES
+from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns
 
 __all__ = ["scene"]
 
@@ -39,7 +40,7 @@ async def bridged(url: str, revision: str, *options: str, key: str = KEY, **sett
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_the_bridge_passes_progress_forms_results_and_cancellation(scene: Scene, revision: str) -> None:
-    scene.gateway.dependencies.abandoned.grace_seconds = 0
+    scene.gateway.dependencies.get(AbandonedRuns).grace_seconds = 0
     async with bridged(scene.gateway.url, revision, "--pool", "long", elicitation_callback=scene.fill_form) as client:
         running = run(client, scene, progress_callback=scene.note_progress)
         await scene.bind()

@@ -40,6 +40,7 @@ from mcp_exec_broker.core.calls.pipeline import CallPipeline
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import Agent, ApprovalQuestion, OfflineProvider
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_gateway.features.tools.service import Tools
 
 DIRECT = "?mode=direct"
 BOX_TOOLS = ["add", "big", "destroy", "draw", "echo", "fail", "hang", "headers"]
@@ -72,7 +73,7 @@ class Installation:
         self.world.add("box", url=self.box.url, **spec)
         wanted = self.world.api.collections[TS]["box"]["metadata"]["generation"]
         await until(lambda: self.world.status("box").get("observedGeneration") == wanted)
-        self.gateway.dependencies.catalogs.expire()
+        self.gateway.dependencies.get(Tools).catalogs.expire()
 
 
 def use(tool: str, **given: Any) -> list[Object]:
@@ -169,7 +170,7 @@ async def test_a_schema_that_models_refuse_becomes_plain_and_calls_have_the_serv
     async with serving_app(low.streamable_http_app()) as url, managed(low.session_manager):
         made.world.add("odd", url=url + "/mcp")
         await made.world.listed("odd")
-        made.gateway.dependencies.catalogs.expire()
+        made.gateway.dependencies.get(Tools).catalogs.expire()
         async with made.connect(revision, f"{DIRECT}&tools=odd.*") as client:
             [tool] = (await client.list_tools()).tools
             sent = await client.call_tool(tool.name, {"from": "a", "parameter_2": "b"})
@@ -301,7 +302,7 @@ async def test_what_a_call_leaves_out_and_what_an_older_server_sends_is_named_an
         odd.replies["act"] = give
         made.world.add("odd", url=odd.url)
         await made.world.listed("odd")
-        made.gateway.dependencies.catalogs.expire()
+        made.gateway.dependencies.get(Tools).catalogs.expire()
         async with made.connect(revision) as client:
             (tool,) = [tool for tool in (await client.list_tools()).tools if tool.name == "odd__act"]
             assert tool.input_schema["properties"]["note"]["type"] == ["string", "null"]

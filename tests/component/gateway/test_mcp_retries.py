@@ -12,6 +12,7 @@ from tests.component.gateway.test_mcp_runs import Scene, scene
 from tests.support.pace import paced
 from tests.support.until import until
 
+from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns
 from mcp_exec_gateway.features.mcp.calls import ANNOTATION_UNDELIVERED
 
 __all__ = ["replicas", "scene"]
@@ -144,7 +145,7 @@ async def test_a_run_that_its_caller_cancelled_is_not_given(scene: Scene, revisi
 
 
 async def test_a_cancellation_without_a_time_out_ends_the_run_at_once(scene: Scene) -> None:
-    scene.gateway.dependencies.abandoned.grace_seconds = 1000
+    scene.gateway.dependencies.get(AbandonedRuns).grace_seconds = 1000
     async with connecting(scene.gateway.url, SESSIONS) as client:
         running = asyncio.create_task(client.call_tool("run_code", CODE))
         await scene.bind()
@@ -157,7 +158,7 @@ async def test_a_cancellation_without_a_time_out_ends_the_run_at_once(scene: Sce
 
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_after_five_minutes_the_call_is_a_new_one_unless_the_run_goes_on(scene: Scene, goes_on: bool) -> None:
-    abandoned = scene.gateway.dependencies.abandoned
+    abandoned = scene.gateway.dependencies.get(AbandonedRuns)
     async with connecting(scene.gateway.url, MODERN, query="?onDisconnect=continue") as client:
         name = await give_up(client, scene)
         now = abandoned.clock
@@ -180,7 +181,7 @@ async def test_after_five_minutes_the_call_is_a_new_one_unless_the_run_goes_on(s
 async def test_a_run_that_nobody_asks_for_is_cancelled_after_a_time(
     scene: Scene, revision: str, query: str, cancels: bool
 ) -> None:
-    scene.gateway.dependencies.abandoned.grace_seconds = 0
+    scene.gateway.dependencies.get(AbandonedRuns).grace_seconds = 0
     async with connecting(scene.gateway.url, revision, query=query) as client:
         name = await give_up(client, scene)
         if cancels:
@@ -212,15 +213,15 @@ async def test_a_run_of_somebody_else_with_a_copied_mark_is_not_given(scene: Sce
         forged["labels"] = {**forged["labels"], "mcp-exec.dev/caller": "team-b"}
         scene.gateway.api.remove(CEX, name)
         scene.gateway.api.put(CEX, {"metadata": forged, "spec": {"code": "evil()"}, "status": {"phase": "Succeeded"}})
-        await until(lambda: scene.gateway.dependencies.index.calls.get(("agents", "forged")))
+        await until(lambda: scene.gateway.dependencies.get(AbandonedRuns).cache.get(("agents", "forged")))
         assert await call_new(client, scene) != "forged"
 
 
 async def test_a_session_that_asks_again_without_ending_its_first_request_gets_the_run(replicas: Replicas) -> None:
     first, session = replicas.first, await initialize(replicas.gateway)
     for gateway in (replicas.gateway, replicas.second):
-        now = gateway.dependencies.abandoned.clock
-        gateway.dependencies.abandoned.clock = lambda now=now: now() + 5  # type: ignore[misc]
+        now = gateway.dependencies.get(AbandonedRuns).clock
+        gateway.dependencies.get(AbandonedRuns).clock = lambda now=now: now() + 5  # type: ignore[misc]
     call = {"id": 7, "method": "tools/call", "params": RUN}
     async with replicas.gateway.request("POST", "/mcp", **classic(call, session)):
         name = await first.bind()
@@ -243,7 +244,7 @@ async def test_the_same_call_at_another_replica_gets_the_run(replicas: Replicas)
     async with connecting(replicas.gateway.url, MODERN) as client:
         name = await give_up(client, first)
     async with connecting(replicas.second.url, MODERN) as client:
-        await until(lambda: replicas.second.dependencies.index.calls.get(("agents", name)))
+        await until(lambda: replicas.second.dependencies.get(AbandonedRuns).cache.get(("agents", name)))
         again = asyncio.create_task(client.call_tool("run_code", CODE))
         await until(lambda: annotation(first, name).startswith("taken"))
         first.finish()
@@ -300,7 +301,7 @@ async def test_calls_with_a_key_are_repeated_by_it(scene: Scene) -> None:
 
 
 async def test_a_first_request_that_ends_late_leaves_the_run_to_the_second(scene: Scene) -> None:
-    scene.gateway.dependencies.abandoned.grace_seconds = 0
+    scene.gateway.dependencies.get(AbandonedRuns).grace_seconds = 0
     meta: Any = {"mcp-exec.dev/idempotency-key": "k"}
     index = scene.gateway.dependencies.index
     async with connecting(scene.gateway.url, MODERN) as one, connecting(scene.gateway.url, MODERN) as two:

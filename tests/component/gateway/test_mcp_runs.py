@@ -27,6 +27,8 @@ from tests.support.api_server import FakeApiServer
 from tests.support.supervisor import FakeSupervisor
 from tests.support.until import until
 
+from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns
+
 POD = "default-abcde"
 COLLEAGUE = "mcpx_" + "c" * 43
 """Key of another caller of the same namespace."""
@@ -131,7 +133,7 @@ async def test_lines_and_reports_are_progress_that_grows(scene: Scene, revision:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_a_client_that_cancels_cancels_the_execution(scene: Scene, revision: str) -> None:
-    scene.gateway.dependencies.abandoned.grace_seconds = 0
+    scene.gateway.dependencies.get(AbandonedRuns).grace_seconds = 0
     async with connecting(scene.gateway.url, revision) as client:
         running = run(client, scene, progress_callback=scene.note_progress)
         await scene.bind()
@@ -149,7 +151,7 @@ async def test_a_client_that_cancels_cancels_the_execution(scene: Scene, revisio
 async def test_a_client_that_disconnects_cancels_as_its_url_says(
     scene: Scene, revision: str, query: str, cancels: bool
 ) -> None:
-    scene.gateway.dependencies.abandoned.grace_seconds = 0
+    scene.gateway.dependencies.get(AbandonedRuns).grace_seconds = 0
     async with connecting(scene.gateway.url, revision, query=query) as client:
         running = run(client, scene)
         await scene.bind()

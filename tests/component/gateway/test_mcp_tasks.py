@@ -18,6 +18,8 @@ from tests.component.gateway.test_mcp_runs import COLLEAGUE, Scene, playing
 from tests.support.api_server import FakeApiServer
 from tests.support.until import until
 
+from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns
+
 Object = dict[str, Any]
 TASKS = "io.modelcontextprotocol/tasks"
 APPROVE = {"action": "accept", "content": {"decision": "Approve"}}
@@ -233,7 +235,7 @@ async def test_the_same_call_twice_makes_two_tasks(scene: Scene, revision: str) 
     session = {} if revision == MODERN else {"Mcp-Session-Id": await initialize(scene.gateway)}
     chosen = {} if revision == MODERN else {"task": {}}
     await ask(scene.gateway, revision, "tools/call", **RUN, **chosen, headers=session)
-    scene.gateway.dependencies.abandoned.clock = lambda: time.time() + 10
+    scene.gateway.dependencies.get(AbandonedRuns).clock = lambda: time.time() + 10
     await ask(scene.gateway, revision, "tools/call", **RUN, **chosen, headers=session)
     assert len(scene.gateway.executions) == 2
 

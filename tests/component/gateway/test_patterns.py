@@ -16,6 +16,7 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import CATALOG, FakeBroker
 
 from mcp_exec_gateway.features.mcp.resources.addresses import TEMPLATES
+from mcp_exec_gateway.features.tools.service import Tools
 from mcp_exec_tools.patterns import NamePatterns
 
 TOOL = TEMPLATES[-1].uri_template
@@ -110,7 +111,10 @@ USES: dict[str, Use] = {
 async def test_no_tools_are_compared_with_patterns_on_the_event_loop(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, use: Use
 ) -> None:
-    names = {tool.tool.name for tool in (await gateway.dependencies.catalogs.get("agents")).exported.by_name.values()}
+    names = {
+        tool.tool.name
+        for tool in (await gateway.dependencies.get(Tools).catalogs.get("agents")).exported.by_name.values()
+    }
     threads: list[bool] = []
     find = NamePatterns.find
 
@@ -123,4 +127,4 @@ async def test_no_tools_are_compared_with_patterns_on_the_event_loop(
     await use(gateway)
     assert threads
     assert not any(threads)
-    assert not gateway.dependencies.catalogs.threads.waiting
+    assert not gateway.dependencies.get(Tools).catalogs.threads.waiting

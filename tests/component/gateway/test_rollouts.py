@@ -11,6 +11,7 @@ from tests.support.until import until
 from mcp_exec_api.constants import ROLLOUTS
 from mcp_exec_api.wire.rollouts import Assignment, Rollout, RolloutList
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_gateway.features.rollouts.service import Rollouts
 
 XRO = custom_resource_path(ROLLOUTS, namespace="agents")
 SPEC: dict[str, Any] = {
@@ -29,7 +30,7 @@ async def put(gateway: Gateway, *, name: str = "code-mode", stage: str | None = 
     status = {"phase": phase, "stage": stage} if stage else {"phase": phase}
     spec = SPEC | changes
     gateway.api.put(XRO, {"metadata": {"name": name, "uid": "uid-1"}, "spec": spec, "status": status})
-    cache = gateway.dependencies.rollouts
+    cache = gateway.dependencies.get(Rollouts).cache
     await until(lambda: any(each.name == name and each.status == status for each in cache.list_all("agents")))
 
 
@@ -111,7 +112,7 @@ async def test_a_spec_that_contradicts_itself_is_shown_and_assigns_nothing(gatew
 async def test_a_deleted_rollout_is_gone(gateway: Gateway, api: FakeApiServer) -> None:
     await put(gateway)
     api.remove(XRO, "code-mode")
-    await until(lambda: not gateway.dependencies.rollouts.list_all("agents"))
+    await until(lambda: not gateway.dependencies.get(Rollouts).cache.list_all("agents"))
     assert_problem(await gateway.ask("GET", "/v1/rollouts/code-mode"), 404)
     assert_problem(await gateway.ask("POST", "/v1/rollouts/code-mode/assignments", json={"unit": "u"}), 404)
 

@@ -22,6 +22,7 @@ from mcp_exec_api.files import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec
 from mcp_exec_api.wire.sessions import Session, SessionList
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_gateway.features.sessions.service import SessionService
 
 SBS = custom_resource_path(SESSIONS, namespace="agents")
 OWNER = Owner(namespace="agents", caller="team-a")
@@ -33,7 +34,7 @@ async def create(gateway: Gateway, name: str = "analysis", *, key: str = KEY, **
         namespace = answer.json["namespace"]
         caller, user = answer.json["caller"], answer.json.get("user", "")
         path = (namespace, Owner(namespace=namespace, caller=caller, user=user).qualify(name))
-        await until(lambda: gateway.dependencies.sessions.cache.find(path) is not None)
+        await until(lambda: gateway.dependencies.get(SessionService).cache.find(path) is not None)
     return answer
 
 
@@ -79,7 +80,7 @@ async def test_a_session_whose_caller_is_only_claimed_belongs_to_nobody_who_clai
     forged = {"metadata": {"name": OWNER.qualify("trap"), "labels": {LABEL_CALLER: "team-a"}}, "spec": {"name": "trap"}}
     api.put(SBS, forged)
     api.put(SBS, {"metadata": {"name": "plain"}, "spec": {}})
-    cache = gateway.dependencies.sessions.cache
+    cache = gateway.dependencies.get(SessionService).cache
     await until(lambda: cache.find(("agents", "plain")) is not None)
     assert (await gateway.ask("GET", "/v1/sessions")).json == {"items": []}
     assert_problem(await gateway.ask("GET", "/v1/sessions/trap"), 404)
@@ -163,7 +164,7 @@ async def test_a_keys_limit_of_sessions_holds_for_requests_at_the_same_time(
 async def test_an_ended_session_does_not_count_until_it_is_used_again(gateway: Gateway, api: FakeApiServer) -> None:
     await two_callers(gateway, maxSessions=1)
     await create(gateway, "one")
-    sessions = gateway.dependencies.sessions
+    sessions = gateway.dependencies.get(SessionService)
     api.merge(
         SBS, OWNER.qualify("one"), {"status": {"phase": "Ended", "ownerDigest": OWNER.digest, "caller": "team-a"}}
     )

@@ -31,7 +31,8 @@ from mcp_exec_common.broker.skill_proofs import build_shipped
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.skills.folder import SkillFolder, build_archive
-from mcp_exec_gateway.features.skills.service import MAX_DRAFTS
+from mcp_exec_gateway.features.skills.service import MAX_DRAFTS, SkillService
+from mcp_exec_gateway.features.tools.service import Tools
 
 Object = dict[str, Any]
 SKL = custom_resource_path(SKILLS, namespace="agents")
@@ -54,7 +55,7 @@ async def test_a_decision_whose_key_was_withdrawn_is_not_shown_any_more(gateway:
     assert (await approve(gateway, skill)).json["state"] == "Approved"
     path = f"/v1/skills/report/versions/{skill['version']}"
     gateway.dependencies.supervisors.keys.replace((b"the key after the leak",))
-    await until(lambda: gateway.dependencies.skills.cache.list_newest("agents") == [])
+    await until(lambda: gateway.dependencies.get(SkillService).cache.list_newest("agents") == [])
     assert (await gateway.ask("GET", path, key=BOB)).status == 404
     shown = await gateway.ask("GET", f"{path}?asApprover=true", key=ANN)
     assert (shown.json["state"], shown.json["author"][:8]) == ("Draft", "claimed:")
@@ -131,7 +132,7 @@ async def test_the_versions_of_a_skill_are_listed_without_drafts_of_others(gatew
     path = "/v1/skills/report/versions"
     await approve(gateway, second)
     gateway.api.merge(SKL, "report-v2", {"status": {"uses": 4, "successes": 3, "state": "Approved"}})
-    await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[1]["status"].get("uses") == 4)
+    await until(lambda: gateway.dependencies.get(SkillService).cache.list_all("agents")[1]["status"].get("uses") == 4)
     mine = (await gateway.ask("GET", path)).json["items"]
     assert [(each["version"], each["state"]) for each in mine] == [(3, "Draft"), (2, "Approved"), (1, "Draft")]
     (seen,) = (await gateway.ask("GET", path, key=BOB)).json["items"]
@@ -174,7 +175,7 @@ async def test_nobody_approves_a_skill_whose_author_is_not_proven(gateway: Gatew
     spec = SkillSpec.model_validate({**NEW, "version": 1})
     manifest = {"metadata": {"name": "report-v1", "namespace": "agents", "labels": labels}, "spec": spec.to_api()}
     gateway.api.put(SKL, manifest)
-    await until(lambda: gateway.dependencies.skills.cache.list_all("agents"))
+    await until(lambda: gateway.dependencies.get(SkillService).cache.list_all("agents"))
     refused = await approve(gateway, {**NEW, "version": 1, "digest": content_digest(manifest["spec"])})
     assert refused.status == 403
     assert "nobody knows who wrote report-v1, so nobody may approve it: save it through the gateway" in refused.text
@@ -191,7 +192,7 @@ async def test_skills_of_the_release_are_approved_and_belong_to_no_caller(gatewa
     spec = SkillSpec.model_validate({**NEW, "version": 1})
     shipped = build_shipped(spec, namespace="agents", attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY)), moment=now())
     gateway.api.put(SKL, shipped)
-    await until(lambda: gateway.dependencies.skills.cache.list_all("agents"))
+    await until(lambda: gateway.dependencies.get(SkillService).cache.list_all("agents"))
     (seen,) = (await gateway.ask("GET", "/v1/skills", key=BOB)).json["items"]
     assert (seen["state"], seen["author"]) == ("Approved", "release:mcp-exec")
     path = "/v1/skills/report/versions/1"
@@ -296,7 +297,7 @@ async def test_searches_find_skills_by_what_they_do_and_beside_tools(gateway: Ga
     await approve(gateway, await save(gateway, name="deduplicate", description="Remove duplicate rows from a table."))
     await approve(gateway, await save(gateway, name="chart", description="Draw a chart."))
     assert (await names(gateway, "?query=duplicates", key=BOB))[0] == "deduplicate-v1"
-    gateway.dependencies.catalogs.expire()
+    gateway.dependencies.get(Tools).catalogs.expire()
     tools = await gateway.ask("GET", "/api/v1/mcp/tools/search?query=duplicate+rows&detail_level=with_description")
     assert tools.json[0]["kind"] == "skill"
     assert tools.json[0]["import"] == "from skills.deduplicate import run"
@@ -311,7 +312,7 @@ async def test_mcp_clients_save_find_and_run_skills(gateway: Gateway) -> None:
         assert bad.is_error
         assert "no function `run`" in bad.content[0].text
         await approve(gateway, (await gateway.ask("GET", "/v1/skills/report/versions/1")).json)
-        gateway.dependencies.catalogs.expire()
+        gateway.dependencies.get(Tools).catalogs.expire()
         found = await client.call_tool("search_tools", {"query": "weekly report"})
         assert found.structured_content["tools"][0]["kind"] == "skill"
         ran = await client.call_tool("run_skill", {"name": "report", "version": 1, "arguments": {"a": 2}})
@@ -368,7 +369,9 @@ async def test_the_client_saves_reviews_runs_and_exports(gateway: Gateway, tmp_p
         assert [skill.name for skill in await approver.skills.list(as_approver=True)] == ["from-folder", "report"]
         finding = {"rule": "Subprocess", "severity": "High", "line": 1, "message": "starts a program"}
         gateway.api.merge(SKL, "report-v1", {"status": {"codeFindings": [finding]}})
-        await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[1]["status"].get("codeFindings"))
+        await until(
+            lambda: gateway.dependencies.get(SkillService).cache.list_all("agents")[1]["status"].get("codeFindings")
+        )
         (found,) = (await approver.skills.get("report", 1, as_approver=True)).code_findings
         assert str(found) == "line 1: starts a program (Subprocess)"
         assert (await approver.skills.approve("report", 1, digest=saved.digest)).reviewed_by == "ann"
@@ -428,7 +431,9 @@ async def test_the_command_saves_reviews_shows_exports_and_runs(
     assert "Folder" in await command("versions", "from-folder")
     finding = {"rule": "Subprocess", "severity": "High", "line": 1, "message": "starts a program"}
     gateway.api.merge(SKL, "from-folder-v1", {"status": {"codeFindings": [finding]}})
-    await until(lambda: gateway.dependencies.skills.cache.list_all("agents")[0]["status"].get("codeFindings"))
+    await until(
+        lambda: gateway.dependencies.get(SkillService).cache.list_all("agents")[0]["status"].get("codeFindings")
+    )
     shown = await command("show", "from-folder-v1", "--as-approver", key=ANN)
     assert "finding: line 1: starts a program (Subprocess)\n" in shown
     digest = shown.partition("digest: ")[2].splitlines()[0]

@@ -11,6 +11,8 @@ from tests.support.api_server import FakeApiServer
 from tests.support.broker import CATALOG, SLICES, FakeBroker
 from tests.support.until import until
 
+from mcp_exec_gateway.features.tools.service import Tools
+
 SEARCH = "/api/v1/mcp/tools/search"
 TOOLS = "/api/v1/mcp/servers/{}/tools"
 
@@ -106,7 +108,7 @@ async def test_many_searches_ask_the_broker_once(gateway: Gateway, broker: FakeB
 
 async def test_the_last_good_catalog_serves_while_the_broker_is_down(gateway: Gateway, broker: FakeBroker) -> None:
     now = [0.0]
-    gateway.dependencies.catalogs.clock = lambda: now[0]
+    gateway.dependencies.get(Tools).catalogs.clock = lambda: now[0]
     before = await names(gateway)
     broker.broken = True
     now[0] += 60

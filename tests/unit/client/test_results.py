@@ -10,8 +10,8 @@ from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_client import CodeExecutor, errors, types
 from mcp_exec_client.agent import describe_execution
 from mcp_exec_client.options import RunOptions, build_body
+from mcp_exec_gateway.app import collect_examples
 from mcp_exec_gateway.core.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.core.openapi.examples import EXAMPLES
 
 
 def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:
@@ -26,10 +26,10 @@ def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:
 
 def example_of(schema: str) -> Any:
     """Return the first example of a schema in the OpenAPI document."""
-    return next(iter(EXAMPLES[schema].values()))["value"]
+    return next(iter(collect_examples()[schema].values()))["value"]
 
 
-@pytest.mark.parametrize("example", [each["value"] for each in EXAMPLES["Execution"].values()])
+@pytest.mark.parametrize("example", [each["value"] for each in collect_examples()["Execution"].values()])
 async def test_the_gateway_s_examples_are_executions(example: dict[str, Any]) -> None:
     found = await scripted(example).client().get("e1")
     assert (found.name, found.phase, found.stdout) == (

@@ -18,7 +18,7 @@ from mcp_exec_gateway.core.executions.lists import (
     encode_position,
     read_row,
 )
-from mcp_exec_gateway.core.http.parameters import ListQuery
+from mcp_exec_gateway.core.executions.parameters import ListQuery
 
 
 def entry(name: str, second: int = 0, caller: str = "team-a", **labels: str) -> ExecutionEntry:

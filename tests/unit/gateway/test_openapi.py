@@ -9,19 +9,17 @@ from hack.openapi import PAGE, build_page
 
 from mcp_exec_api.wire.events import STREAM_EVENTS
 from mcp_exec_api.wire.tools import ToolCallRecord
-from mcp_exec_gateway.app import ROUTERS
-from mcp_exec_gateway.core.openapi.document import (
+from mcp_exec_gateway.app import collect_examples, describe_api, list_routers
+from mcp_exec_gateway.core.openapi import (
     OperationRoute,
-    build_document,
     list_request_models,
     list_response_models,
 )
-from mcp_exec_gateway.core.openapi.examples import EXAMPLES
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return build_document(ROUTERS)
+    return describe_api()
 
 
 def test_the_page_of_the_contract_is_current() -> None:
@@ -62,16 +60,16 @@ def test_events_and_audit_records_have_schemas(document: dict[str, Any]) -> None
     assert content["application/x-ndjson"]["schema"] == {"$ref": "#/components/schemas/Event"}
     assert "Event" in content["text/event-stream"]["schema"]["description"]
     assert schemas["CallList"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/ToolCallRecord"}
-    ToolCallRecord.model_validate(EXAMPLES["CallList"]["page"]["value"]["items"][0])
+    ToolCallRecord.model_validate(collect_examples()["CallList"]["page"]["value"]["items"][0])
 
 
 def test_every_json_body_has_an_example_and_nothing_else_has() -> None:
-    models = list_request_models(ROUTERS) + list_response_models(ROUTERS)
-    assert {name.partition(" ")[0] for name in EXAMPLES} == {model.__name__ for model in models}
+    models = list_request_models(list_routers()) + list_response_models(list_routers())
+    assert {name.partition(" ")[0] for name in collect_examples()} == {model.__name__ for model in models}
 
 
 def test_a_handler_parses_the_body_that_its_route_declares() -> None:
-    routes = [route for router in ROUTERS for route in router.routes if isinstance(route, OperationRoute)]
+    routes = [route for router in list_routers() for route in router.routes if isinstance(route, OperationRoute)]
     for route in routes:
         parsed = re.findall(r"parse_(?:model|spec)\(\s*(\w+)", inspect.getsource(route.endpoint))
         assert parsed == ([] if route.body_model is None else [route.body_model.__name__]), route.name

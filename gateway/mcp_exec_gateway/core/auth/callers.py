@@ -13,6 +13,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection, Request
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, ROLLOUTS, SKILLS
+from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import FieldError
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KEY_PREFIX
@@ -216,6 +217,12 @@ def check_user(user: str | None, *, caller: Caller) -> None:
         return
     message = f"the API key {caller.name} may name only {', '.join(caller.limits.users or ()) or 'none'}"
     raise HttpProblem("forbidden", 403, f"user: {message}", errors=[FieldError(field="user", message=message)])
+
+
+def find_owner(caller: Caller, user: str | None) -> Owner:
+    """Return the owner that a caller is on behalf of a user. Raises HttpProblem, a 403, if it may not name the user."""
+    check_user(user, caller=caller)
+    return Owner(namespace=caller.namespace, caller=caller.label, user=user or "")
 
 
 def may_see(caller: Caller, *, creator: str | None, user: str | None) -> bool:

@@ -1,10 +1,11 @@
 """Deletion of finished executions, before their time to live is over.
 
-The gateway deletes the artifacts. The operator deletes the object, as it does at the end of every time to live: if
-records are kept, only after the execution's record is stored.
+The gateway deletes what features store of the execution, such as artifacts. The operator deletes the object, as it does
+at the end of every time to live: if records are kept, only after the execution's record is stored.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,9 +21,9 @@ from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.core.executions.index import ExecutionDeleted, ShuttingDown
 from mcp_exec_gateway.core.executions.service import ExecutionService
 from mcp_exec_gateway.core.executions.submission import is_object_name
+from mcp_exec_gateway.core.extensions import Deletion
 from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.problems import HttpProblem, unavailable
-from mcp_exec_gateway.features.files.artifacts import ArtifactService
 
 _MAX_ATTEMPTS: Final = 8
 DELETION_SECONDS: Final = 5.0
@@ -31,11 +32,11 @@ DELETION_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionDeleter:
-    """Deletes finished executions with their artifacts."""
+    """Deletes finished executions, with what features store of them."""
 
     kube: KubeClient
     executions: ExecutionService
-    artifacts: ArtifactService
+    deletions: Sequence[Deletion] = ()
     wait_seconds: float = DELETION_SECONDS
 
     async def delete(self, request: Request, name: str, *, caller: Caller) -> Object | None:
@@ -47,7 +48,8 @@ class ExecutionDeleter:
             get_trace(request.scope).execution = name
         execution = await self._find(name, caller=caller)
         uid = execution["metadata"]["uid"]
-        await self.artifacts.delete_all(execution)
+        for delete in self.deletions:
+            await delete(execution)
         key: ObjectKey = (caller.namespace, name)
         index = self.executions.index
         with (

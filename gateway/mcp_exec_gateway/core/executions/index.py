@@ -8,7 +8,7 @@ memory.
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,9 +23,9 @@ from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.core.executions.limits import StoredExecutions
 from mcp_exec_gateway.core.executions.lists import ExecutionEntry, ExecutionLists, read_row
+from mcp_exec_gateway.core.extensions import ChangeObserver
 from mcp_exec_gateway.core.http.limits import MemoryBudget, Reservation
 from mcp_exec_gateway.core.http.problems import too_many
-from mcp_exec_gateway.features.mcp.calls import CallCache
 
 ANNOTATION_IDEMPOTENCY: Final = f"{GROUP}/idempotency-key"
 """Digest of namespace, caller and Idempotency-Key."""
@@ -137,12 +137,12 @@ class ExecutionIndex:
     clock: Callable[[], float] = time.monotonic
     request_keys: RequestKeys = field(default_factory=RequestKeys, init=False)
     """Executions by Idempotency-Key."""
-    calls: CallCache = field(default_factory=CallCache, init=False)
-    """Runs by the MCP calls that they answer."""
     lists: ExecutionLists = field(default_factory=ExecutionLists)
     """Executions in the order of their creation."""
     stored: StoredExecutions = field(default_factory=StoredExecutions)
     """Number and bytes of all executions."""
+    observers: Sequence[ChangeObserver] = ()
+    """What features do at each change."""
     wait_count: int = field(default=0, init=False)
     """Number of waits now."""
     _shutting_down: bool = field(default=False, init=False)
@@ -164,7 +164,8 @@ class ExecutionIndex:
         key = object_key(execution)
         self._expected.pop(key, None)
         self.request_keys.observe(execution, deleted=deleted)
-        self.calls.observe(execution, deleted=deleted)
+        for observe in self.observers:
+            observe(execution, deleted=deleted)
         if deleted:
             self.lists.remove(*key)
             self.stored.remove(key)

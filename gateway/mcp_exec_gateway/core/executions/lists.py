@@ -17,7 +17,7 @@ from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_gateway.core.auth.callers import Caller, format_caller_label, may_see
-from mcp_exec_gateway.core.http.parameters import ListQuery
+from mcp_exec_gateway.core.executions.parameters import ListQuery
 from mcp_exec_gateway.core.http.problems import invalid_field
 
 LISTED: Final = "listed"

@@ -1,7 +1,7 @@
 """Operations on executions: create, get, list, cancel."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -17,20 +17,19 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_gateway.core.auth.callers import Caller, may_see
+from mcp_exec_gateway.core.auth.callers import Caller, find_owner, may_see
 from mcp_exec_gateway.core.executions.index import ExecutionDeleted, ExecutionIndex, Predicate, ShuttingDown
 from mcp_exec_gateway.core.executions.limits import ReadLimiter, fit_spec
 from mcp_exec_gateway.core.executions.lists import ExecutionFilter, decode_position, encode_position
+from mcp_exec_gateway.core.executions.parameters import CreateQuery, ListQuery
 from mcp_exec_gateway.core.executions.submission import Submission, Submitter, check_code, is_object_name
 from mcp_exec_gateway.core.executions.views import build_summary
+from mcp_exec_gateway.core.extensions import Admission
 from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.limits import RequestSlots, Reservation
-from mcp_exec_gateway.core.http.parameters import CreateQuery, ListQuery
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, not_found, unavailable
 from mcp_exec_gateway.core.http.request_body import ClientDisconnected, wait_for_disconnect
 from mcp_exec_gateway.core.pools import PoolCache
-from mcp_exec_gateway.features.files.workspaces import WorkspaceQuotas
-from mcp_exec_gateway.features.sessions.service import SessionService, find_owner
 from mcp_exec_gateway.metrics import Metrics
 
 
@@ -98,13 +97,13 @@ class ExecutionService:
     kube: KubeClient
     index: ExecutionIndex
     pools: PoolCache
-    sessions: SessionService
-    workspaces: WorkspaceQuotas
     submitter: Submitter
     metrics: Metrics
     max_wait_seconds: float
     wait_slots: RequestSlots
     """Requests that wait, by caller."""
+    admissions: Sequence[Admission] = ()
+    """What features check of a new execution."""
     reads: ReadLimiter = field(default_factory=ReadLimiter)
     """Rate of reads from the API server, by caller."""
 
@@ -151,10 +150,8 @@ class ExecutionService:
         spec = fit_spec(spec, caller=caller, pools=self.pools)
         await check_code(spec, namespace=caller.namespace, pools=self.pools, metrics=self.metrics)
         owner = find_owner(caller, spec.user)
-        if spec.session is not None:
-            self.sessions.admit(spec.session, caller=caller, owner=owner)
-        if spec.workspace is not None:
-            await self.workspaces.admit(owner, spec.workspace.name, caller=caller)
+        for admit in self.admissions:
+            await admit(spec, owner=owner, caller=caller)
         return spec
 
     @asynccontextmanager

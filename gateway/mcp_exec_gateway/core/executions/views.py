@@ -1,18 +1,13 @@
 """Executions in responses: the status as the operator wrote it, with the execution's name."""
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
-from mcp_exec_api.wire.stats import ActiveExecutions, GatewayLimits, NamespaceStats, OwnSessions, ServerStats
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.core.auth.callers import Caller
-from mcp_exec_gateway.core.executions.index import ExecutionIndex
 from mcp_exec_gateway.core.executions.lists import ExecutionEntry
-from mcp_exec_gateway.core.http.parameters import Include
-from mcp_exec_gateway.core.pools import PoolCache
+from mcp_exec_gateway.core.executions.parameters import Include
 
 _MAX_SHOWN_LABELS: Final = 64
 """Own labels that a view shows: those of executions from kubectl have no limit."""
@@ -93,29 +88,3 @@ def _read_identity(execution: Object, caller: str) -> dict[str, Any]:
         "pool": (spec.get("poolRef") or {}).get("name", "default"),
         **{name: value for name, value in about.items() if value},
     }
-
-
-def build_stats(
-    caller: Caller,
-    *,
-    index: ExecutionIndex,
-    pools: PoolCache,
-    tools: Mapping[str, int] | None,
-    sessions: OwnSessions,
-    gateway: GatewayLimits,
-) -> NamespaceStats:
-    """Build the statistics from caches. `tools` is the number of tools by server, or None if it is unknown."""
-    allowed = caller.limits.pools
-    own = index.count_active(caller.namespace, caller.label)
-    active = own if caller.limits.sees_own_only else index.count_all_active(caller.namespace)
-    return NamespaceStats(
-        namespace=caller.namespace,
-        caller=caller.label,
-        executions=ActiveExecutions(active=active, own=own),
-        pools=[pool for pool in pools.list_capacities(caller.namespace) if allowed is None or pool.name in allowed],
-        servers=None if tools is None else [ServerStats(name=name, tools=count) for name, count in tools.items()],
-        tools=None if tools is None else sum(tools.values()),
-        sessions=sessions,
-        limits=caller.limits,
-        gateway=gateway,
-    )

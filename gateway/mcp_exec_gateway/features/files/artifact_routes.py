@@ -11,11 +11,13 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.dependencies import Dependencies, GetCaller, Injected
 from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.json import json_response
-from mcp_exec_gateway.core.http.parameters import ArtifactsQuery, InNamespace, LinkQuery, find_base_url
+from mcp_exec_gateway.core.http.parameters import InNamespace, find_base_url
 from mcp_exec_gateway.core.http.problems import not_found
-from mcp_exec_gateway.core.openapi.document import UNCHANGED, build_router, describe_bytes, problems
+from mcp_exec_gateway.core.openapi import UNCHANGED, build_router, describe_bytes, problems
 from mcp_exec_gateway.features.files.artifacts import ArtifactAddress
+from mcp_exec_gateway.features.files.parameters import ArtifactsQuery, LinkQuery
 from mcp_exec_gateway.features.files.response import OCTETS, ContentResponse, build_content_headers
+from mcp_exec_gateway.features.files.service import Files
 
 _SHOWN: Final = (
     "The artifact. A browser shows images, text, JSON, HTML and SVG, the last two without scripts and without a "
@@ -39,7 +41,7 @@ async def list_artifacts(
     """
     execution = await dependencies.executions.find(name, caller=caller)
     base_url = find_base_url(request, public_url=dependencies.settings.public_url)
-    views = dependencies.artifacts.list_views(execution, base_url=base_url, seconds=query.link_seconds)
+    views = dependencies.get(Files).artifacts.list_views(execution, base_url=base_url, seconds=query.link_seconds)
     return json_response({"items": views}, memory=dependencies.memory, namespace=caller.namespace)
 
 
@@ -83,7 +85,7 @@ async def follow_link(
     """
     peer = dependencies.callers.limit_anonymous(request)
     address = ArtifactAddress(namespace=namespace, execution=name, uid=query.uid, id=id)
-    dependencies.artifacts.links.verify(address, expires=query.expires, signature=query.signature)
+    dependencies.get(Files).artifacts.links.verify(address, expires=query.expires, signature=query.signature)
     trace = get_trace(request.scope)
     trace.namespace, trace.execution = namespace, name
     execution = await dependencies.executions.read_any((namespace, name))
@@ -93,12 +95,12 @@ async def follow_link(
 
 
 def _send_content(request: Request, dependencies: Dependencies, execution: Object, id: str, *, holder: str) -> Response:
-    item = dependencies.artifacts.find(execution, id)
+    item = dependencies.get(Files).artifacts.find(execution, id)
     get_trace(request.scope).execution = execution["metadata"]["name"]
     return ContentResponse(
-        dependencies.artifacts.open(execution, id),
+        dependencies.get(Files).artifacts.open(execution, id),
         headers=build_content_headers(name=item["name"], media_type=item.get("mediaType", ""), shows=True),
-        slot=dependencies.transfer_slots.hold(holder),
+        slot=dependencies.get(Files).transfer_slots.hold(holder),
         memory=dependencies.memory,
         namespace=execution["metadata"]["namespace"],
         if_none_match=request.headers.get("if-none-match", ""),

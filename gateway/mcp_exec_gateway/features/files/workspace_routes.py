@@ -18,20 +18,11 @@ from mcp_exec_api.wire.workspaces import (
     WorkspaceSettings,
     WorkspaceVersionList,
 )
-from mcp_exec_gateway.core.auth.callers import Caller
+from mcp_exec_gateway.core.auth.callers import Caller, find_owner
 from mcp_exec_gateway.core.dependencies import CreateCaller, Dependencies, GetCaller, Injected, ListCaller
-from mcp_exec_gateway.core.http.parameters import (
-    IfMatch,
-    IfNoneMatch,
-    ListFilesQuery,
-    OwnerQuery,
-    PutArchiveQuery,
-    PutFileQuery,
-    ReadArchiveQuery,
-    ReadFilesQuery,
-)
+from mcp_exec_gateway.core.http.parameters import OwnerQuery
 from mcp_exec_gateway.core.http.request_body import parse_model, read_body
-from mcp_exec_gateway.core.openapi.document import (
+from mcp_exec_gateway.core.openapi import (
     TAR,
     UNCHANGED,
     accepts,
@@ -41,10 +32,19 @@ from mcp_exec_gateway.core.openapi.document import (
     problems,
 )
 from mcp_exec_gateway.features.files.forwarding import build_params
+from mcp_exec_gateway.features.files.parameters import (
+    IfMatch,
+    IfNoneMatch,
+    ListFilesQuery,
+    PutArchiveQuery,
+    PutFileQuery,
+    ReadArchiveQuery,
+    ReadFilesQuery,
+)
 from mcp_exec_gateway.features.files.response import OCTETS, TRANSFER_BYTES, ContentResponse, build_content_headers
+from mcp_exec_gateway.features.files.service import Files
 from mcp_exec_gateway.features.files.upload import UploadBody
 from mcp_exec_gateway.features.files.workspaces import split_path
-from mcp_exec_gateway.features.sessions.service import find_owner
 
 router = build_router(prefix="/v1/workspaces", tag="workspaces")
 
@@ -112,7 +112,7 @@ async def delete_workspace(
     Deletes the workspace with all its versions.
     """
     answer = await _pass_on(dependencies, caller, query, "DELETE", name)
-    dependencies.workspaces.forget(find_owner(caller, query.user), name)
+    dependencies.get(Files).workspaces.forget(find_owner(caller, query.user), name)
     return answer
 
 
@@ -305,8 +305,8 @@ async def _pass_on(
     """
     owner, params = find_owner(caller, query.user), build_params(query)
     if creates:
-        params |= await dependencies.workspaces.admit(owner, path[0], caller=caller)
-    return await dependencies.files.pass_on(
+        params |= await dependencies.get(Files).workspaces.admit(owner, path[0], caller=caller)
+    return await dependencies.get(Files).forwarder.pass_on(
         method,
         "workspaces",
         *path,
@@ -324,9 +324,9 @@ def _send_content(
     """Return the bytes that the broker has at a path below `/v1/workspaces`."""
     owner, params = find_owner(caller, query.user), build_params(query)
     return ContentResponse(
-        dependencies.files.open_content("workspaces", *path, owner=owner, params=params),
+        dependencies.get(Files).forwarder.open_content("workspaces", *path, owner=owner, params=params),
         headers=headers,
-        slot=dependencies.transfer_slots.hold(caller.name),
+        slot=dependencies.get(Files).transfer_slots.hold(caller.name),
         memory=dependencies.memory,
         namespace=caller.namespace,
         if_none_match=request.headers.get("if-none-match", ""),
@@ -336,6 +336,9 @@ def _send_content(
 @contextmanager
 def _receiving(request: Request, dependencies: Dependencies, caller: Caller, *, limit: int) -> Iterator[UploadBody]:
     """Yield the body, and hold a slot and the memory of a transfer. Raises HttpProblem: 413, 415, 429, 503."""
-    with dependencies.transfer_slots.hold(caller.name), dependencies.memory.reserving(caller.namespace) as memory:
+    with (
+        dependencies.get(Files).transfer_slots.hold(caller.name),
+        dependencies.memory.reserving(caller.namespace) as memory,
+    ):
         memory.require(TRANSFER_BYTES)
         yield UploadBody.of_request(request, limit=limit)

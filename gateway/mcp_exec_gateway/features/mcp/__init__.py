@@ -16,4 +16,5 @@ every request of both revisions is served without state: any replica serves any 
 - `code_mode`: the toolset of `mode=code`: `run_code`, `search_tools`, `describe_tools`, and the prompt.
 - `resources`: skills, files, artifacts and tools as resources, their completion, and the skills extension.
 - `direct`: the toolsets of `mode=direct` and `mode=hybrid`.
+- `calls`, `abandoned_runs`: a client that repeats a call after it lost the answer gets the run of the first one.
 """

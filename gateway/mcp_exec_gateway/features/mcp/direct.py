@@ -36,7 +36,8 @@ from mcp_exec_gateway.features.mcp.forms import build_form, read_decision
 from mcp_exec_gateway.features.mcp.request import McpRequest, digest_request
 from mcp_exec_gateway.features.mcp.transport.tokens import ConsentToken
 from mcp_exec_gateway.features.tools.catalogs import MAX_NAME, ExportedTool, ToolSelection
-from mcp_exec_gateway.features.tools.direct import CallCancelled, DirectAccess, call_tool
+from mcp_exec_gateway.features.tools.direct import CallCancelled, DirectAccess, RunningCalls, call_tool
+from mcp_exec_gateway.features.tools.service import Tools
 from mcp_exec_tools.catalog import Tool as CatalogTool
 from mcp_exec_tools.names import find_close_names
 from mcp_exec_tools.schemas.reading import has_dangling_reference
@@ -209,7 +210,7 @@ class DirectTools:
         """Return one page of the tools that the caller may use."""
         selection = await self.select(request, check_access(request))
         # schemas are converted when they are first listed, which takes a second for servers that try
-        page = await request.sender.dependencies.catalogs.threads.run(
+        page = await request.sender.dependencies.get(Tools).catalogs.threads.run(
             request.sender.caller.name, lambda: build_page(selection.tools, cursor, is_modern=request.is_modern)
         )
         return ListToolsResult(tools=page.tools, next_cursor=page.next_cursor, ttl_ms=_CACHED_MS, cache_scope="private")
@@ -232,7 +233,7 @@ class DirectTools:
 
     async def select(self, request: McpRequest, access: DirectAccess) -> ToolSelection:
         """Return the tools that the caller may use in this mode."""
-        sender, catalogs = request.sender, request.sender.dependencies.catalogs
+        sender, catalogs = request.sender, request.sender.dependencies.get(Tools).catalogs
         exported = (await catalogs.get(sender.namespace)).exported
         return await exported.select(
             access.rights, caller=sender.caller.name, threads=catalogs.threads, only_direct=self._only_marked
@@ -249,9 +250,9 @@ class DirectTools:
     ) -> CallToolResult | InputRequiredResult:
         dependencies = request.sender.dependencies
         try:
-            with dependencies.running_calls.hold(digest_request(request)):
+            with dependencies.get(RunningCalls).hold(digest_request(request)):
                 answer = await call_tool(
-                    dependencies.direct_calls,
+                    dependencies.get(Tools).direct_calls,
                     access,
                     tool,
                     tool.model.restore(arguments),

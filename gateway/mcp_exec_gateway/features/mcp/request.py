@@ -33,11 +33,12 @@ from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.limits import Reservation
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid, invalid_field
 from mcp_exec_gateway.core.pools import describe_pool
-from mcp_exec_gateway.features.mcp.abandoned_runs import Departure
+from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns, Departure
 from mcp_exec_gateway.features.mcp.budget import DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS, TokenBudget
 from mcp_exec_gateway.features.mcp.sdk import as_request_id
 from mcp_exec_gateway.features.mcp.transport.messages import RpcMessage, Session
 from mcp_exec_gateway.features.mcp.transport.response import Exchange
+from mcp_exec_gateway.features.tools.direct import RunningCalls
 
 Mode = Literal["code", "direct", "hybrid"]
 HEADER_PREFIX: Final = "mcp-exec-"
@@ -249,7 +250,7 @@ async def cancel_request(sender: Sender, session: Session, message: RpcMessage) 
     if request_id is None:
         return
     digest = _digest(sender, session, request_id)
-    if sender.dependencies.running_calls.cancel(digest):
+    if sender.dependencies.get(RunningCalls).cancel(digest):
         return
     selector = f"{LABEL_MCP_REQUEST}={digest}"
     path = custom_resource_path(EXECUTIONS, namespace=sender.namespace)
@@ -262,7 +263,7 @@ async def cancel_request(sender: Sender, session: Session, message: RpcMessage) 
             key = (sender.namespace, metadata["name"])
             if gave_up(message.params.get("reason")):
                 departure = choose_departure(sender.options, default=Departure.CANCEL_LATER)
-                await dependencies.abandoned.leave(key, holder=None, departure=departure)
+                await dependencies.get(AbandonedRuns).leave(key, holder=None, departure=departure)
             else:
                 await dependencies.executions.request_cancellation(key)
 

@@ -22,14 +22,14 @@ from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.core.http.request_body import read_body
 from mcp_exec_gateway.features.mcp.code_mode.task_state import EXTENSION as TASKS
 from mcp_exec_gateway.features.mcp.forms import decide
-from mcp_exec_gateway.features.mcp.request import McpRequest, Mode, Sender, cancel_request, read_namespace, read_options
+from mcp_exec_gateway.features.mcp.request import McpRequest, Sender, cancel_request, read_namespace, read_options
 from mcp_exec_gateway.features.mcp.sdk import (
     Connection,
     ServerMessageMetadata,
     handler_exception_to_error_data,
     serve_one,
 )
-from mcp_exec_gateway.features.mcp.server import McpServer
+from mcp_exec_gateway.features.mcp.server import McpServer, McpServers
 from mcp_exec_gateway.features.mcp.transport.messages import (
     CHANGES_METHOD,
     SESSION_HEADER,
@@ -70,9 +70,7 @@ async def receive_message(request: Request, dependencies: Injected, credentials:
         try:
             message = await _read_message(request, dependencies, memory)
             if message.kind == "request":
-                return respond(
-                    sender, message, servers=request.app.state.mcp_servers, memory=memory, resources=resources.pop_all()
-                )
+                return respond(sender, message, memory=memory, resources=resources.pop_all())
             await accept(sender, message)
         except InvalidMessage as error:
             return error.response()
@@ -88,9 +86,7 @@ async def resume_stream(request: Request, dependencies: Injected, credentials: C
         memory = resources.enter_context(dependencies.memory.reserving(sender.namespace))
         try:
             message = read_resumption(sender)
-            return respond(
-                sender, message, servers=request.app.state.mcp_servers, memory=memory, resources=resources.pop_all()
-            )
+            return respond(sender, message, memory=memory, resources=resources.pop_all())
         except InvalidMessage as error:
             return error.response()
 
@@ -142,14 +138,13 @@ def respond(
     sender: Sender,
     message: RpcMessage,
     *,
-    servers: Mapping[Mode, McpServer],
     memory: Reservation,
     resources: ExitStack,
 ) -> McpResponse:
     """Return the response to a request. It takes over the resources. Raises InvalidMessage and HttpProblem."""
     with resources:
         request, connection = _open(sender, message, memory)
-        server = servers[sender.options.mode]
+        server = sender.dependencies.get(McpServers).by_mode[sender.options.mode]
 
         async def serve() -> Body:
             return await _serve(server, request, connection)

@@ -5,8 +5,8 @@ In revision 2026-07-28 a client asks for such a stream by `subscriptions/listen`
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
@@ -49,6 +49,7 @@ from mcp_exec_api.wire.problems import PROBLEM_PREFIX
 from mcp_exec_api.wire.version import RELEASE
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_gateway.core.executions.index import ShuttingDown
+from mcp_exec_gateway.core.http.limits import RequestSlots
 from mcp_exec_gateway.core.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.features.mcp.code_mode.run import RunOutcome
 from mcp_exec_gateway.features.mcp.code_mode.task_state import EXTENSION as TASKS
@@ -72,6 +73,7 @@ from mcp_exec_gateway.features.mcp.resources.skills import (
 from mcp_exec_gateway.features.mcp.transport.messages import CHANGES_METHOD
 from mcp_exec_gateway.features.mcp.transport.response import ContinueElsewhere
 from mcp_exec_gateway.features.tools.catalogs import ExportedTools, ToolRights
+from mcp_exec_gateway.features.tools.service import Tools
 
 log = logging.getLogger(__name__)
 
@@ -114,13 +116,13 @@ class Toolset(Protocol):
 class ToolChanges:
     """Reports changes of the tools that a toolset offers. Each stream holds a slot of its caller."""
 
-    def __init__(self, toolset: DirectTools) -> None:
-        self._toolset = toolset
+    def __init__(self, toolset: DirectTools, *, slots: RequestSlots) -> None:
+        self._toolset, self._slots = toolset, slots
 
     async def listen(self, context: Context, params: SubscriptionsListenRequestParams) -> SubscriptionsListenResult:
         """Serve `subscriptions/listen`. Raises HttpProblem, a 429, if the caller has too many streams."""
         request = get_request(context)
-        with _hold_slot(request):
+        with self._hold_slot(request):
             tools = _SeenTools()
             await self._look(request, tools)
             bus = _OneStream(lambda: self._watch(request, tools))
@@ -130,13 +132,17 @@ class ToolChanges:
     async def stream(self, context: Context, params: RequestParams) -> EmptyResult:
         """Serve the GET of the revisions before. Raises HttpProblem, a 429, if the caller has too many streams."""
         request = get_request(context)
-        with _hold_slot(request):
+        with self._hold_slot(request):
             tools = _SeenTools()
             await self._look(request, tools)
             await request.exchange.open_stream()
             async for _ in self._watch(request, tools):
                 await request.exchange.notify("notifications/tools/list_changed", None)
         raise ContinueElsewhere
+
+    def _hold_slot(self, request: McpRequest) -> AbstractContextManager[None]:
+        caller = request.sender.caller
+        return self._slots.hold(caller.name, limit=caller.limits.max_streams)
 
     async def _watch(self, request: McpRequest, tools: "_SeenTools") -> AsyncIterator[None]:
         """Yield after each change, until the gateway stops or the stream is old."""
@@ -154,7 +160,7 @@ class ToolChanges:
 
     async def _look(self, request: McpRequest, tools: "_SeenTools") -> None:
         """Look at the caller's tools, and change nothing if they are unknown now."""
-        sender, catalogs = request.sender, request.sender.dependencies.catalogs
+        sender, catalogs = request.sender, request.sender.dependencies.get(Tools).catalogs
         try:
             access = check_access(request)
             source = ((await catalogs.get(sender.namespace)).exported, access.rights)
@@ -196,22 +202,24 @@ class _OneStream:
         self.handler.close()
 
 
-@contextmanager
-def _hold_slot(request: McpRequest) -> Iterator[None]:
-    sender = request.sender
-    slots = sender.dependencies.listener_slots
-    with slots.hold(sender.caller.name, limit=sender.caller.limits.max_streams):
-        yield
+@dataclass(frozen=True, kw_only=True)
+class McpServers:
+    """The server of each mode."""
+
+    by_mode: Mapping[Mode, McpServer]
 
 
-def build_servers() -> Mapping[Mode, McpServer]:
-    """Build the server of each mode."""
+def build_servers(*, listeners: RequestSlots) -> McpServers:
+    """Build the server of each mode. `listeners` are slots of the streams that wait for changes of tools."""
     direct, hybrid = DirectTools(), HybridTools()
-    return {
-        "code": add_tasks(add_resources(build_server(CodeTools()))),
-        "direct": build_server(direct, changes=ToolChanges(direct)),
-        "hybrid": add_tasks(add_resources(build_server(hybrid, changes=ToolChanges(hybrid.direct)))),
-    }
+    changes = ToolChanges(hybrid.direct, slots=listeners)
+    return McpServers(
+        by_mode={
+            "code": add_tasks(add_resources(build_server(CodeTools()))),
+            "direct": build_server(direct, changes=ToolChanges(direct, slots=listeners)),
+            "hybrid": add_tasks(add_resources(build_server(hybrid, changes=changes))),
+        }
+    )
 
 
 class _GatewayServer(McpServer):

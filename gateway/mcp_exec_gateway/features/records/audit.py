@@ -19,8 +19,9 @@ from mcp_exec_api.meta import Model, micro_time, now
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.auth.callers import Caller, may_see
-from mcp_exec_gateway.core.http.parameters import AuditQuery, Moment
+from mcp_exec_gateway.core.http.parameters import Moment
 from mcp_exec_gateway.core.http.problems import invalid_field, unavailable
+from mcp_exec_gateway.features.records.parameters import AuditQuery
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Routes of records: reports about conversations, the records' tables, and usage."""
+"""Routes of records: reports about conversations, the records' tables, usage, and audit records of tool calls."""
 
 from typing import Annotated, Final
 
@@ -7,16 +7,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewUsageReport, RecordList, RecordTable
+from mcp_exec_api.wire.tools import CallList
 from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_gateway.core.auth.callers import Caller, check_user
 from mcp_exec_gateway.core.dependencies import CreateCaller, Dependencies, Injected, ListCaller
 from mcp_exec_gateway.core.http.json import json_response
 from mcp_exec_gateway.core.http.parameters import NamespaceQuery
 from mcp_exec_gateway.core.http.request_body import parse_model, read_body
-from mcp_exec_gateway.core.openapi.document import accepts, build_router, problems
+from mcp_exec_gateway.core.openapi import accepts, build_router, problems
+from mcp_exec_gateway.features.records.audit import fetch_audit_page
+from mcp_exec_gateway.features.records.parameters import AuditQuery, RecordsQuery, UsageQuery
 from mcp_exec_gateway.features.records.service import (
-    RecordsQuery,
-    UsageQuery,
+    Records,
     build_outcome,
     build_outcome_row,
     build_report_row,
@@ -27,6 +29,7 @@ from mcp_exec_gateway.features.records.service import (
 )
 
 router = build_router(prefix="/v1", tag="records")
+audit_router = build_router(prefix="/v1", tag="audit")
 
 Conversation = Annotated[
     str,
@@ -55,7 +58,7 @@ async def report_usage(
     """
     new = parse_model(NewUsageReport, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "model_usage")
-    added = await store_rows(dependencies.records, rows)
+    added = await store_rows(dependencies.get(Records).client, rows)
     if added.created.get("model_usage", 1):  # a report that was sent again counts once
         measure_report(
             new, namespace=caller.namespace, metrics=dependencies.metrics, prices=dependencies.settings.prices
@@ -79,7 +82,7 @@ async def report_feedback(
     """
     new = parse_model(NewFeedback, await read_body(request, limit=_MAX_BODY_BYTES))
     rows = _build_rows(dependencies, caller, conversation, new, "feedback")
-    await store_rows(dependencies.records, rows)
+    await store_rows(dependencies.get(Records).client, rows)
     return Response(status_code=204)
 
 
@@ -96,7 +99,7 @@ async def list_records(
     Returns the namespace's records of one table, oldest first, for an export. A record is complete when it is stored,
     and does not change.
     """
-    return json_response(await read_page(dependencies.records, caller=caller, table=table, query=query))
+    return json_response(await read_page(dependencies.get(Records).client, caller=caller, table=table, query=query))
 
 
 @router.get("/usage", response_model=UsageReport, response_description="The usage")
@@ -109,7 +112,16 @@ async def get_usage(dependencies: Injected, caller: ListCaller, query: Annotated
     have taken is an estimate from recorded sizes; losses are shown like savings.
     """
     prices = dependencies.settings.prices
-    return json_response(await read_usage(dependencies.records, caller=caller, query=query, prices=prices))
+    return json_response(await read_usage(dependencies.get(Records).client, caller=caller, query=query, prices=prices))
+
+
+@audit_router.get("/audit", response_model=CallList, response_description="A page")
+async def list_calls(dependencies: Injected, caller: ListCaller, query: Annotated[AuditQuery, Query()]) -> Response:
+    """List audit records of tool calls.
+
+    Returns records of all tool calls in the namespace, newest first, with redacted arguments.
+    """
+    return json_response(await fetch_audit_page(dependencies.broker, caller=caller, query=query))
 
 
 def _build_rows(
@@ -119,18 +131,18 @@ def _build_rows(
     check_user(report.user, caller=caller)
     arm, outcomes = None, []
     if report.rollout is not None and report.unit is not None:
-        rollout = dependencies.rollouts.get(caller.namespace, report.rollout)
-        assigned = rollout.assign(report.unit, report.user)
+        find_arm = dependencies.get(Records).find_arm
+        found = find_arm(caller.namespace, report.rollout, unit=report.unit, user=report.user)
         outcome = build_outcome(report)
-        if assigned.is_enrolled and outcome is not None:  # others would be compared with the arms
-            arm = assigned.arm.name
+        if found is not None and outcome is not None:  # others would be compared with the arms
+            arm = found.arm
             outcomes = [
                 build_outcome_row(
                     outcome,
                     namespace=caller.namespace,
                     caller=caller.name,
-                    rollout=rollout.name,
-                    uid=rollout.uid,
+                    rollout=found.rollout,
+                    uid=found.uid,
                     arm=arm,
                 )
             ]

@@ -4,16 +4,15 @@ import hashlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final
-
-from pydantic import Field
+from typing import Any, Final, Protocol
 
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewOutcome, NewUsageReport, RecordTable
 from mcp_exec_api.wire.rollouts import MeasuredRollout
-from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
-from mcp_exec_common.broker.records import MAX_RECORDS, AddedRecords, RecordRow, RecordsClient, RecordsError, RecordsOff
+from mcp_exec_api.wire.usage import UsageReport
+from mcp_exec_common.broker.records import AddedRecords, RecordRow, RecordsClient, RecordsError, RecordsOff
 from mcp_exec_common.usage import (
     MAX_USAGE_DAYS,
     PriceTable,
@@ -22,21 +21,45 @@ from mcp_exec_common.usage import (
     list_combinations,
 )
 from mcp_exec_gateway.core.auth.callers import Caller, may_see
-from mcp_exec_gateway.core.http.parameters import Moment, NamespaceQuery
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, unavailable
+from mcp_exec_gateway.features.records.parameters import DEFAULT_DAYS, RecordsQuery, UsageQuery
 from mcp_exec_gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+
+@dataclass(frozen=True, kw_only=True)
+class ReportedArm:
+    """Arm of a rollout that a report is about."""
+
+    rollout: str
+    uid: str
+    arm: str
+
+
+class ArmFinder(Protocol):
+    """Finds the arm of the unit that a report names."""
+
+    def __call__(self, namespace: str, rollout: str, *, unit: str, user: str | None) -> ReportedArm | None:
+        """Return None if the unit is not enrolled. Raises HttpProblem, a 404 if there is no such rollout."""
+
+
+def _find_no_arm(namespace: str, rollout: str, *, unit: str, user: str | None) -> ReportedArm | None:
+    raise HttpProblem("not-found", 404, f"there is no rollout {rollout[:253]} in namespace {namespace}")
+
+
+@dataclass(kw_only=True)
+class Records:
+    """Records of the broker."""
+
+    client: RecordsClient | None
+    """None if no broker is configured."""
+    find_arm: ArmFinder = _find_no_arm
+    """What rollouts say about a report."""
+
+
 _OF_ALL_CALLERS: Final = ("exposures", "outcomes")
 """Tables whose rows belong to a rollout and not to a caller."""
-
-
-class RecordsQuery(NamespaceQuery):
-    """Parameters of reading records."""
-
-    limit: Annotated[int, Field(ge=1, le=MAX_RECORDS, description="Maximum number of records on a page.")] = MAX_RECORDS
-    cursor: Annotated[str | None, Field(max_length=4000, description="The `next` of the previous page.")] = None
 
 
 async def read_page(
@@ -168,23 +191,8 @@ async def store_rows(client: RecordsClient | None, rows: Mapping[str, Sequence[R
     return added
 
 
-_DEFAULT_DAYS: Final = 30
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-
-class UsageQuery(NamespaceQuery):
-    """Parameters of usage."""
-
-    by: Annotated[
-        UsageGrouping,
-        Field(description="Group by this. An arm is ROLLOUT/ARM, a day is one of UTC, a tool is SERVER.TOOL."),
-    ] = "use-case"
-    since: Annotated[
-        Moment | None,
-        Field(description=f"Only what began at or after this time (RFC 3339); {_DEFAULT_DAYS} days by default."),
-    ] = None
-    until: Annotated[Moment | None, Field(description="Only what began before this time (RFC 3339).")] = None
 
 
 async def read_usage(
@@ -197,7 +205,7 @@ async def read_usage(
     if client is None:
         raise records_off()
     until = query.until or now()
-    since = query.since or until - timedelta(days=_DEFAULT_DAYS)
+    since = query.since or until - timedelta(days=DEFAULT_DAYS)
     if not timedelta() < until - since <= timedelta(days=MAX_USAGE_DAYS):
         raise invalid_field("since", f"must be before `until`, by at most {MAX_USAGE_DAYS} days")
     limits = {name: max((moment - _EPOCH) // _MICROSECOND, 0) for name, moment in (("since", since), ("until", until))}

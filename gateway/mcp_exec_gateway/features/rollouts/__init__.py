@@ -1,1 +1,1 @@
-"""Rollouts: arms of units, their steering and their outcomes."""
+"""Rollouts: arms of units, their steering, their exposures and their outcomes."""

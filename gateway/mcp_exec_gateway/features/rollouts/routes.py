@@ -2,24 +2,26 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.wire.records import NewOutcome
 from mcp_exec_api.wire.rollouts import Assignment, NewAssignment, NewPromotion, Rollout, RolloutList, RolloutReport
-from mcp_exec_gateway.core.auth.callers import check_user
-from mcp_exec_gateway.core.dependencies import CreateCaller, GetCaller, Injected, ListCaller, RolloutApproveCaller
+from mcp_exec_gateway.core.auth.callers import Caller, check_user
+from mcp_exec_gateway.core.dependencies import CreateCaller, GetCaller, Injected, ListCaller, authorize
 from mcp_exec_gateway.core.http.json import json_response
-from mcp_exec_gateway.core.http.parameters import InNamespace, RolloutsQuery
+from mcp_exec_gateway.core.http.parameters import InNamespace, NamespaceQuery
 from mcp_exec_gateway.core.http.request_body import parse_model, read_body
-from mcp_exec_gateway.core.openapi.document import accepts, build_router, problems
+from mcp_exec_gateway.core.openapi import accepts, build_router, problems
 from mcp_exec_gateway.features.records.service import build_outcome_row, build_report, measure_rollout, store_rows
-from mcp_exec_gateway.features.rollouts.service import build_assignment_view, build_rollout_view
+from mcp_exec_gateway.features.rollouts.service import Rollouts, build_assignment_view, build_rollout_view
 
 router = build_router(prefix="/v1/rollouts", tag="rollouts")
 
 Name = Annotated[str, Path(description="Name of the rollout.")]
+RolloutApproveCaller = Annotated[Caller, Depends(authorize("approve-rollouts"))]
 _MAX_BODY_BYTES: Final = 8 * 1024
 _STEERED: Final[dict[str, Any]] = {
     "status_code": 202,
@@ -27,6 +29,12 @@ _STEERED: Final[dict[str, Any]] = {
     "response_description": "The rollout; the operator follows",
 }
 """Response of the routes that change a rollout."""
+
+
+class RolloutsQuery(NamespaceQuery):
+    """Parameters of listing rollouts."""
+
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of rollouts.")] = 100
 
 
 @router.get("", response_model=RolloutList, response_description="The rollouts")
@@ -37,7 +45,7 @@ async def list_rollouts(
 
     Returns the namespace's rollouts, ordered by name, from a cache some milliseconds old.
     """
-    found = dependencies.rollouts.list_all(caller.namespace)
+    found = dependencies.get(Rollouts).cache.list_all(caller.namespace)
     return json_response({"items": [build_rollout_view(rollout) for rollout in found[: query.limit]]})
 
 
@@ -48,7 +56,7 @@ async def get_rollout(dependencies: Injected, caller: GetCaller, name: Name, que
 
     Returns a rollout with its stage, its arms, and what its guards found.
     """
-    return json_response(build_rollout_view(dependencies.rollouts.get(caller.namespace, name)))
+    return json_response(build_rollout_view(dependencies.get(Rollouts).cache.get(caller.namespace, name)))
 
 
 @router.post("/{name}/assignments", response_model=Assignment, response_description="The arm")
@@ -64,10 +72,10 @@ async def assign_arm(
     """
     new = parse_model(NewAssignment, await read_body(request, limit=_MAX_BODY_BYTES))
     check_user(new.user, caller=caller)
-    rollout = dependencies.rollouts.get(caller.namespace, name)
+    rollout = dependencies.get(Rollouts).cache.get(caller.namespace, name)
     assigned = rollout.assign(new.unit, new.user)
     if assigned.stage is not None:
-        dependencies.exposures.add(
+        dependencies.get(Rollouts).exposures.add(
             caller=caller,
             rollout=rollout.name,
             uid=rollout.uid,
@@ -89,7 +97,7 @@ async def promote_rollout(
     Begins a later stage although the present one is not over. The caller must be an approver of rollouts.
     """
     new = parse_model(NewPromotion, await read_body(request, limit=_MAX_BODY_BYTES))
-    rollout = await dependencies.rollout_steering.promote(name, new.to, caller=caller)
+    rollout = await dependencies.get(Rollouts).steering.promote(name, new.to, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
@@ -102,7 +110,7 @@ async def pause_rollout(
 
     Stays in the present stage; assignments continue. The caller must be an approver of rollouts.
     """
-    rollout = await dependencies.rollout_steering.set_paused(name, True, caller=caller)
+    rollout = await dependencies.get(Rollouts).steering.set_paused(name, True, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
@@ -115,7 +123,7 @@ async def resume_rollout(
 
     Lets the stages go on. The caller must be an approver of rollouts.
     """
-    rollout = await dependencies.rollout_steering.set_paused(name, False, caller=caller)
+    rollout = await dependencies.get(Rollouts).steering.set_paused(name, False, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
@@ -128,7 +136,7 @@ async def abort_rollout(
 
     Gives every unit the control arm at once, for good. The caller must be an approver of rollouts.
     """
-    rollout = await dependencies.rollout_steering.abort(name, caller=caller)
+    rollout = await dependencies.get(Rollouts).steering.abort(name, caller=caller)
     return json_response(build_rollout_view(rollout), status=202)
 
 
@@ -145,7 +153,7 @@ async def report_outcome(
     """
     new = parse_model(NewOutcome, await read_body(request, limit=_MAX_BODY_BYTES))
     check_user(new.user, caller=caller)
-    rollout = dependencies.rollouts.get(caller.namespace, name)
+    rollout = dependencies.get(Rollouts).cache.get(caller.namespace, name)
     assigned = rollout.assign(new.unit, new.user)
     if assigned.is_enrolled:  # others would be compared with the arms
         row = build_outcome_row(
@@ -156,7 +164,7 @@ async def report_outcome(
             uid=rollout.uid,
             arm=assigned.arm.name,
         )
-        await store_rows(dependencies.records, {"outcomes": [row]})
+        await store_rows(dependencies.get(Rollouts).records, {"outcomes": [row]})
     return Response(status_code=204)
 
 
@@ -168,6 +176,6 @@ async def get_rollout_report(dependencies: Injected, caller: GetCaller, name: Na
     Returns what each arm measured: success, latency, tokens, cost and rating with 95 % confidence intervals (Wilson's
     for shares, Student's for means, order statistics for the percentile).
     """
-    rollout = dependencies.rollouts.get(caller.namespace, name)
-    measured = await measure_rollout(dependencies.records, namespace=caller.namespace, uid=rollout.uid)
+    rollout = dependencies.get(Rollouts).cache.get(caller.namespace, name)
+    measured = await measure_rollout(dependencies.get(Rollouts).records, namespace=caller.namespace, uid=rollout.uid)
     return json_response(build_report(measured, rollout=name, control=rollout.require_spec().control))

@@ -12,6 +12,7 @@ from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import field_errors
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_api.wire.rollouts import Assignment, StageSummary
+from mcp_exec_common.broker.records import RecordsClient
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
@@ -20,6 +21,8 @@ from mcp_exec_common.rollouts.assignment import ArmAssignment, assign_arm
 from mcp_exec_common.rollouts.progress import NoLaterStage, choose_promotion
 from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, translate_refusal, unavailable
+from mcp_exec_gateway.features.records.service import ReportedArm
+from mcp_exec_gateway.features.rollouts.exposures import ExposureLog
 
 log = logging.getLogger(__name__)
 
@@ -190,6 +193,23 @@ def _choose_stage(rollout: CachedRollout, to: str | None) -> str:
         return choose_promotion(rollout.require_spec(), rollout.position.stage, to)
     except NoLaterStage as error:
         raise invalid_field("to", str(error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollouts:
+    """Rollouts, their exposures and their outcomes."""
+
+    cache: RolloutCache
+    steering: RolloutSteering
+    exposures: ExposureLog
+    records: RecordsClient | None
+    """None if no broker is configured."""
+
+    def find_arm(self, namespace: str, rollout: str, *, unit: str, user: str | None) -> ReportedArm | None:
+        """Return the arm that a report is about, or None if its unit is not enrolled. Raises HttpProblem: 404, 409."""
+        found = self.cache.get(namespace, rollout)
+        assigned = found.assign(unit, user)
+        return ReportedArm(rollout=found.name, uid=found.uid, arm=assigned.arm.name) if assigned.is_enrolled else None
 
 
 _FROM_STATUS: Final = ("stage", "since", "endedAt", "message", "exposure", "guards", "conditions")

@@ -1,1 +1,1 @@
-"""Sessions of callers."""
+"""Sessions of callers: sandboxes that keep variables and files between executions."""

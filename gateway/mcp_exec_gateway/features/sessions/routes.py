@@ -9,12 +9,13 @@ from starlette.responses import Response
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.sessions import NewSession, Session, SessionList
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_gateway.core.auth.callers import find_owner
 from mcp_exec_gateway.core.dependencies import CreateCaller, GetCaller, Injected, ListCaller
 from mcp_exec_gateway.core.http.json import json_response
 from mcp_exec_gateway.core.http.parameters import InNamespace, OwnerQuery
 from mcp_exec_gateway.core.http.request_body import parse_model, read_body
-from mcp_exec_gateway.core.openapi.document import accepts, build_router, problems
-from mcp_exec_gateway.features.sessions.service import build_session_view, find_owner
+from mcp_exec_gateway.core.openapi import accepts, build_router, problems
+from mcp_exec_gateway.features.sessions.service import SessionService, build_session_view
 
 router = build_router(prefix="/v1/sessions", tag="sessions")
 
@@ -23,7 +24,7 @@ _MAX_BODY_BYTES: Final = 16 * 1024
 
 
 @router.post("", status_code=201, response_model=Session, response_description="The session")
-@accepts(NewSession)
+@accepts(NewSession, set_later=("resets",))
 @problems((409, "The caller has a session of this name"))
 async def create_session(
     request: Request, dependencies: Injected, caller: CreateCaller, query: InNamespace
@@ -34,7 +35,7 @@ async def create_session(
     defaults.
     """
     new = parse_model(NewSession, await read_body(request, limit=_MAX_BODY_BYTES))
-    session = await dependencies.sessions.create(new, caller=caller)
+    session = await dependencies.get(SessionService).create(new, caller=caller)
     return _respond(session, find_owner(caller, new.user), status=201)
 
 
@@ -44,7 +45,7 @@ async def list_sessions(dependencies: Injected, caller: ListCaller, query: Annot
 
     Returns the caller's own sessions, of all users or of one, from a cache some milliseconds old.
     """
-    own = dependencies.sessions.list_own(caller, user=query.user)
+    own = dependencies.get(SessionService).list_own(caller, user=query.user)
     return json_response({"items": [build_session_view(session, owner) for owner, session in own]})
 
 
@@ -58,7 +59,7 @@ async def get_session(
     Returns one of the caller's own sessions as it is now.
     """
     owner = find_owner(caller, query.user)
-    return _respond(await dependencies.sessions.find(name, owner=owner), owner)
+    return _respond(await dependencies.get(SessionService).find(name, owner=owner), owner)
 
 
 @router.post(
@@ -74,7 +75,7 @@ async def reset_session(
     cancelled. Its limits stay.
     """
     owner = find_owner(caller, query.user)
-    return _respond(await dependencies.sessions.reset(name, owner=owner), owner, status=202)
+    return _respond(await dependencies.get(SessionService).reset(name, owner=owner), owner, status=202)
 
 
 @router.delete("/{name}", status_code=204, response_description="The session is deleted")
@@ -86,7 +87,7 @@ async def delete_session(
 
     Ends the session with its pod. A later execution of the same name starts a new one.
     """
-    await dependencies.sessions.delete(name, owner=find_owner(caller, query.user))
+    await dependencies.get(SessionService).delete(name, owner=find_owner(caller, query.user))
     return Response(status_code=204)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mcp_exec_api.code_execution import read_created_at
+from mcp_exec_api.code_execution import CodeExecutionSpec, read_created_at
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
@@ -20,12 +20,13 @@ from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import FieldError, micro_time, now
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
 from mcp_exec_api.wire.sessions import NewSession
+from mcp_exec_api.wire.stats import NamespaceStats, OwnSessions
 from mcp_exec_common.broker.attestations import Attestor, drop_claim
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
-from mcp_exec_gateway.core.auth.callers import Caller, check_user, may_see
+from mcp_exec_gateway.core.auth.callers import Caller, check_user, find_owner, may_see
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, too_many, translate_refusal, unavailable
 from mcp_exec_gateway.core.pools import PoolCache, check_pool, find_pool
 
@@ -135,12 +136,6 @@ _MAX_ATTEMPTS: Final = 8
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
 
 
-def find_owner(caller: Caller, user: str | None) -> Owner:
-    """Return the owner that a caller is on behalf of a user. Raises HttpProblem, a 403, if it may not name the user."""
-    check_user(user, caller=caller)
-    return Owner(namespace=caller.namespace, caller=caller.label, user=user or "")
-
-
 @dataclass(frozen=True, kw_only=True)
 class SessionService:
     """Sessions as the API server has them."""
@@ -165,6 +160,16 @@ class SessionService:
             )
             raise too_many(detail, retry_after=5)
         self.cache.expect(key, caller.label)
+
+    async def admit_execution(self, spec: CodeExecutionSpec, *, owner: Owner, caller: Caller) -> None:
+        """Count the session of a new execution. Raises HttpProblem if it would be one too many of the caller's."""
+        if spec.session is not None:
+            self.admit(spec.session, caller=caller, owner=owner)
+
+    async def add_stats(self, stats: NamespaceStats, *, caller: Caller) -> NamespaceStats:
+        """Add the number of the caller's sessions, and its limit."""
+        own = self.cache.count(caller.namespace, caller.label)
+        return stats.model_copy(update={"sessions": OwnSessions(own=own, limit=self.limit_of(caller))})
 
     def limit_of(self, caller: Caller) -> int:
         """Return the maximum number of a caller's live sessions."""

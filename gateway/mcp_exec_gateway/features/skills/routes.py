@@ -3,20 +3,23 @@
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import Path, Query, Request, Security
+from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials
+from pydantic import Field
 from starlette.responses import Response
 
-from mcp_exec_api.skill import ReviewDecision
+from mcp_exec_api.skill import ReviewDecision, SkillState
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill, Skill, SkillList
-from mcp_exec_gateway.core.auth.callers import BEARER
-from mcp_exec_gateway.core.dependencies import CreateCaller, GetCaller, Injected, ListCaller, SkillApproveCaller
+from mcp_exec_gateway.core.auth.callers import BEARER, Caller
+from mcp_exec_gateway.core.dependencies import CreateCaller, GetCaller, Injected, ListCaller, authorize
 from mcp_exec_gateway.core.http.json import json_response
-from mcp_exec_gateway.core.http.parameters import InNamespace, SkillQuery, SkillsQuery
+from mcp_exec_gateway.core.http.parameters import InNamespace, NamespaceQuery
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.core.http.request_body import parse_model, read_body
-from mcp_exec_gateway.core.openapi.document import TAR, accepts, build_router, describe_bytes, problems
+from mcp_exec_gateway.core.openapi import TAR, accepts, build_router, describe_bytes, problems
 from mcp_exec_gateway.features.skills.cache import build_view
+from mcp_exec_gateway.features.skills.service import SkillService
+from mcp_exec_tools.search.index import MAX_QUERY
 
 router = build_router(prefix="/v1/skills", tag="skills")
 
@@ -26,7 +29,30 @@ _MAX_BODY_BYTES: Final = 2 * 1024 * 1024
 _MAX_REVIEW_BYTES: Final = 16 * 1024
 Name = Annotated[str, Path(description="Name of the skill.")]
 Version = Annotated[int, Path(description="Version of the skill.", ge=1, le=99_999)]
+SkillApproveCaller = Annotated[Caller, Depends(authorize("approve-skills"))]
 Credentials = Annotated[HTTPAuthorizationCredentials, Security(BEARER)]
+
+
+AsApprover = Annotated[
+    bool, Field(alias="asApprover", description="Include drafts of other callers. Only approvers may send true.")
+]
+
+
+class SkillQuery(NamespaceQuery):
+    """Parameters of getting a version of a skill."""
+
+    as_approver: AsApprover = False
+
+
+class SkillsQuery(SkillQuery):
+    """Parameters of listing skills."""
+
+    query: Annotated[
+        str, Field(max_length=MAX_QUERY, description="What the skills should do; the best come first.")
+    ] = ""
+    name: Annotated[str | None, Field(max_length=50, description="Only versions of the skill of this name.")] = None
+    state: Annotated[SkillState | None, Field(description="Only versions in this state.")] = None
+    limit: Annotated[int, Field(ge=1, le=500, description="Maximum number of versions.")] = 100
 
 
 @router.post("", status_code=201, response_model=Skill, response_description="The draft")
@@ -40,7 +66,7 @@ async def save_skill(request: Request, dependencies: Injected, caller: CreateCal
     """
     with dependencies.memory.reserving(caller.namespace) as memory:
         new = parse_model(NewSkill, await read_body(request, limit=_MAX_BODY_BYTES, memory=memory))
-        skill = await dependencies.skills.save(new, caller=caller)
+        skill = await dependencies.get(SkillService).save(new, caller=caller)
     return json_response(build_view(skill), status=201)
 
 
@@ -54,10 +80,10 @@ async def list_skills(
     """
     if query.as_approver:
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
-    skills = dependencies.skills.list_visible(caller, drafts_of_all=query.as_approver)
+    skills = dependencies.get(SkillService).list_visible(caller, drafts_of_all=query.as_approver)
     if query.query:
-        work = partial(dependencies.skills.cache.search, skills, query.query)
-        skills = await dependencies.catalogs.threads.run(caller.name, work)
+        work = partial(dependencies.get(SkillService).cache.search, skills, query.query)
+        skills = await dependencies.threads.run(caller.name, work)
     if query.name is not None:
         skills = [skill for skill in skills if skill["spec"]["name"] == query.name]
     if query.state is not None:
@@ -81,7 +107,7 @@ async def list_skill_versions(
     """
     if query.as_approver:
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
-    skills = dependencies.skills.list_versions(name, caller=caller, drafts_of_all=query.as_approver)
+    skills = dependencies.get(SkillService).list_versions(name, caller=caller, drafts_of_all=query.as_approver)
     return json_response({"items": [build_view(skill) for skill in skills[:MAX_VERSIONS]]})
 
 
@@ -101,7 +127,7 @@ async def get_skill(
     """
     if query.as_approver:
         await dependencies.callers.authorize(caller, credentials, "approve-skills")
-    skill = await dependencies.skills.find(name, version, caller=caller, drafts_of_all=query.as_approver)
+    skill = await dependencies.get(SkillService).find(name, version, caller=caller, drafts_of_all=query.as_approver)
     return json_response(build_view(skill))
 
 
@@ -119,10 +145,10 @@ async def export_skill(
 
     Returns the folder of a version, SKILL.md and scripts/run.py, as a tar archive.
     """
-    skill = await dependencies.skills.find(name, version, caller=caller)
+    skill = await dependencies.get(SkillService).find(name, version, caller=caller)
     disposition = f'attachment; filename="{skill["metadata"]["name"]}.tar"'
     headers = {"Content-Disposition": disposition}
-    return Response(dependencies.skills.export(skill), headers=headers, media_type=TAR)
+    return Response(dependencies.get(SkillService).export(skill), headers=headers, media_type=TAR)
 
 
 @router.post("/{name}/versions/{version}/approve", response_model=Skill, response_description="The version")
@@ -142,7 +168,7 @@ async def approve_skill(
     saved it. The digest says which content they read.
     """
     new = parse_model(NewApproval, await read_body(request, limit=_MAX_REVIEW_BYTES))
-    skill = await dependencies.skills.review(name, version, ReviewDecision.APPROVE, new, caller=caller)
+    skill = await dependencies.get(SkillService).review(name, version, ReviewDecision.APPROVE, new, caller=caller)
     return json_response(build_view(skill))
 
 
@@ -162,7 +188,7 @@ async def deprecate_skill(
     Lets only executions that name the version use it. Only approvers may do this.
     """
     new = parse_model(NewDeprecation, await read_body(request, limit=_MAX_REVIEW_BYTES))
-    skill = await dependencies.skills.review(name, version, ReviewDecision.DEPRECATE, new, caller=caller)
+    skill = await dependencies.get(SkillService).review(name, version, ReviewDecision.DEPRECATE, new, caller=caller)
     return json_response(build_view(skill))
 
 
@@ -180,7 +206,7 @@ async def delete_skill(
 
     Deletes a draft of the caller's own, or for approvers any version.
     """
-    service = dependencies.skills
+    service = dependencies.get(SkillService)
     skill = await service.find(name, version, caller=caller, drafts_of_all=True)
     if not service.is_own_draft(skill, caller):
         try:

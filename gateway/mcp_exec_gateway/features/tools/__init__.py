@@ -1,1 +1,1 @@
-"""Tool catalogs and audit records, read from the broker."""
+"""Tools of MCP servers: catalogs, search, approvals, and calls without an execution. The broker makes all calls."""

@@ -24,6 +24,7 @@ from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import SessionName
 from mcp_exec_gateway.features.mcp.budget import DEFAULT_TOKENS
 from mcp_exec_gateway.features.mcp.request import Sender
+from mcp_exec_gateway.features.tools.service import Tools
 from mcp_exec_tools.prompt import VERSION, system_prompt
 from mcp_exec_tools.search.index import LEVELS, MAX_LIMIT, MAX_QUERY
 
@@ -274,7 +275,7 @@ async def get_prompt(sender: Sender, params: GetPromptRequestParams) -> GetPromp
     if params.name != CODE_MODE.name or params.arguments:
         raise MCPError(INVALID_PARAMS, f"there is one prompt, {CODE_MODE.name}, without arguments")
     allow = sender.allowed_tools
-    tools = await sender.dependencies.catalogs.use_index(
+    tools = await sender.dependencies.get(Tools).catalogs.use_index(
         sender.caller, lambda index: index.search("", limit=MAX_LIMIT, allow=allow)
     )
     servers = sorted({str(tool["server"]) for tool in tools})

@@ -12,6 +12,7 @@ from mcp_exec_gateway.features.mcp.budget import TokenBudget, cut_to_tokens, est
 from mcp_exec_gateway.features.mcp.code_mode.definitions import DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND
 from mcp_exec_gateway.features.mcp.code_mode.output import build_error
 from mcp_exec_gateway.features.mcp.request import Sender
+from mcp_exec_gateway.features.tools.service import Tools
 from mcp_exec_tools.names import fold
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.text import shorten
@@ -49,7 +50,7 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
     query, level = arguments.get("query", ""), arguments.get("detail_level", "with_description")
     try:
         allow = sender.allowed_tools
-        tools = await sender.dependencies.catalogs.use_index(
+        tools = await sender.dependencies.get(Tools).catalogs.use_index(
             sender.caller, lambda index: index.search(query, detail_level=level, limit=MAX_FOUND, allow=allow)
         )
     except ValueError as error:
@@ -91,7 +92,7 @@ async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult
     if not isinstance(names, list) or not 1 <= len(names) <= MAX_DESCRIBED:
         raise InvalidArguments(f"names must be a list of 1 to {MAX_DESCRIBED} names, SERVER.TOOL each")
     names, allow = [str(name)[:_MAX_NAME] for name in names], sender.allowed_tools
-    found, unknown = await sender.dependencies.catalogs.use_index(
+    found, unknown = await sender.dependencies.get(Tools).catalogs.use_index(
         sender.caller, lambda index: _find_all(index, names, allow)
     )
     if not found:

@@ -10,9 +10,11 @@ from mcp_types import CallToolResult, ContentBlock, ImageContent, TextContent
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFileList
 from mcp_exec_common.broker.client import BrokerResponse
+from mcp_exec_gateway.core.auth.callers import find_owner
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.features.files.forwarding import check_workspace_name
+from mcp_exec_gateway.features.files.service import Files
 from mcp_exec_gateway.features.files.upload import UploadBody
 from mcp_exec_gateway.features.files.workspaces import split_path
 from mcp_exec_gateway.features.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
@@ -20,7 +22,6 @@ from mcp_exec_gateway.features.mcp.code_mode.definitions import MAX_WRITTEN
 from mcp_exec_gateway.features.mcp.code_mode.discovery import InvalidArguments, check_names
 from mcp_exec_gateway.features.mcp.code_mode.output import MAX_IMAGE_BYTES, find_image_type
 from mcp_exec_gateway.features.mcp.request import Sender
-from mcp_exec_gateway.features.sessions.service import find_owner
 
 _MAX_READ: Final = MAX_IMAGE_BYTES
 """Bytes of a file that are read: of a text the model sees the part that it asks for."""
@@ -39,13 +40,13 @@ async def read_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRes
         raise InvalidArguments("offset must be a number of characters, 0 or more")
     caller = await sender.authorize("get")
     owner = find_owner(caller, sender.options.user)
-    files = sender.dependencies.files
+    files = sender.dependencies.get(Files)
     if not path.strip("/"):
         return await _list_files(sender, owner, workspace, "")
     try:
-        with sender.dependencies.transfer_slots.hold(caller.name), _reserving(sender):
+        with files.transfer_slots.hold(caller.name), _reserving(sender):
             parts = "workspaces", workspace, "files", *split_path(path)
-            async with files.open_content(*parts, owner=owner) as stream:
+            async with files.forwarder.open_content(*parts, owner=owner) as stream:
                 content = await _read_content(stream, path)
     except HttpProblem as problem:
         if problem.status == 404:
@@ -63,9 +64,11 @@ async def write_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRe
     owner = find_owner(caller, sender.options.user)
     try:
         parts = "workspaces", workspace, "files", *split_path(path)
-        params = await sender.dependencies.workspaces.admit(owner, workspace, caller=caller)
+        params = await sender.dependencies.get(Files).workspaces.admit(owner, workspace, caller=caller)
         body = UploadBody.of(content)
-        result = await sender.dependencies.files.ask(CommitResult, "PUT", *parts, owner=owner, params=params, body=body)
+        result = await sender.dependencies.get(Files).forwarder.ask(
+            CommitResult, "PUT", *parts, owner=owner, params=params, body=body
+        )
     except HttpProblem as problem:
         raise _explain(problem) from None
     text = f"{path} has {len(content)} bytes in version {result.version} of workspace {workspace}"
@@ -107,7 +110,7 @@ def _show(path: str, content: bytes, offset: int, *, budget: TokenBudget) -> Cal
 async def _list_files(sender: Sender, owner: Owner, workspace: str, prefix: str) -> CallToolResult:
     try:
         params = {"prefix": prefix, "limit": str(_MAX_LISTED)}
-        page = await sender.dependencies.files.ask(
+        page = await sender.dependencies.get(Files).forwarder.ask(
             WorkspaceFileList, "GET", "workspaces", workspace, "files", owner=owner, params=params
         )
     except HttpProblem as problem:

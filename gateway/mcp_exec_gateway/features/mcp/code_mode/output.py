@@ -17,6 +17,7 @@ from mcp_exec_gateway.core.http.limits import Reservation
 from mcp_exec_gateway.core.http.parameters import find_base_url
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.features.files.artifacts import list_artifacts
+from mcp_exec_gateway.features.files.service import Files
 from mcp_exec_gateway.features.mcp.budget import DEFAULT_TOKENS, TokenBudget, estimate_json, estimate_tokens
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_tools.text import shorten, shorten_json
@@ -282,9 +283,12 @@ _MAGIC: Final = {"image/png": b"\x89PNG\r\n\x1a\n", "image/jpeg": b"\xff\xd8\xff
 
 def list_run_artifacts(sender: Sender, execution: Object) -> list[dict[str, Any]]:
     """Return an execution's artifacts with links, for structured content."""
+    files = sender.dependencies.find(Files)
+    if files is None:
+        return []
     base_url = find_base_url(sender.http, public_url=sender.dependencies.settings.public_url)
     fields = ("id", "name", "mediaType", "bytes", "title", "preview", "url", "expiresAt")
-    views = sender.dependencies.artifacts.list_views(execution, base_url=base_url)
+    views = files.artifacts.list_views(execution, base_url=base_url)
     shown: list[dict[str, Any]] = replace_surrogates(
         [{name: view[name] for name in fields if view.get(name)} for view in views]
     )
@@ -319,7 +323,7 @@ def _choose_images(execution: Object, memory: Reservation) -> list[Object]:
 
 async def _read_image(sender: Sender, execution: Object, item: Object) -> bytes | None:
     try:
-        content = await sender.dependencies.artifacts.read(execution, item["id"], limit=item["bytes"])
+        content = await sender.dependencies.get(Files).artifacts.read(execution, item["id"], limit=item["bytes"])
     except HttpProblem as problem:
         log.info("artifact %s of %s is not shown: %s", item["id"], execution["metadata"]["name"], problem)
         return None

@@ -19,7 +19,7 @@ from mcp_exec_gateway.core.events.follower import EventFollower, StreamPosition
 from mcp_exec_gateway.core.executions.index import ExecutionDeleted, ShuttingDown
 from mcp_exec_gateway.core.executions.limits import find_longest_timeout
 from mcp_exec_gateway.core.http.problems import HttpProblem
-from mcp_exec_gateway.features.mcp.abandoned_runs import Departure, may_have_had_effects
+from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns, Departure, may_have_had_effects
 from mcp_exec_gateway.features.mcp.calls import ANNOTATION_CALL
 from mcp_exec_gateway.features.mcp.code_mode.output import build_content, build_error, build_result, list_run_artifacts
 from mcp_exec_gateway.features.mcp.code_mode.progress import ProgressRelay
@@ -118,7 +118,7 @@ class Run:
     ) -> AsyncIterator[Object]:
         """Create the execution, or find the one that this call repeats, and follow it within the context."""
         sender, session = self.request.sender, self.request.session
-        service, abandoned = sender.dependencies.executions, sender.dependencies.abandoned
+        service, abandoned = sender.dependencies.executions, sender.dependencies.get(AbandonedRuns)
         call = abandoned.create_call(
             drop_empty_fields(spec.to_api()),
             caller=caller,
@@ -163,7 +163,7 @@ class Run:
             execution = await dependencies.executions.read_any(key)
             if self.resumed:
                 broke = self.request.sender.http.method == "GET"
-                self._holder = await dependencies.abandoned.resume(execution, takes=broke)
+                self._holder = await dependencies.get(AbandonedRuns).resume(execution, takes=broke)
             yield execution
 
     def has_news(self, execution: Object) -> bool:
@@ -182,7 +182,7 @@ class Run:
     async def _begin(self, key: ObjectKey) -> None:
         self._note_key(key)
         self._is_followed = True
-        self.request.sender.dependencies.abandoned.cache.follow(key)
+        self.request.sender.dependencies.get(AbandonedRuns).cache.follow(key)
         if self.of_task and not self.resumed:
             return  # the client has the task at once, and nothing before it
         request = self.request
@@ -347,7 +347,7 @@ class Run:
 
         In doubt the run stays the answer to the same call only if its repetition could do something twice.
         """
-        abandoned = self.request.sender.dependencies.abandoned
+        abandoned = self.request.sender.dependencies.get(AbandonedRuns)
         if not self.key[1]:
             return
         try:

@@ -24,7 +24,7 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.skills import NewSkill
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_gateway.core.http.parameters import is_idempotency_key
+from mcp_exec_gateway.core.executions.parameters import is_idempotency_key
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, not_found
 from mcp_exec_gateway.core.http.request_body import parse_spec
 from mcp_exec_gateway.features.mcp.code_mode import definitions
@@ -43,6 +43,7 @@ from mcp_exec_gateway.features.mcp.forms import decide
 from mcp_exec_gateway.features.mcp.request import McpRequest, Sender
 from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, ResumePoint
 from mcp_exec_gateway.features.skills.cache import build_view
+from mcp_exec_gateway.features.skills.service import SkillService
 from mcp_exec_tools.patterns import ToolPatterns
 
 REFERENCE: Final = "skill"
@@ -131,7 +132,7 @@ async def save_skill(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRe
     fields = {"fromExecution" if name == "execution" else name: value for name, value in arguments.items()}
     try:
         new = NewSkill.model_validate({**fields, "user": sender.options.user}, strict=True)
-        skill = await sender.dependencies.skills.save(new, caller=caller)
+        skill = await sender.dependencies.get(SkillService).save(new, caller=caller)
     except ValidationError as error:
         text = "; ".join(f"{each.field}: {each.message}" for each in field_errors(error, NewSkill))
         raise InvalidArguments(text) from None

@@ -13,6 +13,8 @@ from mcp_exec_gateway.features.files.artifacts import list_artifacts
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.mcp.resources.addresses import MAX_ADDRESS, TEMPLATES
 from mcp_exec_gateway.features.mcp.resources.listing import list_files, list_workspaces
+from mcp_exec_gateway.features.mcp.resources.skills import list_newest_skills
+from mcp_exec_gateway.features.tools.service import Tools
 from mcp_exec_tools.search.index import MAX_LIMIT
 
 MAX_VALUES: Final = 100
@@ -38,7 +40,7 @@ async def complete(sender: Sender, params: CompleteRequestParams) -> CompleteRes
 
 
 async def _find_skills(sender: Sender, value: str, given: Given) -> Iterable[str]:
-    return [skill["spec"]["name"] for skill in sender.dependencies.skills.cache.list_newest(sender.namespace)]
+    return [skill["spec"]["name"] for skill in list_newest_skills(sender)]
 
 
 async def _find_skill_files(sender: Sender, value: str, given: Given) -> Iterable[str]:
@@ -77,8 +79,10 @@ async def _find_tools(sender: Sender, value: str, given: Given) -> Iterable[str]
 
 
 async def _list_tools(sender: Sender) -> list[tuple[str, str]]:
-    allow = sender.allowed_tools
-    found = await sender.dependencies.catalogs.use_index(
+    tools, allow = sender.dependencies.find(Tools), sender.allowed_tools
+    if tools is None:
+        return []
+    found = await tools.catalogs.use_index(
         sender.caller, lambda index: index.search("", detail_level="name_only", limit=MAX_LIMIT, allow=allow)
     )
     return [(str(tool["server"]), str(tool["name"])) for tool in found if tool.get("kind") != "skill"]

@@ -11,12 +11,16 @@ from mcp_types import INVALID_PARAMS, BlobResourceContents, ReadResourceResult, 
 
 from mcp_exec_common.broker.client import BrokerResponse
 from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder, encode
+from mcp_exec_gateway.core.auth.callers import find_owner
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features.files.service import Files
 from mcp_exec_gateway.features.files.workspaces import split_path
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.mcp.resources.addresses import Address, Scheme, build_unknown_error
-from mcp_exec_gateway.features.sessions.service import find_owner
+from mcp_exec_gateway.features.mcp.resources.skills import list_newest_skills
+from mcp_exec_gateway.features.skills.service import SkillService
+from mcp_exec_gateway.features.tools.service import Tools
 
 MAX_BYTES: Final = 2**20
 """Bytes of a resource."""
@@ -43,12 +47,12 @@ async def read_resource(sender: Sender, uri: str) -> ReadResourceResult:
 
 
 async def _read_skill(sender: Sender, address: Address) -> tuple[str, bytes]:
-    newest = {skill["spec"]["name"]: skill for skill in sender.dependencies.skills.cache.list_newest(sender.namespace)}
+    newest = {skill["spec"]["name"]: skill for skill in list_newest_skills(sender)}
     if address.name not in newest or address.path not in SKILL_TYPES:
         raise build_unknown_error(address)
     version = newest[address.name]["spec"]["version"]
     caller = await sender.authorize("get")
-    skill = await sender.dependencies.skills.find(address.name, version, caller=caller)
+    skill = await sender.dependencies.get(SkillService).find(address.name, version, caller=caller)
     text = SkillFolder.from_spec(skill["spec"]).to_files(version=version)[address.path]
     return SKILL_TYPES[address.path], encode(text)
 
@@ -57,8 +61,9 @@ async def _read_file(sender: Sender, address: Address) -> tuple[str, bytes]:
     caller = await sender.authorize("get")
     owner = find_owner(caller, sender.options.user)
     parts = "workspaces", address.name, "files", *split_path(address.path)
-    opened = sender.dependencies.files.open_content(*parts, owner=owner)
-    with sender.dependencies.transfer_slots.hold(caller.name):
+    files = sender.dependencies.get(Files)
+    opened = files.forwarder.open_content(*parts, owner=owner)
+    with files.transfer_slots.hold(caller.name):
         async with opened as stream:
             return mimetypes.guess_type(address.path)[0] or "", await _read_all(sender, stream, address)
 
@@ -66,16 +71,18 @@ async def _read_file(sender: Sender, address: Address) -> tuple[str, bytes]:
 async def _read_artifact(sender: Sender, address: Address) -> tuple[str, bytes]:
     caller = await sender.authorize("get")
     execution = await sender.dependencies.executions.find(address.name, caller=caller)
-    artifacts = sender.dependencies.artifacts
-    item = artifacts.find(execution, address.path)
-    with sender.dependencies.transfer_slots.hold(caller.name):
-        async with artifacts.open(execution, item["id"]) as stream:
+    files = sender.dependencies.get(Files)
+    item = files.artifacts.find(execution, address.path)
+    with files.transfer_slots.hold(caller.name):
+        async with files.artifacts.open(execution, item["id"]) as stream:
             return str(item.get("mediaType") or ""), await _read_all(sender, stream, address)
 
 
 async def _read_tool(sender: Sender, address: Address) -> tuple[str, bytes]:
     name, allow = f"{address.name}.{address.path}"[:200], sender.allowed_tools
-    tool = await sender.dependencies.catalogs.use_index(sender.caller, lambda index: index.find(name, allow=allow))
+    tool = await sender.dependencies.get(Tools).catalogs.use_index(
+        sender.caller, lambda index: index.find(name, allow=allow)
+    )
     if tool is None:
         raise build_unknown_error(address)
     return "application/json", json.dumps(replace_surrogates(tool), ensure_ascii=False).encode()

@@ -13,12 +13,14 @@ from mcp_types import INVALID_PARAMS, ListResourcesResult, Resource
 
 from mcp_exec_api.wire.workspaces import WorkspaceFileList, WorkspaceList
 from mcp_exec_common.skills.folder import SKILL_FILE
+from mcp_exec_gateway.core.auth.callers import find_owner
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.core.http.problems import HttpProblem
+from mcp_exec_gateway.features.files.service import Files
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.mcp.resources.addresses import Address
 from mcp_exec_gateway.features.mcp.resources.contents import SKILL_TYPES
-from mcp_exec_gateway.features.sessions.service import find_owner
+from mcp_exec_gateway.features.mcp.resources.skills import list_newest_skills
 
 _PAGE: Final = 200
 _MAX_CURSOR: Final = 2048
@@ -43,12 +45,12 @@ async def list_resources(sender: Sender, cursor: str | None) -> ListResourcesRes
 
 async def list_workspaces(sender: Sender) -> list[str]:
     """Return the names of the caller's workspaces; none in an installation without files. Raises HttpProblem."""
-    files = sender.dependencies.files
-    if files.client is None:
+    files = sender.dependencies.find(Files)
+    if files is None or files.forwarder.client is None:
         return []
     owner = find_owner(sender.caller, sender.options.user)
     try:
-        found = await files.ask(WorkspaceList, "GET", "workspaces", owner=owner)
+        found = await files.forwarder.ask(WorkspaceList, "GET", "workspaces", owner=owner)
     except HttpProblem as problem:
         if problem.status == 404:  # the broker stores no files
             return []
@@ -63,7 +65,7 @@ async def list_files(
     owner = find_owner(sender.caller, sender.options.user)
     params = {"prefix": prefix, "limit": str(limit)} | ({"after": after} if after else {})
     try:
-        return await sender.dependencies.files.ask(
+        return await sender.dependencies.get(Files).forwarder.ask(
             WorkspaceFileList, "GET", "workspaces", workspace, "files", owner=owner, params=params
         )
     except HttpProblem as problem:
@@ -73,7 +75,7 @@ async def list_files(
 
 
 def _list_skills(sender: Sender) -> Iterator[Resource]:
-    for skill in sender.dependencies.skills.cache.list_newest(sender.namespace):
+    for skill in list_newest_skills(sender):
         name, (_, size) = skill["spec"]["name"], skill["files"][SKILL_FILE]
         yield Resource(
             uri=str(Address(scheme="skill", name=name, path=SKILL_FILE)),

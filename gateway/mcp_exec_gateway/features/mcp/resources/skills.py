@@ -13,6 +13,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.skills.folder import SKILL_FILE, SkillFolder
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.mcp.resources.addresses import Address, build_unknown_error
+from mcp_exec_gateway.features.skills.service import SkillService
 
 EXTENSION: Final = "io.modelcontextprotocol/skills"
 _PAGE: Final = 100
@@ -45,7 +46,7 @@ def list_skills(sender: Sender, params: PaginatedRequestParams) -> ListSkillsRes
     after = params.cursor or ""
     if len(after) > 50:
         raise MCPError(INVALID_PARAMS, "the cursor is not one that skills/list has returned")
-    skills = [each for each in _list_newest(sender) if each["spec"]["name"] > after]
+    skills = [each for each in list_newest_skills(sender) if each["spec"]["name"] > after]
     page = [_build_entry(skill) for skill in skills[:_PAGE]]
     following = skills[_PAGE - 1]["spec"]["name"] if len(skills) > _PAGE else None
     return ListSkillsResult(skills=page, next_cursor=following, ttl_ms=_CACHED_MS)
@@ -54,14 +55,16 @@ def list_skills(sender: Sender, params: PaginatedRequestParams) -> ListSkillsRes
 def get_skill(sender: Sender, params: GetSkillParams) -> GetSkillResult:
     """Return the entry of the SKILL.md at this address. Raises MCPError."""
     address = Address.parse(params.uri)
-    for skill in _list_newest(sender):
+    for skill in list_newest_skills(sender):
         if (address.scheme, address.name, address.path) == ("skill", skill["spec"]["name"], SKILL_FILE):
             return GetSkillResult(skill=_build_entry(skill), ttl_ms=_CACHED_MS)
     raise build_unknown_error(address)
 
 
-def _list_newest(sender: Sender) -> list[Object]:
-    return sender.dependencies.skills.cache.list_newest(sender.namespace)
+def list_newest_skills(sender: Sender) -> list[Object]:
+    """Return the newest approved versions; none in a gateway without skills."""
+    skills = sender.dependencies.find(SkillService)
+    return [] if skills is None else skills.cache.list_newest(sender.namespace)
 
 
 def _build_entry(skill: Object) -> dict[str, Any]:

@@ -1,25 +1,20 @@
-"""Routes of executions: create, list, get, cancel, delete, follow their events, and approve their tool calls."""
+"""Routes of executions: create, list, get, cancel, delete, and follow their events."""
 
-from typing import Annotated, Final
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.approvals import Approval
 from mcp_exec_api.code_execution import is_finished
 from mcp_exec_api.wire.executions import (
-    ApprovalList,
     Execution,
     ExecutionList,
-    NewDecision,
     NewExecution,
-    PendingApprovalList,
 )
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.dependencies import (
-    ApproveCaller,
     CreateCaller,
     Dependencies,
     GetCaller,
@@ -29,32 +24,26 @@ from mcp_exec_gateway.core.dependencies import (
 )
 from mcp_exec_gateway.core.events.follower import EventFollower, StreamPosition
 from mcp_exec_gateway.core.events.response import StreamingEventResponse, choose_encoding
-from mcp_exec_gateway.core.executions.submission import is_object_name
-from mcp_exec_gateway.core.executions.views import build_view
-from mcp_exec_gateway.core.http.access_log import get_trace
-from mcp_exec_gateway.core.http.json import json_response
-from mcp_exec_gateway.core.http.parameters import (
-    ApprovalsQuery,
+from mcp_exec_gateway.core.executions.examples import EVENT_STREAM, LOCATION
+from mcp_exec_gateway.core.executions.parameters import (
     CancelQuery,
     CreateQuery,
     EventsQuery,
     GetQuery,
     IdempotencyKey,
     Include,
-    InNamespace,
     LastEventId,
     ListQuery,
 )
-from mcp_exec_gateway.core.http.problems import not_found
-from mcp_exec_gateway.core.http.request_body import parse_model, parse_spec, read_body
-from mcp_exec_gateway.core.openapi.document import EVENT_STREAM, LOCATION, accepts, build_router, problems
-from mcp_exec_gateway.features.tools import approvals
+from mcp_exec_gateway.core.executions.views import build_view
+from mcp_exec_gateway.core.http.access_log import get_trace
+from mcp_exec_gateway.core.http.json import json_response
+from mcp_exec_gateway.core.http.request_body import FIELDS_SET_LATER, parse_spec, read_body
+from mcp_exec_gateway.core.openapi import accepts, build_router, problems
 
 router = build_router(prefix="/v1/executions", tag="executions")
-approvals_router = build_router(prefix="/v1", tag="approvals")
 
 Name = Annotated[str, Path(description="Name of the execution.")]
-_MAX_DECISION_BYTES: Final = 16 * 1024
 
 
 @router.post(
@@ -63,7 +52,7 @@ _MAX_DECISION_BYTES: Final = 16 * 1024
     response_description="The execution has ended; `phase` has the outcome",
     responses={202: {"model": Execution, "description": "The execution continues", "headers": LOCATION}},
 )
-@accepts(NewExecution)
+@accepts(NewExecution, set_later=FIELDS_SET_LATER)
 @problems(409, 410)
 async def create_execution(
     request: Request,
@@ -204,64 +193,6 @@ async def stream_events(
             dependencies.follower_slots.hold(f"{caller.namespace}/{name}"),
         ],
     )
-
-
-@approvals_router.get("/approvals", response_model=PendingApprovalList, response_description="The approvals")
-async def list_pending_approvals(
-    dependencies: Injected, caller: ListCaller, query: Annotated[ApprovalsQuery, Query()]
-) -> Response:
-    """List pending approvals.
-
-    Returns the tool calls of the namespace that wait for an approval, newest first.
-    """
-    return json_response(await approvals.list_pending_approvals(dependencies.broker, caller=caller, limit=query.limit))
-
-
-@approvals_router.get("/executions/{name}/approvals", response_model=ApprovalList, response_description="The approvals")
-@problems(404)
-async def list_approvals(
-    request: Request, dependencies: Injected, caller: GetCaller, name: Name, query: InNamespace
-) -> Response:
-    """List an execution's approvals.
-
-    Returns the newest 50 tool calls of the execution that need or needed an approval.
-    """
-    execution = await dependencies.executions.find(name, caller=caller)
-    get_trace(request.scope).execution = name
-    return json_response({"items": approvals.list_approvals(execution, attestor=dependencies.attestor)})
-
-
-@approvals_router.post(
-    "/executions/{name}/approvals/{id}", response_model=Approval, response_description="The approval"
-)
-@accepts(NewDecision)
-@problems(404, (409, "The approval is decided, expired or withdrawn"))
-async def decide_approval(
-    request: Request,
-    dependencies: Injected,
-    caller: ApproveCaller,
-    name: Name,
-    approval_id: Annotated[str, Path(alias="id", description="Id of the approval.")],
-    query: InNamespace,
-) -> Response:
-    """Approve or deny a tool call.
-
-    Decides on a pending tool call; a decision is final. The caller needs an approver's API key, or a ServiceAccount
-    that may `update` `codeexecutions/approval`.
-    """
-    if not is_object_name(name):
-        raise not_found(caller.namespace, name)
-    get_trace(request.scope).execution = name
-    decision = parse_model(NewDecision, await read_body(request, limit=_MAX_DECISION_BYTES))
-    approval = await approvals.decide_approval(
-        dependencies.kube,
-        name,
-        approval_id=approval_id,
-        decision=decision,
-        caller=caller,
-        attestor=dependencies.attestor,
-    )
-    return json_response(approval)
 
 
 def _respond(

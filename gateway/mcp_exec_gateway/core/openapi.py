@@ -6,7 +6,7 @@ the caller is authorized (`http/request_body.py`), and the problems.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args
 
@@ -19,8 +19,6 @@ from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from mcp_exec_api.wire.events import STREAM_EVENTS, StreamEvent
 from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, PROBLEM_PREFIX, PROBLEM_TITLES, ProblemDetails
 from mcp_exec_api.wire.version import RELEASE
-from mcp_exec_gateway.core.http.request_body import FIELDS_SET_LATER
-from mcp_exec_gateway.core.openapi.examples import EVENTS, EXAMPLES, PROBLEMS
 
 TITLE: Final = "mcp-exec gateway"
 DESCRIPTION: Final = """\
@@ -37,21 +35,8 @@ TAR: Final = "application/x-tar"
 BYTES: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
 EVENT: Final = "Event"
 """Name of the schema of all events of a stream."""
-EVENT_STREAM: Final[dict[str, Any]] = {
-    "content": {
-        "text/event-stream": {
-            "schema": {"type": "string", "description": "Server-sent events. The `data` of each is an Event as JSON."},
-            "example": EVENTS,
-        },
-        "application/x-ndjson": {"schema": {"$ref": REF + EVENT}},
-    }
-}
-"""Response with an execution's events."""
 UNCHANGED: Final = {"description": "The content is that of `If-None-Match`"}
 """Response 304."""
-LOCATION: Final = {"Location": {"schema": {"type": "string"}, "description": "Path of the execution"}}
-"""Headers of a response about an execution that continues."""
-
 _SLOW_BODY: Final = (
     "The body arrived too slowly. It needs a mean of 64 KiB a second, no pause of 40 seconds, and at most 25 minutes"
 )
@@ -59,7 +44,40 @@ _OF_EVERY_CALLER: Final = (401, 403, 422, 429, 503)
 _OF_BODIES: Final = (408, 413, 415)
 _ATTRIBUTE: Final = "mcp_exec_operation"
 
+PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {
+    400: ("bad-json", "the body is not valid JSON: NaN is not a JSON value", []),
+    401: ("unauthenticated", "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token", []),
+    403: ("forbidden", "the API key team-a is limited to namespace agents; other was requested", []),
+    404: ("not-found", "there is no execution exec-01k9x3v5t8q2 in namespace agents", []),
+    406: ("not-acceptable", "events are available as text/event-stream and application/x-ndjson", []),
+    408: ("request-timeout", "the body was not complete after 30 seconds", []),
+    412: (
+        "outdated",
+        "If-Match: the workspace has another tag, in version 8; read it again, and repeat the change",
+        [],
+    ),
+    409: ("conflict", "another object has the name exec-01k9x3v5t8q2, which belongs to this Idempotency-Key", []),
+    410: ("deleted", "execution exec-01k9x3v5t8q2 was deleted before it ended", []),
+    413: ("body-too-large", "the body has more than 1048576 bytes", []),
+    415: ("media-type", "the body's media type is text/plain; send application/json", []),
+    422: (
+        "invalid",
+        "timeoutSeconds: 400 is more than the 300 seconds that pool default allows",
+        [{"field": "timeoutSeconds", "message": "400 is more than the 300 seconds that pool default allows"}],
+    ),
+    429: ("too-many", "the API key team-a has 50 unfinished executions, which is its limit", []),
+    503: ("unavailable", "the API server failed the request", []),
+}
+"""Kind, detail and invalid fields of a problem for each status code."""
+
+Examples = Mapping[str, Mapping[str, Any]]
+"""Examples by the name of their schema. A response with a status of its own has them as `SCHEMA STATUS`."""
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+
+def show(**values: Any) -> dict[str, Any]:
+    """Return examples by their names."""
+    return {name: {"value": value} for name, value in values.items()}
 
 
 @dataclass(kw_only=True)
@@ -67,17 +85,18 @@ class _Declared:
     """What the decorators of a route declare."""
 
     model: type[BaseModel] | None = None
+    set_later: tuple[str, ...] = ()
     media_type: str = JSON
     problems: dict[int, str | None] = field(default_factory=dict)
     """Description by status. None stands for the title of the kind."""
 
 
-def accepts(model: type[BaseModel]) -> Callable[[Endpoint], Endpoint]:
-    """Declare that the handler reads a JSON body of this model."""
+def accepts(model: type[BaseModel], *, set_later: tuple[str, ...] = ()) -> Callable[[Endpoint], Endpoint]:
+    """Declare that the handler reads a JSON body of this model, and which of its fields the handler refuses."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
         declared = _find_declared(endpoint)
-        declared.model = model
+        declared.model, declared.set_later = model, set_later
         declared.problems |= dict.fromkeys((400, *_OF_BODIES))
         return endpoint
 
@@ -130,6 +149,8 @@ class OperationRoute(APIRoute):
 
     body_model: type[BaseModel] | None
     """Model of the JSON body; None without one."""
+    set_later: tuple[str, ...]
+    """Fields of the model that the body must not have."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         declared = _find_declared(endpoint)
@@ -147,7 +168,7 @@ class OperationRoute(APIRoute):
             "openapi_extra": extra or None,
         }
         super().__init__(path, endpoint, **options)
-        self.body_model = declared.model
+        self.body_model, self.set_later = declared.model, declared.set_later
 
 
 def describe_problem(status: int, description: str | None = None) -> dict[str, Any]:
@@ -180,17 +201,17 @@ def _find_declared(endpoint: Callable[..., Any]) -> _Declared:
     return declared
 
 
-def build_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
-    """Build the document of these routers' routes."""
+def build_document(routers: Sequence[APIRouter], examples: Examples) -> dict[str, Any]:
+    """Build the document of these routers' routes, with examples of their bodies."""
     routes = [route for router in routers for route in router.routes]
     document = get_openapi(title=TITLE, version=RELEASE, description=DESCRIPTION, routes=routes)
     components = document["components"]
-    components["schemas"] |= _build_schemas(list_request_models(routers), list_response_models(routers))
+    components["schemas"] |= _build_schemas(routers)
     components["responses"] = {_name_problem(status): describe_problem(status) for status in PROBLEMS}
     for operation in (operation for methods in document["paths"].values() for operation in methods.values()):
-        _add_examples("", operation.get("requestBody", {}))
+        _add_examples(examples, "", operation.get("requestBody", {}))
         for status, response in operation["responses"].items():
-            _add_examples(status, response)
+            _add_examples(examples, status, response)
         operation["responses"] = {
             status: _share_problem(int(status), operation["responses"][status])
             for status in sorted(operation["responses"])
@@ -200,8 +221,11 @@ def build_document(routers: Sequence[APIRouter]) -> dict[str, Any]:
 
 def list_request_models(routers: Sequence[APIRouter]) -> list[type[BaseModel]]:
     """Return the models of all JSON bodies that the routes accept."""
-    routes = [route for router in routers for route in router.routes if isinstance(route, OperationRoute)]
-    return [route.body_model for route in routes if route.body_model is not None]
+    return [route.body_model for route in _list_operations(routers) if route.body_model is not None]
+
+
+def _list_operations(routers: Sequence[APIRouter]) -> list[OperationRoute]:
+    return [route for router in routers for route in router.routes if isinstance(route, OperationRoute)]
 
 
 def list_response_models(routers: Sequence[APIRouter]) -> list[type[BaseModel]]:
@@ -211,10 +235,12 @@ def list_response_models(routers: Sequence[APIRouter]) -> list[type[BaseModel]]:
     return [next(iter(get_args(model)), model) for model in models if model is not None]
 
 
-def _build_schemas(requests: Sequence[type[BaseModel]], responses: Sequence[type[BaseModel]]) -> dict[str, Any]:
+def _build_schemas(routers: Sequence[APIRouter]) -> dict[str, Any]:
     """Build the schemas of all bodies at once, so that a name has one meaning. FastAPI sees only those of responses."""
-    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in requests]
-    sent: list[type[BaseModel]] = [*responses, ProblemDetails, *STREAM_EVENTS]
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+        (model, "validation") for model in list_request_models(routers)
+    ]
+    sent: list[type[BaseModel]] = [*list_response_models(routers), ProblemDetails, *STREAM_EVENTS]
     models += [(model, "serialization") for model in sent]
     _, document = models_json_schema(models, ref_template=REF + "{model}")
     schemas: dict[str, Any] = document["$defs"]
@@ -224,11 +250,10 @@ def _build_schemas(requests: Sequence[type[BaseModel]], responses: Sequence[type
         "discriminator": {"propertyName": "type", "mapping": references},
         "description": "An event of an execution's stream.",
     }
-    del schemas["NewSession"]["properties"]["resets"]
-    new = schemas["NewExecution"]
-    for name in FIELDS_SET_LATER:
-        del new["properties"][name]
-    new["description"] = "The code, its limits, and what identifies the execution."
+    for route in _list_operations(routers):
+        for name in route.set_later:
+            del schemas[route.body_model.__name__ if route.body_model else ""]["properties"][name]
+    schemas["NewExecution"]["description"] = "The code, its limits, and what identifies the execution."
     return schemas
 
 
@@ -236,10 +261,10 @@ def _list_types(event: type[StreamEvent]) -> tuple[str, ...]:
     return get_args(event.model_fields["type"].annotation)
 
 
-def _add_examples(status: str, body: dict[str, Any]) -> None:
+def _add_examples(examples: Examples, status: str, body: dict[str, Any]) -> None:
     """Add the examples of a body's schema, or those that it has with this status."""
     for content, name in _list_schemas(body):
-        if found := EXAMPLES.get(f"{name} {status}", EXAMPLES.get(name)):
+        if found := examples.get(f"{name} {status}", examples.get(name)):
             content["examples"] = found
 
 

@@ -21,7 +21,7 @@ from mcp_exec_common.process.health import report_liveness, report_readiness
 from mcp_exec_gateway.core.dependencies import Injected, ListCaller
 from mcp_exec_gateway.core.http.json import json_response, to_json
 from mcp_exec_gateway.core.http.problems import HttpProblem
-from mcp_exec_gateway.core.openapi.document import OperationRoute, build_operation_id, build_router
+from mcp_exec_gateway.core.openapi import Examples, OperationRoute, build_operation_id, build_router, show
 
 router = APIRouter(tags=["health"], route_class=OperationRoute, generate_unique_id_function=build_operation_id)
 version_router = build_router(prefix="/v1", tag="version")
@@ -29,6 +29,15 @@ metrics_router = APIRouter()
 """Routes of a port that is not part of the Service."""
 docs_router = APIRouter(include_in_schema=False)
 
+EXAMPLES: Final[Examples] = {
+    "ReleaseVersion": show(
+        one={
+            "version": RELEASE,
+            "apiVersions": [API_VERSION],
+            "mcpRevisions": ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"],
+        }
+    )
+}
 _PACKAGE: Final = "fastapi_offline"
 """Package that ships the files of Swagger UI. It is not imported."""
 _FILES: Final = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css", "favicon.png": "image/png"}

@@ -1,1 +1,0 @@
-"""The OpenAPI document: what routes declare, and examples."""

@@ -1,0 +1,1 @@
+"""Routes of the core: executions, statistics, and the gateway itself."""
