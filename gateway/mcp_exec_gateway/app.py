@@ -29,6 +29,7 @@ from mcp_exec_gateway.features import FEATURES
 
 log = logging.getLogger(__name__)
 
+
 def list_routers(features: Collection[Feature] = FEATURES.values()) -> list[APIRouter]:
     """Return the routes of the API, in the order of the OpenAPI document."""
     added = [router for feature in features for router in feature.routers]
