@@ -16,6 +16,7 @@ from yarl import URL
 
 from mcp_exec_api.files import Owner
 from mcp_exec_api.wire.problems import PROBLEM_MEDIA_TYPE, ProblemDetails
+from mcp_exec_gateway.features.files.service import Files
 
 ME = Owner(namespace="agents", caller="team-a")
 OTHER = Owner(namespace="agents", caller="team-b").digest
@@ -134,7 +135,7 @@ async def test_a_refusal_that_is_no_problem_of_the_caller_is_a_503(
         assert assert_problem(found, 503).type == "urn:mcp-exec:problem:unavailable"
         assert "secret" not in found.text
         assert "Location" not in found.headers
-    assert gateway.dependencies.memory.used == gateway.dependencies.transfer_slots.open == 0
+    assert gateway.dependencies.memory.used == gateway.dependencies.get(Files).transfer_slots.open == 0
 
 
 async def test_a_problem_of_the_caller_is_passed_on_without_more_members(gateway: Gateway, broker: FakeBroker) -> None:
@@ -192,7 +193,7 @@ async def test_a_content_is_abandoned_when_its_client_leaves(gateway: Gateway, b
     attack(broker, flood(b"HTTP/1.1 200 OK\r\n\r\n", b"endless "))
     async with gateway.request("GET", f"{PATH}/files/a") as found:
         assert (await found.content.readexactly(8)) == b"endless "
-        assert gateway.dependencies.transfer_slots.open == 1
+        assert gateway.dependencies.get(Files).transfer_slots.open == 1
         found.close()
-    await until(lambda: gateway.dependencies.transfer_slots.open == 0)
+    await until(lambda: gateway.dependencies.get(Files).transfer_slots.open == 0)
     assert gateway.dependencies.memory.used == 0

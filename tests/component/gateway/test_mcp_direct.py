@@ -40,6 +40,7 @@ from mcp_exec_broker.core.calls.pipeline import CallPipeline
 from mcp_exec_client import AsyncClient
 from mcp_exec_client.agent import Agent, ApprovalQuestion, OfflineProvider
 from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_gateway.features.mcp.server import McpServers
 from mcp_exec_gateway.features.tools.service import Tools
 
 DIRECT = "?mode=direct"
@@ -366,7 +367,7 @@ async def test_a_client_learns_of_each_change_of_the_tools_that_it_may_use(
         if isinstance(message, ToolListChangedNotification):
             received.put_nowait("changed")
 
-    slots = made.gateway.dependencies.listener_slots
+    slots = made.gateway.dependencies.get(McpServers).listeners
     async with made.connect() as client:  # so that the gateway knows the tools before the stream begins
         await client.list_tools()
     async with made.connect(revision, message_handler=note) as client, AsyncExitStack() as stack:

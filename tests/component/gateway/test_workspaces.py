@@ -21,6 +21,7 @@ from yarl import URL
 
 from mcp_exec_api.files import Owner
 from mcp_exec_common.broker.files import FilesReason
+from mcp_exec_gateway.features.files.service import Files
 
 OWNER = Owner(namespace="agents", caller="team-a").digest
 PATH = "/v1/workspaces/sales"
@@ -187,7 +188,7 @@ async def test_a_content_that_breaks_off_never_looks_complete(gateway: Gateway, 
     broker.files.breaks_off = False
     assert len((await gateway.ask("GET", f"{PATH}/files/a")).text) == 300_000
     assert gateway.dependencies.memory.used == 0
-    assert gateway.dependencies.transfer_slots.open == 0
+    assert gateway.dependencies.get(Files).transfer_slots.open == 0
 
 
 async def test_an_api_key_has_so_many_workspaces_as_its_limit(gateway: Gateway, broker: FakeBroker) -> None:
@@ -233,7 +234,7 @@ async def test_transfers_are_so_many_at_once_as_the_limit(gateway: Gateway) -> N
         await going.wait()
 
     writes = [asyncio.create_task(put(gateway, f"files/{number}", slow())) for number in range(3)]
-    await until(lambda: gateway.dependencies.transfer_slots.open == 3)
+    await until(lambda: gateway.dependencies.get(Files).transfer_slots.open == 3)
     assert_problem(await put(gateway, "files/more", b"1"), 429)
     going.set()
     assert {each.status for each in await asyncio.gather(*writes)} == {200}

@@ -207,18 +207,21 @@ class McpServers:
     """The server of each mode."""
 
     by_mode: Mapping[Mode, McpServer]
+    listeners: RequestSlots
+    """Clients that wait for changes of their tools, by caller."""
 
 
 def build_servers(*, listeners: RequestSlots) -> McpServers:
-    """Build the server of each mode. `listeners` are slots of the streams that wait for changes of tools."""
+    """Build the server of each mode."""
     direct, hybrid = DirectTools(), HybridTools()
     changes = ToolChanges(hybrid.direct, slots=listeners)
     return McpServers(
+        listeners=listeners,
         by_mode={
             "code": add_tasks(add_resources(build_server(CodeTools()))),
             "direct": build_server(direct, changes=ToolChanges(direct, slots=listeners)),
             "hybrid": add_tasks(add_resources(build_server(hybrid, changes=changes))),
-        }
+        },
     )
 
 
