@@ -16,6 +16,7 @@ from mcp_exec_gateway.core.dependencies import Dependencies
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.features import FEATURES
 from mcp_exec_gateway.features.files.artifacts import ArtifactAddress
+from mcp_exec_gateway.features.files.service import Files
 
 NEW = b"the new key of the sandboxes"
 
@@ -37,14 +38,14 @@ def folder(tmp_path: Path) -> Path:
 async def connected(api: FakeApiServer, folder: Path, tmp_path: Path) -> AsyncIterator[Dependencies]:
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
     async with Dependencies.connect(
-        settings(sandbox_key_folder=folder, kubeconfig=kubeconfig), features=FEATURES
+        settings(sandbox_key_folder=folder, kubeconfig=kubeconfig), features=FEATURES.values()
     ) as made:
         yield made
 
 
 async def test_a_link_is_valid_through_the_overlap_and_not_after_it(connected: Dependencies, folder: Path) -> None:
     address = ArtifactAddress(namespace="agents", execution="exec-1", uid="u", id="x")
-    keys, links = connected.supervisors.keys, connected.artifacts.links
+    keys, links = connected.supervisors.keys, connected.get(Files).artifacts.links
     path, expires = links.build_path(address, seconds=60)
     signature = path.partition("signature=")[2]
     for entries in (
