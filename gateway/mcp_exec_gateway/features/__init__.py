@@ -3,21 +3,21 @@
 from typing import Final
 
 from mcp_exec_gateway.core.dependencies import Feature
-from mcp_exec_gateway.features.files import feature as files
-from mcp_exec_gateway.features.mcp import feature as mcp
-from mcp_exec_gateway.features.records import feature as records
-from mcp_exec_gateway.features.rollouts import feature as rollouts
-from mcp_exec_gateway.features.sessions import feature as sessions
-from mcp_exec_gateway.features.skills import feature as skills
-from mcp_exec_gateway.features.tools import feature as tools
+from mcp_exec_gateway.features.files.feature import FILES
+from mcp_exec_gateway.features.mcp.feature import MCP
+from mcp_exec_gateway.features.records.feature import RECORDS
+from mcp_exec_gateway.features.rollouts.feature import ROLLOUTS
+from mcp_exec_gateway.features.sessions.feature import SESSIONS
+from mcp_exec_gateway.features.skills.feature import SKILLS
+from mcp_exec_gateway.features.tools.feature import TOOLS
 
 FEATURES: Final[dict[str, Feature]] = {
-    "mcp": mcp.FEATURE,
-    "tools": tools.FEATURE,
-    "sessions": sessions.FEATURE,
-    "skills": skills.FEATURE,
-    "files": files.FEATURE,
-    "records": records.FEATURE,
-    "rollouts": rollouts.FEATURE,
+    "mcp": MCP,
+    "tools": TOOLS,
+    "sessions": SESSIONS,
+    "skills": SKILLS,
+    "files": FILES,
+    "records": RECORDS,
+    "rollouts": ROLLOUTS,
 }
 """The features of the gateway by the names of their folders. One that adds to another comes after it."""

@@ -33,4 +33,4 @@ def build(core: Dependencies) -> None:
     core.extensions.deletions.append(files.artifacts.delete_all)
 
 
-FEATURE: Final = Feature(build=build, routers=(artifact_routes.router, workspace_routes.router), examples=EXAMPLES)
+FILES: Final = Feature(build=build, routers=(artifact_routes.router, workspace_routes.router), examples=EXAMPLES)

@@ -19,4 +19,4 @@ def build(core: Dependencies) -> None:
     core.extensions.observers.append(calls.observe)
 
 
-FEATURE: Final = Feature(build=build, routers=(router,))
+MCP: Final = Feature(build=build, routers=(router,))

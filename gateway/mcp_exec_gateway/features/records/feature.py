@@ -14,4 +14,4 @@ def build(core: Dependencies) -> None:
     core.add(Records(client=None if core.broker is None else RecordsClient(core.broker)))
 
 
-FEATURE: Final = Feature(build=build, routers=(router, audit_router), examples=EXAMPLES)
+RECORDS: Final = Feature(build=build, routers=(router, audit_router), examples=EXAMPLES)

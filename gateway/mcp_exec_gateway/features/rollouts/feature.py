@@ -27,4 +27,4 @@ def build(core: Dependencies) -> None:
         records.find_arm = rollouts.find_arm
 
 
-FEATURE: Final = Feature(build=build, routers=(router,), examples=EXAMPLES)
+ROLLOUTS: Final = Feature(build=build, routers=(router,), examples=EXAMPLES)

@@ -24,4 +24,4 @@ def build(core: Dependencies) -> None:
     core.extensions.stats.append(sessions.add_stats)
 
 
-FEATURE: Final = Feature(build=build, routers=(router,), examples=EXAMPLES)
+SESSIONS: Final = Feature(build=build, routers=(router,), examples=EXAMPLES)

@@ -27,4 +27,4 @@ def build(core: Dependencies) -> None:
         tools.catalogs.skills = cache.get_catalog
 
 
-FEATURE: Final = Feature(build=build, routers=(router,), examples=EXAMPLES)
+SKILLS: Final = Feature(build=build, routers=(router,), examples=EXAMPLES)

@@ -20,4 +20,4 @@ def build(core: Dependencies) -> None:
     core.extensions.stats.append(tools.add_stats)
 
 
-FEATURE: Final = Feature(build=build, routers=(approvals_router, router), examples=EXAMPLES)
+TOOLS: Final = Feature(build=build, routers=(approvals_router, router), examples=EXAMPLES)
