@@ -155,7 +155,7 @@ async def run_broker(
 
 def sign_grant() -> str:
     """Return the grant token of a new execution."""
-    return GrantSigner(keys=SandboxKeys(KEY)).sign_grant(
+    return GrantSigner(keys=SandboxKeys(KEY)).sign(
         Grant(
             execution=str(uuid.uuid4()),
             name="bench",

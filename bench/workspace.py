@@ -63,7 +63,7 @@ def build_job(url: str, name: str) -> dict[str, Any]:
         replica="",
         expires=int(time.time()) + 400,
     )
-    token = GrantSigner(keys=SandboxKeys(KEY)).sign_files_grant(grant)
+    token = GrantSigner(keys=SandboxKeys(KEY)).sign(grant)
     workspace = {"name": name, "mode": "Write"}
     return {"url": url, "token": token, "workspace": workspace, "maxArtifacts": 1, "maxArtifactBytes": 1024}
 

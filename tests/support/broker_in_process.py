@@ -194,7 +194,7 @@ class RestartableBroker:
         """Call a tool for an execution; return the last line of the answer."""
         grant = make_grant(execution=uid, name=f"exec-{uid}", tool_calls=self._tool_calls, pod_address="127.0.0.1")
         body = {"id": "1", "tool": f"box.{tool}", "arguments": {"value": value}}
-        headers = {"Authorization": f"Bearer {_SIGNER.sign_grant(grant)}"}
+        headers = {"Authorization": f"Bearer {_SIGNER.sign(grant)}"}
         response = await self._calls.post("/v1/calls", json=body, headers=headers)
         assert response.status_code == 200, response.text
         return cast(Object, json.loads(response.text.splitlines()[-1]))

@@ -5,6 +5,7 @@ import gc
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import thread_time
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ from mcp_exec_broker.features.scanning.detectors import PersonalDataDetector, Se
 from mcp_exec_broker.features.scanning.scanner import Scanner
 from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
 from mcp_exec_client.agent.written_calls import read_written_calls
-from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.broker.grants import Grant, GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.util.weight import weigh_json
@@ -161,8 +162,8 @@ GATEWAY = {
     "a token of dots": Case(read_token_expiry, lambda n: "." * n, 20_000),
 }
 BROKER = {
-    "a grant": Case(_SIGNER.read_grant, lambda n: "eyJhbGciOiJIUzI1NiJ9." + "W1tb" * n + ".c", 10_000),
-    "a grant of dots": Case(_SIGNER.read_grant, lambda n: "." * n, 20_000),
+    "a grant": Case(partial(_SIGNER.read, Grant), lambda n: "eyJhbGciOiJIUzI1NiJ9." + "W1tb" * n + ".c", 10_000),
+    "a grant of dots": Case(partial(_SIGNER.read, Grant), lambda n: "." * n, 20_000),
     "a service token": Case(_SIGNER.read_service_token, lambda n: "W1tb" * n, 10_000),
     "a call": Case(parse_call, lambda n: b'{"id":"1","tool":"a.b","arguments":{"a":[' + b"{}," * n + b"0]}}", 10_000),
     "a call's levels": Case(parse_call, lambda n: b'{"id":"1","tool":"a.b","arguments":' + b'{"a":' * n, 20_000),

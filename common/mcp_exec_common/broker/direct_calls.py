@@ -77,4 +77,4 @@ class DirectCallClient:
 
     def _sign_now(self, grant: DirectGrant) -> str:
         expires = int(time()) + _TOKEN_SECONDS
-        return self.broker.signer.sign_direct_grant(grant.model_copy(update={"expires": expires}))
+        return self.broker.signer.sign(grant.model_copy(update={"expires": expires}))

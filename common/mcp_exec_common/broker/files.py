@@ -5,7 +5,7 @@ A workspace is a list of versions; each is the complete list of its files. Conte
 """
 
 from enum import StrEnum
-from typing import Annotated, Final
+from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
@@ -110,37 +110,50 @@ class ArtifactAllowance(Model):
     """Most bytes of all artifacts."""
 
 
-class FilesGrant(Model):
-    """Rights of one execution to files of its owner. The supervisor keeps it; the code never gets it."""
+class SignedGrant(Model):
+    """Rights in a token that the broker accepts."""
 
-    namespace: str
-    """Namespace of the execution."""
-    owner: OwnerDigest
-    """Digest of the execution's owner."""
-    caller: OwnerDigest
-    """Digest of the owner's caller, for whatever user it runs code."""
+    audience: ClassVar[str]
+    """The audience of its token, of this kind alone."""
+    expires: int
+    """Expiry in seconds since 1970."""
+
+
+class SandboxGrant(SignedGrant):
+    """Rights of one execution, used from its sandbox. The broker adds to `expires` what calls wait for approvals."""
+
     execution: ExecutionUid
     """Uid of the execution."""
-    workspace: WorkspaceAccess | None = None
-    """Its workspace, if it has one."""
-    artifacts: ArtifactAllowance | None = None
-    """Its artifacts, if it may store any."""
     pod_address: str
-    """IP address of the sandbox, the only one whose requests are accepted."""
+    """IP address of the sandbox, the only one that may use them."""
     replica: str
-    """Uid of the broker's pod, the only one that accepts the grant: it keeps what was uploaded until the commit."""
-    expires: int
-    """Expiry in seconds since 1970. The broker adds the time while calls of the execution waited for approvals."""
+    """Uid of the broker's pod, the only one that accepts them: it alone counts calls and keeps uploads."""
 
     @property
     def account(self) -> str:
-        """Key of the account for requests and their memory."""
+        """Key of the account for what is done with them, and its memory: the execution."""
         return self.execution
 
     @property
     def holder(self) -> str:
         """Who has the grant, for messages."""
         return "the execution"
+
+
+class FilesGrant(SandboxGrant):
+    """Rights of one execution to files of its owner. The supervisor keeps it; the code never gets it."""
+
+    audience: ClassVar[str] = "mcp-exec-broker-files"
+    namespace: str
+    """Namespace of the execution."""
+    owner: OwnerDigest
+    """Digest of the execution's owner."""
+    caller: OwnerDigest
+    """Digest of the owner's caller, for whatever user it runs code."""
+    workspace: WorkspaceAccess | None = None
+    """Its workspace, if it has one."""
+    artifacts: ArtifactAllowance | None = None
+    """Its artifacts, if it may store any."""
 
 
 class ManifestHead(Model):

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from time import time
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, TypeVar
 
 import jwt
 from pydantic import Field, ValidationError
@@ -16,13 +16,10 @@ from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECONDS, MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import PoolTools
-from mcp_exec_common.broker.files import FilesGrant
+from mcp_exec_common.broker.files import SandboxGrant, SignedGrant
 from mcp_exec_common.sandbox_keys import SandboxKeys
 
 _ALGORITHM: Final = "HS256"
-_GRANT_AUDIENCE: Final = "mcp-exec-broker"
-_DIRECT_AUDIENCE: Final = "mcp-exec-broker-direct"
-_FILES_AUDIENCE: Final = "mcp-exec-broker-files"
 _SERVICE_AUDIENCE: Final = "mcp-exec-broker-control"
 _SERVICE_TOKEN_SECONDS: Final = 60
 _KEY_PREFIX: Final = b"mcp-exec grants:"
@@ -40,11 +37,14 @@ ServiceName = Literal["operator", "gateway"]
 """Processes that use the broker's control interface."""
 
 
+G = TypeVar("G", bound=SignedGrant)
+
+
 class GrantError(Exception):
     """A token that is not valid. The message gives the reason and never the token."""
 
 
-class CallRights(Model, ABC):
+class CallRights(SignedGrant, ABC):
     """Rights to call tools, as each kind of grant contains them."""
 
     namespace: str
@@ -59,8 +59,6 @@ class CallRights(Model, ABC):
     """Tool patterns that the execution or the caller may use."""
     pool_tools: PoolTools
     """Tool patterns that the pool allows and denies."""
-    expires: int
-    """Expiry in seconds since 1970."""
 
     @property
     @abstractmethod
@@ -78,31 +76,18 @@ class CallRights(Model, ABC):
         """Who has the grant, for messages."""
 
 
-class Grant(CallRights):
+class Grant(SandboxGrant, CallRights):
     """Rights of one execution to call tools: the sandbox's only credential. It expires shortly after the timeout."""
 
+    audience: ClassVar[str] = "mcp-exec-broker"
     execution: str
     """Uid of the execution."""
     name: str
     """Name of the execution."""
     tool_calls: Annotated[int, Field(ge=0)]
     """Most tool calls."""
-    pod_address: str
-    """IP address of the sandbox, the only one whose calls are accepted."""
-    replica: str
-    """Uid of the broker's pod, the only one that accepts the grant: it alone counts the execution's calls."""
     approval_seconds: Annotated[int, Field(ge=0, le=MAX_APPROVAL_SECONDS)] = DEFAULT_APPROVAL_SECONDS
     """Seconds that calls may wait for approvals, in all. The broker adds to `expires` what they waited."""
-
-    @property
-    def account(self) -> str:
-        """Uid of the execution."""
-        return self.execution
-
-    @property
-    def holder(self) -> str:
-        """Who has the grant, for messages."""
-        return "the execution"
 
 
 class ApprovedCall(Model):
@@ -119,6 +104,7 @@ class ApprovedCall(Model):
 class DirectGrant(CallRights):
     """Rights of a caller of the gateway to call tools without an execution. The gateway signs and sends it."""
 
+    audience: ClassVar[str] = "mcp-exec-broker-direct"
     caller: str
     """Caller, as authenticated by the gateway."""
     conversation: Annotated[str | None, Field(max_length=253)] = None
@@ -150,50 +136,21 @@ class GrantSigner:
 
     keys: SandboxKeys
 
-    def sign_grant(self, grant: Grant) -> str:
+    def sign(self, grant: SignedGrant) -> str:
         """Return the signed token of a grant."""
-        claims = {"aud": _GRANT_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
+        claims = {"aud": grant.audience, "exp": grant.expires, "grant": grant.to_api()}
         return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
 
-    def read_grant(self, token: str, *, checks_expiry: bool = True) -> Grant:
-        """Verify a token and return its grant. Raises GrantError.
+    def read(self, kind: type[G], token: str, *, checks_expiry: bool = True) -> G:
+        """Verify a token and return its grant of this kind. Raises GrantError.
 
         Without `checks_expiry`, the caller must compare `expires` with the time that has passed for the execution.
         """
         try:
-            claims = self._read_claims(token, _GRANT_AUDIENCE, checks_expiry=checks_expiry)
-            return Grant.model_validate(claims.get("grant"))
+            claims = self._read_claims(token, kind.audience, checks_expiry=checks_expiry)
+            return kind.model_validate(claims.get("grant"))
         except ValidationError as error:
-            raise GrantError("the token contains no valid grant") from error
-
-    def sign_direct_grant(self, grant: DirectGrant) -> str:
-        """Return the signed token of a grant of direct calls."""
-        claims = {"aud": _DIRECT_AUDIENCE, "exp": grant.expires, "sub": "gateway", "grant": grant.to_api()}
-        return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
-
-    def read_direct_grant(self, token: str) -> DirectGrant:
-        """Verify a token and return its grant of direct calls. Raises GrantError."""
-        try:
-            return DirectGrant.model_validate(self._read_claims(token, _DIRECT_AUDIENCE).get("grant"))
-        except ValidationError as error:
-            raise GrantError("the token contains no valid grant of direct calls") from error
-
-    def sign_files_grant(self, grant: FilesGrant) -> str:
-        """Return the signed token of a grant of files."""
-        claims = {"aud": _FILES_AUDIENCE, "exp": grant.expires, "grant": grant.to_api()}
-        return jwt.encode(claims, _KEY_PREFIX + self.keys.signing, algorithm=_ALGORITHM)
-
-    def read_files_grant(self, token: str) -> FilesGrant:
-        """Verify a token and return its grant of files. Raises GrantError.
-
-        The caller must compare `expires` with the time that has passed for the execution.
-        """
-        try:
-            return FilesGrant.model_validate(
-                self._read_claims(token, _FILES_AUDIENCE, checks_expiry=False).get("grant")
-            )
-        except ValidationError as error:
-            raise GrantError("the token contains no valid grant of files") from error
+            raise GrantError(f"the token contains no valid grant for {kind.audience}") from error
 
     def sign_service_token(self, service: ServiceName) -> str:
         """Return a signed token of the operator or the gateway, valid for one minute."""

@@ -41,7 +41,7 @@ Object = dict[str, Any]
 
 def grant(**changes: Any) -> str:
     """Return the grant token of an execution."""
-    return SIGNER.sign_grant(make_grant(**({"pod_address": "127.0.0.1"} | changes)))
+    return SIGNER.sign(make_grant(**({"pod_address": "127.0.0.1"} | changes)))
 
 
 def secret(name: str, **data: str) -> Object:

@@ -43,7 +43,7 @@ def files_grant(*, mode: str = "Write", name: str = "data", version: int | None 
         "replica": "",
         "expires": int(time()) + 60,
     }
-    return SIGNER.sign_files_grant(FilesGrant(**(given | changes)))
+    return SIGNER.sign(FilesGrant(**(given | changes)))
 
 
 def find_store(world: World) -> FilesStore:

@@ -36,7 +36,7 @@ def direct_grant(signer: GrantSigner = SIGNER, **changes: Any) -> str:
         "pool_tools": PoolTools(),
         "expires": int(time()) + 60,
     }
-    return signer.sign_direct_grant(DirectGrant(**(given | changes)))
+    return signer.sign(DirectGrant(**(given | changes)))
 
 
 @dataclass

@@ -76,7 +76,7 @@ async def test_who_has_only_a_key_that_is_gone_neither_trusts_the_broker_nor_is_
 
 async def test_an_execution_calls_tools_through_the_overlap_and_not_after_it(world: World, box: Toolbox) -> None:
     assert box
-    token = GrantSigner(keys=SandboxKeys(SANDBOX_KEY)).sign_grant(make_grant(pod_address="127.0.0.1"))
+    token = GrantSigner(keys=SandboxKeys(SANDBOX_KEY)).sign(make_grant(pod_address="127.0.0.1"))
     for entries in STEPS[1:3]:
         assert (await world.call("box.add", token=token, a=1, b=2))["value"] == 3
         await mount(world, entries)

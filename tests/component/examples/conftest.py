@@ -1,7 +1,6 @@
 """The chat service of examples/chat_app as a process, between a loopback model and a gateway in this process."""
 
 import asyncio
-from tests.support.pace import paced
 import os
 import re
 import sys
@@ -17,6 +16,7 @@ from aiohttp import web
 from tests.support.agent_gateway import AgentGateway, tool
 from tests.support.model_servers import messages_api
 from tests.support.model_servers.messages_api import MessagesApi
+from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
 _ADDRESS = re.compile(rb"running on (http://\S+)")

@@ -1,7 +1,6 @@
 """The chat service over HTTP: its own loop on Anthropic's SDK, by direct calls and by code."""
 
 import asyncio
-from tests.support.pace import paced
 import json
 from typing import Any
 
@@ -11,6 +10,7 @@ from tests.component.examples.conftest import serve_chat, serve_gateway
 from tests.support.agent_gateway import AgentGateway, Run
 from tests.support.model_servers.messages_api import MessagesApi
 from tests.support.model_servers.script import refused, results_in, says, uses
+from tests.support.pace import paced
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -15,7 +15,7 @@ from tests.support.broker import FakeBroker
 from tests.support.world import CEX, EVENTS, KEY, NAMESPACE, POLICIES, World
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS, TOOL_SERVERS
-from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, GrantSigner
+from mcp_exec_common.broker.grants import MAX_GRANT_SECONDS, Grant, GrantSigner
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
@@ -78,7 +78,7 @@ async def test_a_job_says_where_its_tools_are_and_carries_its_grant(
         address = address_of(world, "one")
         job = await job_of(world, "one")
     assert (job["tools"]["url"], job["tools"]["allow"]) == ("http://127.0.0.1:1", ["github.create_*"])
-    grant = GrantSigner(keys=SandboxKeys(KEY)).read_grant(job["tools"]["token"])
+    grant = GrantSigner(keys=SandboxKeys(KEY)).read(Grant, job["tools"]["token"])
     assert (grant.execution, grant.name, grant.namespace, grant.caller) == (uid, "one", NAMESPACE, "team-a")
     assert (grant.tools, grant.pool_tools.allow, grant.tool_calls) == (["github.create_*"], ["github.*"], 100)
     assert 20 < grant.expires - time() < 120
@@ -91,7 +91,7 @@ async def test_a_forged_caller_is_claimed_in_the_grant(world: World, broker: Fak
         await world.warm(1)
         world.execution("one", "wait", tools=["github.*"], caller="team-a", forged=True)
         job = await job_of(world, "one")
-    assert GrantSigner(keys=SandboxKeys(KEY)).read_grant(job["tools"]["token"]).caller == "claimed:team-a"
+    assert GrantSigner(keys=SandboxKeys(KEY)).read(Grant, job["tools"]["token"]).caller == "claimed:team-a"
 
 
 async def test_a_proof_of_a_caller_serves_no_second_execution(
@@ -113,7 +113,7 @@ async def test_a_proof_of_a_caller_serves_no_second_execution(
         world.release.set()
         await world.finished("one")
     assert second is not None
-    callers = [GrantSigner(keys=SandboxKeys(KEY)).read_grant(job["tools"]["token"]).caller for job in (first, second)]
+    callers = [GrantSigner(keys=SandboxKeys(KEY)).read(Grant, job["tools"]["token"]).caller for job in (first, second)]
     assert callers == ["team-a", "claimed:team-a"]
 
 
@@ -146,7 +146,7 @@ async def test_an_execution_of_a_longer_time_has_a_grant_that_the_broker_accepts
         await world.warm(1)
         world.execution("one", "wait", tools=["github.*"], timeoutSeconds=MAX_TIMEOUT_SECONDS)
         job = await job_of(world, "one")
-    grant = GrantSigner(keys=SandboxKeys(KEY)).read_grant(job["tools"]["token"])
+    grant = GrantSigner(keys=SandboxKeys(KEY)).read(Grant, job["tools"]["token"])
     assert MAX_TIMEOUT_SECONDS < grant.expires - time() < MAX_GRANT_SECONDS
 
 
@@ -160,7 +160,7 @@ async def test_a_job_names_one_replica_and_a_ready_one_if_there_is_one(
         await world.warm(1)
         world.execution("one", "wait", tools=["github.*"])
         job = await job_of(world, "one")
-    grant = GrantSigner(keys=SandboxKeys(KEY)).read_grant(job["tools"]["token"])
+    grant = GrantSigner(keys=SandboxKeys(KEY)).read(Grant, job["tools"]["token"])
     assert grant.replica in ("pod-127.0.0.1", "pod-127.0.0.2")
     assert job["tools"]["url"] == f"http://{grant.replica.removeprefix('pod-')}:1"
 

@@ -12,6 +12,7 @@ from tests.support.broker import FakeBroker
 from tests.support.world import CEX, KEY, NAMESPACE, World
 
 from mcp_exec_api.files import Owner
+from mcp_exec_common.broker.files import FilesGrant
 from mcp_exec_common.broker.grants import GrantSigner
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.sandbox_keys import SandboxKeys
@@ -64,12 +65,12 @@ async def test_a_job_has_a_grant_of_its_owners_workspace_and_every_job_one_of_ar
             await world.finished(name)
     files = jobs["one"]["files"]
     assert (files["url"], files["workspace"], files["maxArtifacts"]) == ("http://127.0.0.1:1", NOTES, 50)
-    grant = GrantSigner(keys=SandboxKeys(KEY)).read_files_grant(files["token"])
+    grant = GrantSigner(keys=SandboxKeys(KEY)).read(FilesGrant, files["token"])
     assert grant.owner == Owner(namespace=NAMESPACE, caller="team-a", user="ann").digest
     assert grant.workspace is not None
     assert (grant.execution, grant.workspace.name, grant.workspace.mode) == (uid, "notes", "Write")
     assert 20 + 120 < grant.expires - time() < 20 + 300
-    other = GrantSigner(keys=SandboxKeys(KEY)).read_files_grant(jobs["two"]["files"]["token"])
+    other = GrantSigner(keys=SandboxKeys(KEY)).read(FilesGrant, jobs["two"]["files"]["token"])
     assert "workspace" not in jobs["two"]["files"]
     assert (other.workspace, other.artifacts is not None) == (None, True)
 

@@ -22,8 +22,8 @@ from mcp_exec_broker.features.files.api.auth import FilesAuthenticator
 from mcp_exec_broker.features.files.requests import FilesRefused
 from mcp_exec_broker.features.files.workspace.commit import PendingUploads
 from mcp_exec_common.broker.attestations import Attestor
-from mcp_exec_common.broker.files import FilesGrant, WorkspaceAccess
-from mcp_exec_common.broker.grants import DirectGrant, GrantError, GrantSigner
+from mcp_exec_common.broker.files import FilesGrant, SignedGrant, WorkspaceAccess
+from mcp_exec_common.broker.grants import DirectGrant, Grant, GrantError, GrantSigner
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.sandbox_keys import SandboxKeys, read_keys
 from mcp_exec_common.supervisor.tokens import find_supervisor_token, supervisor_token, token_digest
@@ -37,7 +37,7 @@ Object = dict[str, Any]
 OWNER = {LABEL_CALLER: "team-a"}
 EXPIRES = int(time()) + 24 * 3600
 AT = "2026-11-23T10:00:00.000000Z"
-READS_A_GRANT = re.compile(r"\.read_(?:\w+_)?grant\(")
+READS_A_GRANT = re.compile(r"\.read\((?:\w*Grant), ")
 
 
 @dataclass(frozen=True)
@@ -48,10 +48,14 @@ class Signed:
     accepts: Callable[[SandboxKeys, Any], bool]
 
 
-def _reads(read: str) -> Callable[[SandboxKeys, str], bool]:
+def _reads(kind: type[SignedGrant] | None) -> Callable[[SandboxKeys, str], bool]:
     def accepts(keys: SandboxKeys, token: str) -> bool:
+        signer = GrantSigner(keys=keys)
         try:
-            getattr(GrantSigner(keys=keys), read)(token)
+            if kind is None:
+                signer.read_service_token(token)
+            else:
+                signer.read(kind, token)
         except GrantError:
             return False
         return True
@@ -123,10 +127,10 @@ def _caller(keys: SandboxKeys, item: Object) -> bool:
 
 
 SIGNED = {
-    "grant": Signed(lambda keys: GrantSigner(keys=keys).sign_grant(make_grant()), _reads("read_grant")),
-    "files grant": Signed(lambda keys: GrantSigner(keys=keys).sign_files_grant(FILES), _reads("read_files_grant")),
-    "direct grant": Signed(lambda keys: GrantSigner(keys=keys).sign_direct_grant(DIRECT), _reads("read_direct_grant")),
-    "service": Signed(lambda keys: GrantSigner(keys=keys).sign_service_token("gateway"), _reads("read_service_token")),
+    "grant": Signed(lambda keys: GrantSigner(keys=keys).sign(make_grant()), _reads(Grant)),
+    "files grant": Signed(lambda keys: GrantSigner(keys=keys).sign(FILES), _reads(FilesGrant)),
+    "direct grant": Signed(lambda keys: GrantSigner(keys=keys).sign(DIRECT), _reads(DirectGrant)),
+    "service": Signed(lambda keys: GrantSigner(keys=keys).sign_service_token("gateway"), _reads(None)),
     "caller": Signed(lambda keys: _with_proof(EXECUTION, Attestor(keys=keys).sign_caller(EXECUTION)), _caller),
     "author": Signed(
         lambda keys: _with_proof(SKILL, Attestor(keys=keys).sign_author(SKILL)),
@@ -178,7 +182,7 @@ def test_a_grant_of_files_that_was_verified_before_is_refused_too() -> None:
         pending=PendingUploads(),
     )
     grant = FILES.model_copy(update={"expires": int(time()) + 60})
-    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign_files_grant(grant)}"
+    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign(grant)}"
     assert authenticator.authenticate(header, peer="127.0.0.1") == grant
     keys.replace((NEW,))
     with pytest.raises(FilesRefused, match="the token is not valid"):
@@ -188,7 +192,7 @@ def test_a_grant_of_files_that_was_verified_before_is_refused_too() -> None:
 def test_a_grant_that_was_verified_before_is_refused_too() -> None:
     keys = SandboxKeys(NEW, OLD)
     authenticator = GrantAuthenticator(signer=GrantSigner(keys=keys), replica="", checks_address=False)
-    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign_grant(make_grant())}".encode()
+    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign(make_grant())}".encode()
     assert authenticator.authenticate(header, peer="10.0.0.1").execution == "uid-1"
     keys.replace((NEW,))
     with pytest.raises(RequestRefused, match="the token is not valid"):
@@ -199,7 +203,7 @@ def test_a_grant_of_direct_calls_that_was_verified_before_is_refused_too() -> No
     keys = SandboxKeys(NEW, OLD)
     authenticator = DirectAuthenticator(signer=GrantSigner(keys=keys))
     grant = DIRECT.model_copy(update={"expires": int(time()) + 60})
-    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign_direct_grant(grant)}".encode()
+    header = f"Bearer {GrantSigner(keys=SandboxKeys(OLD)).sign(grant)}".encode()
     assert authenticator.authenticate(header, peer="10.0.0.1") == grant
     keys.replace((NEW,))
     with pytest.raises(RequestRefused, match="the token is not valid"):

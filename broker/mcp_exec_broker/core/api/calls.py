@@ -93,7 +93,7 @@ class GrantAuthenticator:
 
     def _verify(self, token: str) -> Grant:
         try:
-            grant = self._signer.read_grant(token, checks_expiry=False)
+            grant = self._signer.read(Grant, token, checks_expiry=False)
         except GrantError as error:
             raise RequestRefused(401, str(error)) from None
         if self._replica and grant.replica != self._replica:
@@ -333,7 +333,7 @@ class DirectAuthenticator:
 
     def _verify(self, token: str) -> DirectGrant:
         try:
-            grant = self.signer.read_direct_grant(token)
+            grant = self.signer.read(DirectGrant, token)
         except GrantError as error:
             raise RequestRefused(401, str(error)) from None
         if grant.expires > time() + MAX_DIRECT_SECONDS:

@@ -161,7 +161,7 @@ class FilesPart(Part):
         )
         return JobFiles(
             url=replica.url,
-            token=self.broker.signer.sign_files_grant(grant),
+            token=self.broker.signer.sign(grant),
             workspace=workspace,
             max_artifacts=_ALLOWANCE.count,
             max_artifact_bytes=_ALLOWANCE.total_bytes,

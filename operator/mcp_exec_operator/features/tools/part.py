@@ -323,9 +323,7 @@ class ToolsPart(Part):
             replica=replica.uid,
             expires=ceil(time()) + execution.deadline.grant_seconds,
         )
-        return JobTools(
-            url=replica.url, token=broker.signer.sign_grant(grant), allow=list(spec.tools), wrappers=wrappers
-        )
+        return JobTools(url=replica.url, token=broker.signer.sign(grant), allow=list(spec.tools), wrappers=wrappers)
 
 
 @dataclass(frozen=True, kw_only=True)

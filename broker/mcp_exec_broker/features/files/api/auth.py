@@ -48,7 +48,7 @@ class FilesAuthenticator:
 
     def _verify(self, token: str) -> FilesGrant:
         try:
-            grant = self.signer.read_files_grant(token)
+            grant = self.signer.read(FilesGrant, token)
         except GrantError as error:
             raise _refuse(str(error)) from None
         if self.replica and grant.replica != self.replica:
