@@ -16,7 +16,7 @@ from tests.support.supervisor import Attack, FakeSupervisor, Stage
 from tests.support.until import until
 
 from mcp_exec_api.wire.events import STREAM_EVENTS, AnyStreamEvent
-from mcp_exec_gateway.core import executions as routes
+from mcp_exec_gateway.core.routes import executions as routes
 
 POD = "default-abcde"
 STDOUT = ["one\n", "zwei ü\n", "三\n", "\U0001f600" * 3]

@@ -32,8 +32,6 @@ async def abandon(created: Object | Exception | None) -> list[ObjectKey]:
         kube=ignored,
         index=cast(Any, SimpleNamespace(wait_for=lambda key, until: nullcontext())),
         pools=ignored,
-        sessions=ignored,
-        workspaces=ignored,
         submitter=cast(Any, SimpleNamespace(build_submission=lambda *_, **__: SimpleNamespace(key=KEY), submit=submit)),
         metrics=cast(Any, SimpleNamespace(measure_stage=lambda name: nullcontext())),
         max_wait_seconds=1,
