@@ -101,7 +101,7 @@ coverage: venv  ## run unit and component tests, and check their branch coverage
 	@MEASURED=yes hack/stages unit component
 	coverage report --show-missing
 
-kills: venv  ## kill the operator at each of its steps, and every two seconds while 200 executions run
+kills: venv  ## kill the operator at each of its steps, and every one to five seconds while 200 executions run
 	pytest $(waiting) -k kill tests/component/operator
 	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
 
