@@ -144,7 +144,7 @@ class NamespaceManager:
         self.resync = Resync(
             api=api,
             pools=self.pools,
-            keepers=tuple(each.keepers for each in self.features if each.keepers is not None),
+            holders=tuple(each.holders for each in self.features if each.holders is not None),
             executions=self.executions,
             metrics=metrics,
             namespace=namespace,

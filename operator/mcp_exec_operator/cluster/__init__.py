@@ -1,1 +1,1 @@
-"""The cluster: its API server, the leader, keys, definitions and namespaces. Knows no execution."""
+"""The cluster: its API server, the leader, keys, definitions and namespaces. It does not depend on executions."""

@@ -1,1 +1,1 @@
-"""What one plain execution needs: executions, pods, pools, queueing and scaling. Knows no feature."""
+"""What one plain execution needs: executions, pods, pools, queueing and scaling. It does not depend on features."""

@@ -19,7 +19,7 @@ from mcp_exec_operator.cluster.kube.observations import CallerProofs
 from mcp_exec_operator.core.executions.execution import ExecutionFeature
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.core.pools.registry import PoolRegistry
-from mcp_exec_operator.core.resync import PodKeepers
+from mcp_exec_operator.core.resync import PodHolders
 from mcp_exec_operator.core.ttl import TTLController
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings
@@ -52,7 +52,7 @@ class Feature:
 
     executions: ExecutionFeature | None = None
     """Its share of executions; None if it has none."""
-    keepers: PodKeepers | None = None
+    holders: PodHolders | None = None
     """Its objects that keep pods; None if none do."""
 
     @asynccontextmanager
@@ -81,7 +81,7 @@ class Feature:
         """End what has pods: the namespace is being deleted."""
 
     def open_namespace(self) -> None:
-        """Begin anew: the namespace was created again."""
+        """Serve the namespace again: it was created again."""
 
     def close(self) -> None:
         """Stop, after all executions."""

@@ -53,7 +53,7 @@ class ResyncPace:
         return max(self.interval_seconds, min(_REST * sum(self.durations.values()), _MAX_PAUSE_SECONDS))
 
 
-class PodKeepers(Protocol):
+class PodHolders(Protocol):
     """Objects of a feature that keep pods beyond one execution."""
 
     async def relist(self) -> list[Object]:
@@ -72,7 +72,7 @@ class Resync:
 
     api: OperatorApi
     pools: PoolRegistry
-    keepers: tuple[PodKeepers, ...]
+    holders: tuple[PodHolders, ...]
     executions: ExecutionController
     metrics: Metrics
     namespace: str
@@ -163,7 +163,7 @@ class Resync:
             finally:
                 self._moved_at = None
                 self.pace.durations[self.namespace] = monotonic() - began
-        held = self.executions.list_pods().union(*(each.list_pods() for each in self.keepers))
+        held = self.executions.list_pods().union(*(each.list_pods() for each in self.holders))
         self.pools.delete_leftovers(held, at_once=at_once)
         if not first:
             self.metrics.missed.inc(missed)
@@ -184,7 +184,7 @@ class Resync:
         namespace = self.namespace
         listed_at, pools_listed_at = now(), monotonic()
         pools = await self.api.list_pools(namespace)
-        kept = [(each, await each.relist()) for each in self.keepers]
+        kept = [(each, await each.relist()) for each in self.holders]
         uids: set[str] = set()
         unread: list[ExecutionRow] = []
 

@@ -65,7 +65,7 @@ class Binder:
         pod = pool.pods.adopt(name, uid=execution.pod_uid, now=monotonic())
         # without the label another operator may not have recorded the owner: the pod serves this execution only
         is_owned = pod.owner == facts.owner.digest and not facts.owner.is_nobody
-        owner = facts.owner.digest if is_owned or execution.keeper is not None else None
+        owner = facts.owner.digest if is_owned or execution.holder is not None else None
         return Binding(pool=pool, pod=pod, owner=owner, is_recorded=True)
 
     async def bind(self, execution: Execution) -> PendingRun:
@@ -82,17 +82,17 @@ class Binder:
         except Exception:
             # not after a cancellation: then it is unknown whether the binding was recorded
             execution.binding = None
-            if execution.keeper is None:
+            if execution.holder is None:
                 binding.pool.release(binding.pod)
             raise
 
     async def _claim(self, execution: Execution) -> Binding:
         """Claim a pod: that which a part keeps, a warm one, or after a wait a new one."""
         # the registry is asked only now: the pool may have been deleted and created meanwhile
-        pool, keeper = self.pools.get(execution.facts.pool), execution.keeper
+        pool, holder = self.pools.get(execution.facts.pool), execution.holder
         owner = execution.facts.owner
-        reusing = None if keeper is not None or owner.is_nobody or not reuses_pods(pool.spec) else owner
-        if keeper is not None and (kept := keeper.kept_pod) is not None:
+        reusing = None if holder is not None or owner.is_nobody or not reuses_pods(pool.spec) else owner
+        if holder is not None and (kept := holder.kept_pod) is not None:
             pod, start = kept, Start.SESSION
         else:
             taken = pool.take(reusing)
@@ -103,7 +103,7 @@ class Binder:
                 pod, start = taken, Start.WARM
             start = Start.REUSED if pod.uses else start
         pod.caller = owner.caller
-        is_owned = keeper is not None or reusing is not None
+        is_owned = holder is not None or reusing is not None
         return Binding(pool=pool, pod=pod, owner=owner.digest if is_owned else None, start=start)
 
     async def _send(self, execution: Execution, draft: JobDraft) -> PendingRun:
@@ -212,7 +212,7 @@ def build_job(spec: CodeExecutionSpec, *, execution: Execution, binding: Binding
         tools=draft.tools,
         files=draft.files,
         owner=binding.owner,
-        session=execution.keeper is not None,
+        session=execution.holder is not None,
         skills=draft.skills,
         libraries=binding.pool.libraries.find_missing(binding.pod.template),
         **{name: options[name] for name in _OPTIONS},

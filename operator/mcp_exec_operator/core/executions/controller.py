@@ -219,7 +219,7 @@ class ExecutionController:
             await self.lifecycle.run(execution)
         finally:
             self._executions.pop(execution.facts.uid, None)
-            execution.parts, execution.keeper = (), None  # they refer to it: memory is released without a collection
+            execution.parts, execution.holder = (), None  # they refer to it: memory is released without a collection
             self.specs.discard(execution.source)
             self.metrics.active.dec()
 

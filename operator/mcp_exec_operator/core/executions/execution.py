@@ -31,7 +31,7 @@ _GRACE_SECONDS: Final = 15.0
 """How long after its timeout a run that has not ended is ended by the operator."""
 
 
-class PodKeeper(Protocol):
+class PodHolder(Protocol):
     """A part that keeps the pod for the owner, also when the execution has ended."""
 
     name: str
@@ -91,7 +91,7 @@ class Execution:
     """The pool's spec for which features were asked to take part."""
     deadline: RunDeadline = field(init=False, repr=False)
     """When its run ends at the latest, from its admission or adoption on."""
-    keeper: PodKeeper | None = None
+    holder: PodHolder | None = None
     """The part that keeps its pod, if one does."""
     binding: Binding | None = None
     """Its pod, from its claim on."""
@@ -216,7 +216,7 @@ class Execution:
         self.parts += tuple(part for part in found if part is not None and type(part) not in present)
 
     def notify_parts(self, event: Event, *, features: Iterable[ExecutionFeature]) -> None:
-        """Tell the parts of an event of the run. A feature that the code begins to use takes part."""
+        """Pass an event of the run to the parts. A feature that the code begins to use takes part."""
         listening = [part for part in self.parts if type(event) in part.events]
         if not listening and self.binding is not None:
             pool = self.binding.pool

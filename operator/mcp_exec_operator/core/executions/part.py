@@ -30,7 +30,7 @@ class Part:
     events: tuple[type[Event], ...] = ()
     """Types of the events that `on_event` gets."""
     run_seconds: float = 0.0
-    """How long its work in the sandbox may take, beside the code."""
+    """How long its work in the sandbox may take, in addition to the code."""
     needs_broker: bool = False
     """Whether its share of a job needs the broker. A sandbox is asked if it has such a job, before it is made again."""
 

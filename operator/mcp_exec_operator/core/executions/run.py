@@ -163,12 +163,12 @@ class Run:
         Else nothing ran, or it is unknown what ran. Raises EndedBeforeRun if the pod is kept: what was in it is lost.
         Raises StreamLost else.
         """
-        keeper = self.execution.keeper
+        holder = self.execution.holder
         if isinstance(refusal, SandboxUsed) and refusal.id == self.execution.facts.uid:
             return
-        if keeper is None or self._accepted:
+        if holder is None or self._accepted:
             raise StreamLost(str(refusal)) from refusal
-        message = f"{keeper.name} was lost: its interpreter ended after the last execution"
+        message = f"{holder.name} was lost: its interpreter ended after the last execution"
         raise EndedBeforeRun(build_failure(Reason.SESSION_LOST, message)) from refusal
 
     async def _open(self, connection: SupervisorConnection) -> AsyncGenerator[Event, None]:

@@ -1,1 +1,1 @@
-"""Records: what ended is told to the broker, which keeps it."""
+"""Records: what ended is sent to the broker, which stores it."""

@@ -9,7 +9,7 @@ from mcp_exec_operator.features.records.recorder import ExecutionRecorder
 
 
 class RecordsFeature(Feature):
-    """Tells the broker what ended. No execution is deleted by its TTL before it has a record."""
+    """Sends the broker a record of what ended. No execution is deleted by its TTL before it has a record."""
 
     def __init__(self, context: FeatureContext) -> None:
         """Build the recorder, if the release keeps records."""

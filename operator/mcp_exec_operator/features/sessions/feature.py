@@ -15,7 +15,7 @@ from mcp_exec_operator.features.sessions.status import SessionStatusWriter
 
 
 class SessionsFeature(Feature):
-    """Keeps pods for owners across executions. It is the keeper of these pods."""
+    """Keeps pods for owners across executions. It is the holder of these pods."""
 
     def __init__(self, context: FeatureContext) -> None:
         """Build all parts. Pools ask the index for the pods that sessions keep."""
@@ -47,7 +47,7 @@ class SessionsFeature(Feature):
             max_per_namespace=settings.max_sessions_per_namespace,
         )
         self.executions = Sessions(claims=claims, writer=context.writer)
-        self.keepers = self
+        self.holders = self
 
     def list_serving_loops(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """Return the controller's loop."""

@@ -44,7 +44,7 @@ class SessionPart(Part):
 
     def adopt(self) -> None:
         """Hold the turn of an execution that is bound."""
-        self.execution.keeper = self
+        self.execution.holder = self
         self.feature.running.add(self)
         if self._turn is None:
             self._turn = self.feature.claims.hold(self.request.key)
@@ -69,7 +69,7 @@ class SessionPart(Part):
         )
         with _ending_before_run():
             self._session = await claims.claim(request)
-        self.execution.keeper = self
+        self.execution.holder = self
 
     async def join(self, job: JobDraft) -> None:
         """Keep the pod for the session if it has none, or for a new one if that was deleted meanwhile."""
