@@ -23,6 +23,7 @@ from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.pods.manifest import IsolationAddresses
 from mcp_exec_operator.core.removal import RemovedNamespaces
 from mcp_exec_operator.core.resync import ResyncPace
+from mcp_exec_operator.features import FEATURES
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.namespace import Kind, NamespaceManager, SharedParts
 from mcp_exec_operator.settings import Settings
@@ -70,6 +71,9 @@ class Manager:
             isolation=_choose_addresses(settings, kube, self.broker),
             suspect=membership.suspect,
         )
+        for feature in FEATURES.values():
+            if feature.metrics_class is not None:
+                metrics.of(feature.metrics_class)  # a process that stands by serves them, too
         self.namespaces: dict[str, NamespaceManager] = {}
         self.watched = ServedNamespaces(())
         """Namespaces whose resources are to be watched: those whose first resync has succeeded."""

@@ -6,7 +6,7 @@ A feature is one folder, `features/NAME`, and one entry of the tuple `FEATURES`.
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient
@@ -50,10 +50,15 @@ class FeatureContext:
 class Feature:
     """One feature in one namespace. Nothing runs before `running`. What a feature does not override, it does not do."""
 
+    metrics_class: ClassVar[type[Any] | None] = None
+    """Class of its metrics, made of a registry. All namespaces share them, and a process serves them from its start."""
     executions: ExecutionFeature | None = None
     """Its share of executions; None if it has none."""
     holders: PodHolders | None = None
     """Its objects that keep pods; None if none do."""
+
+    def __init__(self, context: FeatureContext) -> None:
+        """Build all parts."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

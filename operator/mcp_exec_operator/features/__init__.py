@@ -1,9 +1,8 @@
 """What the operator does besides plain executions: each folder is one feature, with one entry in the table here."""
 
-from collections.abc import Callable
 from typing import Final
 
-from mcp_exec_operator.core.feature import Feature, FeatureContext
+from mcp_exec_operator.core.feature import Feature
 from mcp_exec_operator.features.checks.feature import ChecksFeature
 from mcp_exec_operator.features.files.feature import FilesFeature
 from mcp_exec_operator.features.records.feature import RecordsFeature
@@ -12,7 +11,7 @@ from mcp_exec_operator.features.sessions.feature import SessionsFeature
 from mcp_exec_operator.features.skills.feature import SkillsFeature
 from mcp_exec_operator.features.tools.feature import ToolsFeature
 
-FEATURES: Final[dict[str, Callable[[FeatureContext], Feature]]] = {
+FEATURES: Final[dict[str, type[Feature]]] = {
     "sessions": SessionsFeature,  # first: whoever waits for a turn holds nothing else meanwhile
     "checks": ChecksFeature,
     "tools": ToolsFeature,

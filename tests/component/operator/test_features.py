@@ -25,3 +25,11 @@ async def test_the_operator_serves_without_a_feature(
     async with operating():
         world.execution("hello")
         assert (await world.finished("hello"))["phase"] == "Succeeded"
+
+
+async def test_a_process_without_a_namespace_serves_the_metrics_of_features(
+    world: World, operating: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(namespace, "FEATURES", {})
+    async with operating() as operator:
+        assert "mcp_exec_rollout_phase" in {each.name for each in operator.metrics.registry.collect()}

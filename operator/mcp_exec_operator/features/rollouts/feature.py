@@ -22,6 +22,8 @@ _SYNC_SECONDS: Final = 3.0
 class RolloutsFeature(Feature):
     """Drives the stages of rollouts, and raises the pools that they need."""
 
+    metrics_class = RolloutMetrics
+
     def __init__(self, context: FeatureContext) -> None:
         """Build all parts. Without records no guard has samples."""
         self.namespace = context.namespace
