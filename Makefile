@@ -103,7 +103,7 @@ coverage: venv  ## run unit and component tests, and check their branch coverage
 
 kills: venv  ## kill the operator at each of its steps, and every one to five seconds while 200 executions run
 	pytest $(waiting) -k kill tests/component/operator
-	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=200 hack/e2e -k test_operator_kills
+	@MCP_EXEC_LONG=yes MCP_EXEC_KILLED_EXECUTIONS=$${MCP_EXEC_KILLED_EXECUTIONS:-200} hack/e2e -k test_operator_kills
 
 docs: venv  ## build the documentation site in build/site, strictly
 	@hack/docs

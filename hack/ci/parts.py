@@ -55,7 +55,7 @@ PARTS: Final[Mapping[str, Part]] = {
         cluster=False,
     ),
     "installs": Part(command=("make", "installs"), minutes=5, cluster=False),
-    "kills": Part(command=("make", "kills"), minutes=12),
+    "kills": Part(command=("make", "kills"), environment={"MCP_EXEC_KILLED_EXECUTIONS": "100"}, minutes=12),
     "long-keys": _long("key_rotation", 8),
     "long-namespaces": _long("neighbours,divided_installation,uninstall", 6),
     "long-operator": _long("failover", 8),
