@@ -1,4 +1,4 @@
-"""The points at which features add to the broker. Core calls them and imports no feature."""
+"""What features may add to the broker. The core calls it and imports no feature."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,4 @@
-"""The points at which features add to the core. The core calls what is added, in the order of the features."""
+"""What features may add to the core. The core calls it in the order of the features."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field

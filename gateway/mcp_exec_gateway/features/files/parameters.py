@@ -44,7 +44,7 @@ class ArtifactsQuery(NamespaceQuery):
     """Parameters of listing an execution's artifacts."""
 
     link_seconds: Annotated[
-        int, Field(alias="linkSeconds", ge=1, le=24 * 3600, description="Seconds for which the links work.")
+        int, Field(alias="linkSeconds", ge=1, le=24 * 3600, description="How long the links work, in seconds.")
     ] = 900
 
 

@@ -43,7 +43,7 @@ class ExecutionController:
     callers: CallerProofs
     specs: SpecCache
     features: tuple[ExecutionFeature, ...]
-    """What takes part in executions, in the order in which its parts are called."""
+    """What takes part in executions. Their parts are called in this order."""
     ttl: TTLController
     tasks: TaskRegistry
     metrics: Metrics
