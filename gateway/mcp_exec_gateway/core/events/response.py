@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager, ExitStack, aclosing, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mcp_exec_common.kube.errors import ApiError
@@ -18,24 +17,22 @@ from mcp_exec_gateway.core.http.json import to_json
 from mcp_exec_gateway.core.http.limits import MemoryBudget, Reservation
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.core.http.request_body import wait_for_disconnect
+from mcp_exec_gateway.core.http.stream import KEEP_ALIVE_SECONDS, StreamResponse, cancel_all
 
 log = logging.getLogger(__name__)
 
-KEEP_ALIVE_SECONDS: Final = 15.0
 MAX_STREAM_SECONDS: Final = 900.0
 """Maximum duration of a stream; the client then resumes it."""
 _MAX_BUFFERED_BYTES: Final = 128 * 1024
 """Bytes of a stream that wait for a slow client, besides one event: 64 MiB for 512 streams. What an event takes beyond
 them counts against the memory of requests in flight."""
-_SEND_SECONDS: Final = 60.0
-"""Maximum time that a client may take to accept one event."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StreamEncoding:
     """Format of a stream."""
 
-    media_type: str
+    content_type: str
     head: bytes
     keep_alive: bytes
     encode: Callable[[EventFrame], bytes]
@@ -50,10 +47,13 @@ def _encode_sse(frame: EventFrame) -> bytes:
 
 
 SSE: Final = StreamEncoding(
-    media_type="text/event-stream", head=b"retry: 1000\n\n", keep_alive=b": keep-alive\n\n", encode=_encode_sse
+    content_type="text/event-stream; charset=utf-8",
+    head=b"retry: 1000\n\n",
+    keep_alive=b": keep-alive\n\n",
+    encode=_encode_sse,
 )
 NDJSON: Final = StreamEncoding(
-    media_type="application/x-ndjson",
+    content_type="application/x-ndjson",
     head=b"",
     keep_alive=b"\n",
     encode=lambda frame: to_json(frame.to_json_data()) + b"\n",
@@ -107,7 +107,7 @@ def _exceeding(size: int) -> int:
     return max(size - _MAX_BUFFERED_BYTES, 0)
 
 
-class StreamingEventResponse(Response):
+class StreamingEventResponse(StreamResponse):
     """Sends frames as they arrive, until they end, the client disconnects, the gateway closes or time runs out."""
 
     def __init__(
@@ -122,19 +122,15 @@ class StreamingEventResponse(Response):
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
         max_seconds: float = MAX_STREAM_SECONDS,
     ) -> None:
-        self.status_code = 200
-        self.background = None
-        self.body = b""
-        self.media_type = encoding.media_type
-        self.init_headers({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
+        super().__init__(
+            content_type=encoding.content_type, keep_alive=encoding.keep_alive, keep_alive_seconds=keep_alive_seconds
+        )
         self._frames = frames
         self._encoding = encoding
         self._closing = closing
         self._memory = memory
         self._namespace = namespace
         self._slots = slots
-        self._keep_alive_seconds = keep_alive_seconds
         self._max_seconds = max_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,20 +138,18 @@ class StreamingEventResponse(Response):
         with ExitStack() as stack:
             for slot in self._slots:
                 stack.enter_context(slot)
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": self._encoding.head, "more_body": True})
             queue = _EventBuffer(stack.enter_context(self._memory.reserving(self._namespace)))
             pump = asyncio.create_task(self._fill(queue))
-            stops = {asyncio.create_task(wait_for_disconnect(receive)), asyncio.create_task(self._wait_closing())}
+            leaving = asyncio.create_task(wait_for_disconnect(receive))
+            closing = asyncio.create_task(self._wait_closing())
             try:
                 async with asyncio.timeout(self._max_seconds):
-                    await self._send_all(queue, stops, send)
+                    await self.send_part(self._encoding.head, send)
+                    await self.relay(queue.get, send, leaving=leaving, ending=closing)
             except TimeoutError:
                 log.info("event stream cut: the client is slow, or the maximum duration is over")
             finally:
-                for task in (pump, *stops):
-                    task.cancel()
-                await asyncio.gather(pump, *stops, return_exceptions=True)
+                await cancel_all(pump, leaving, closing)
             # a client that accepts no event may not accept the end either
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -178,25 +172,3 @@ class StreamingEventResponse(Response):
         except Exception:
             log.exception("event stream failed")
         await queue.put(None)
-
-    async def _send_all(self, queue: "_EventBuffer", stops: "set[asyncio.Task[None]]", send: Send) -> None:
-        getting: asyncio.Task[bytes | None] | None = None
-        try:
-            while True:
-                getting = getting or asyncio.create_task(queue.get())
-                done, _ = await asyncio.wait(
-                    {getting, *stops}, timeout=self._keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                if getting in done:
-                    body, getting = getting.result(), None
-                elif done:
-                    return
-                else:
-                    body = self._encoding.keep_alive
-                if body is None:
-                    return
-                async with asyncio.timeout(_SEND_SECONDS):
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-        finally:
-            if getting is not None:
-                getting.cancel()

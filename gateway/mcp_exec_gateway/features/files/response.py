@@ -13,10 +13,9 @@ from mcp_exec_common.broker.client import BrokerResponse
 from mcp_exec_gateway.core.http.limits import MemoryBudget
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.core.http.request_body import wait_for_disconnect
+from mcp_exec_gateway.core.http.stream import SEND_SECONDS
 from mcp_exec_gateway.features.files.forwarding import TAG
 
-_SEND_SECONDS: Final = 60.0
-"""Time in which a client must accept one part."""
 TRANSFER_BYTES: Final = 1024 * 1024
 """Memory of one transfer: a part, and the buffers of both connections."""
 
@@ -71,7 +70,7 @@ class ContentResponse(Response):
                 async for part in content.iterate():
                     if leaving.done():
                         return
-                    async with asyncio.timeout(_SEND_SECONDS):
+                    async with asyncio.timeout(SEND_SECONDS):
                         await send({"type": "http.response.body", "body": part, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import anyio
 from mcp_types import ProgressToken, RequestId
-from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from mcp_exec_common.process.receipts import find_receipt
@@ -18,6 +17,7 @@ from mcp_exec_gateway.core.http.json import json_response, to_json
 from mcp_exec_gateway.core.http.limits import MemoryBudget
 from mcp_exec_gateway.core.http.problems import HttpProblem, unavailable
 from mcp_exec_gateway.core.http.request_body import wait_for_disconnect
+from mcp_exec_gateway.core.http.stream import KEEP_ALIVE_SECONDS, SEND_SECONDS, StreamResponse, cancel_all
 from mcp_exec_gateway.features.mcp.sdk import (
     ERROR_CODE_HTTP_STATUS,
     CallOptions,
@@ -125,18 +125,10 @@ def encode_event(message: Mapping[str, Any], *, event_id: str | None = None) -> 
     return b"%sevent: message\ndata: %s\n\n" % (head, to_json(message))
 
 
-KEEP_ALIVE_SECONDS: Final = 15.0
-_SEND_SECONDS: Final = 60.0
-"""Maximum time that a client may take to accept one event."""
 _TURNS: Final = 5
 """Turns of the event loop to notice the end of a connection."""
 _RECEIPT_SECONDS: Final = (0.001, 0.05)
 """First and longest pause between two looks at what the client's system has acknowledged."""
-_HEADERS: Final = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),
-]
 
 Body = Mapping[str, Any]
 """A JSON-RPC response."""
@@ -146,7 +138,7 @@ class ContinueElsewhere(Exception):
     """Ends a response without a result: the client resumes it, perhaps at another replica."""
 
 
-class McpResponse(Response):
+class McpResponse(StreamResponse):
     """Serves one exchange and sends its response. If the client disconnects, the serving task is cancelled."""
 
     def __init__(
@@ -161,10 +153,11 @@ class McpResponse(Response):
         maps_errors: bool = True,
         keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     ) -> None:
-        self.status_code = 200
-        self.background = None
-        self.body = b""
-        self.raw_headers = list(_HEADERS)
+        super().__init__(
+            content_type="text/event-stream",
+            keep_alive=b": keep-alive\n\n" if exchange.accepts_events else b"",
+            keep_alive_seconds=keep_alive_seconds,
+        )
         self._exchange = exchange
         self._serve = serve
         self._memory = memory
@@ -172,8 +165,6 @@ class McpResponse(Response):
         self._resources = resources
         self._write_headers = write_headers
         self._maps_errors = maps_errors
-        self._keep_alive_seconds = keep_alive_seconds
-        self._started = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the request and release its resources."""
@@ -197,56 +188,21 @@ class McpResponse(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
             try:
-                body = await self._send_events(serving, leaving, send)
-                if body is not None:
-                    await self._send_body(body, scope, receive, send_and_look if self._exchange.on_end else send)
+                await self.relay(self._exchange.events.get, send, leaving=leaving, ending=serving)
+                if not leaving.done():
+                    last = send_and_look if self._exchange.on_end else send
+                    await self._send_body(serving.result(), scope, receive, last)
             except ContinueElsewhere:
                 await self._end(scope, receive, send)
             except TimeoutError:
                 log.info("MCP stream cut: the client is slow")
             finally:
-                for task in (serving, leaving):
-                    task.cancel()
-                await asyncio.gather(serving, leaving, return_exceptions=True)
+                await cancel_all(serving, leaving)
                 if self._exchange.on_end is not None:
                     await self._exchange.on_end(delivery)
 
-    async def _send_events(
-        self, serving: "asyncio.Task[Body]", leaving: "asyncio.Task[None]", send: Send
-    ) -> Body | None:
-        """Send events until the response is there, and return it; None if the client disconnects."""
-        events = self._exchange.events
-        getting: asyncio.Task[bytes] | None = None
-        try:
-            while True:
-                getting = getting or asyncio.create_task(events.get())
-                first: set[asyncio.Task[Any]] = {serving, getting, leaving}
-                done, _ = await asyncio.wait(
-                    first, timeout=self._keep_alive_seconds, return_when=asyncio.FIRST_COMPLETED
-                )
-                if leaving in done:
-                    return None
-                if getting in done:
-                    event, getting = getting.result(), None
-                    await self._send_event(event, send)
-                elif serving in done:
-                    return serving.result()
-                elif self._exchange.accepts_events:
-                    # proxies close connections that are silent for long
-                    await self._send_event(b": keep-alive\n\n", send)
-        finally:
-            if getting is not None:
-                getting.cancel()
-
-    async def _send_event(self, event: bytes, send: Send, *, more: bool = True) -> None:
-        if not self._started:
-            self._started = True
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        async with asyncio.timeout(_SEND_SECONDS):
-            await send({"type": "http.response.body", "body": event, "more_body": more})
-
     async def _send_body(self, body: Body, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._started:
+        if not self.is_started:
             error = body.get("error") if self._maps_errors else None
             self.status_code = ERROR_CODE_HTTP_STATUS.get(error["code"], 200) if error else 200
             headers = self._write_headers(body)
@@ -261,13 +217,13 @@ class McpResponse(Response):
         with self._memory.reserving(self._namespace) as reservation, suppress(HttpProblem):
             # without memory the stream ends without a response, and the client may resume or repeat its request
             reservation.require(len(event))
-            await self._send_event(event, send, more=False)
+            await self.send_part(event, send, more=False)
             return
         await self._end(scope, receive, send)
 
     async def _end(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._started:
-            await self._send_event(b"", send, more=False)
+        if self.is_started:
+            await self.send_part(b"", send, more=False)
         else:
             await unavailable("this replica of the gateway is shutting down").response()(scope, receive, send)
 
@@ -281,7 +237,7 @@ async def _wait_for_receipt(scope: Scope, leaving: "asyncio.Task[None]") -> Deli
     """Wait until the client's system has acknowledged what was sent, or the connection ends. Raises TimeoutError."""
     receipt = find_receipt(scope)
     pause, longest = _RECEIPT_SECONDS
-    async with asyncio.timeout(_SEND_SECONDS):
+    async with asyncio.timeout(SEND_SECONDS):
         while receipt is not None and receipt.is_complete() is False:
             if leaving.done():
                 return Delivery.MISSED
