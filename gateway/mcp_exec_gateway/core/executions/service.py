@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -125,25 +127,25 @@ class ExecutionService:
         with self.hold_wait(caller, query.wait):
             spec = await self.check(new.read_spec(), caller=caller)
             del new
-            for _ in range(_MAX_NAMES):
-                submission = self.submitter.build_submission(
-                    spec, metadata=metadata, caller=caller, idempotency_key=idempotency_key
-                )
-                key = submission.key
-                get_trace(request.scope).execution = key[1]
-                # the wait starts before the creation, so that no event between the two is lost
-                async with self._cancelling_at_disconnect(key, query):
-                    with self.index.wait_for(key, is_finished) as ending:
-                        with self.metrics.measure_stage("create"):
-                            execution = await self.submitter.submit(submission, caller=caller)
-                        if execution is None:
-                            continue
-                        if is_finished(execution) or query.wait <= 0:
-                            return execution
-                        del spec, submission, execution
-                        memory.release()
-                        return await self._wait(request, ending, key, caller=caller, seconds=query.wait)
-        raise unavailable(f"{_MAX_NAMES} names in a row were taken")
+            try:
+                async with self.starting(
+                    spec,
+                    metadata=metadata,
+                    caller=caller,
+                    idempotency_key=idempotency_key,
+                    until=is_finished,
+                    note_name=partial(_trace, request),
+                ) as started:
+                    if is_finished(started.execution) or query.wait <= 0:
+                        return started.execution
+                    del spec, started.execution
+                    memory.release()
+                    return await self._wait(request, started.future, started.key, caller=caller, seconds=query.wait)
+            except ClientDisconnected:
+                # a retry with the same Idempotency-Key may wait for the same execution
+                if query.on_disconnect == "cancel" and not self.index.has_waits(started.key):
+                    await self.request_cancellation(started.key)
+                raise
 
     async def check(self, spec: CodeExecutionSpec, *, caller: Caller) -> CodeExecutionSpec:
         """Return the spec within the limits of caller and pool. Raises HttpProblem: 403, 413, 422, 429."""
@@ -160,18 +162,19 @@ class ExecutionService:
         spec: CodeExecutionSpec,
         *,
         metadata: ExecutionMetadata,
-        marks: Mapping[str, str],
-        marks_of_call: Mapping[str, str],
         caller: Caller,
         idempotency_key: str | None,
         until: Predicate,
-        note_abandoned: Callable[[ObjectKey], None],
+        marks: Mapping[str, str] = MappingProxyType({}),
+        marks_of_call: Mapping[str, str] = MappingProxyType({}),
+        note_name: Callable[[ObjectKey], None] = lambda key: None,
+        note_abandoned: Callable[[ObjectKey], None] | None = None,
     ) -> AsyncIterator[StartedExecution]:
         """Create an execution of a checked spec, and watch it until the predicate holds or the context ends.
 
-        `marks` are labels and `marks_of_call` annotations of the gateway's own. If the request is cancelled during the
-        creation, the creation goes on to its end, and `note_abandoned` is called with the key of the execution that it
-        made.
+        `marks` are labels and `marks_of_call` annotations of the gateway's own. `note_name` is called with each name
+        before it is tried. With `note_abandoned`, a creation goes on to its end if the request is cancelled meanwhile,
+        and the function is called with the key of the execution that it made.
         """
         for _ in range(_MAX_NAMES):
             submission = self.submitter.build_submission(
@@ -182,19 +185,24 @@ class ExecutionService:
                 caller=caller,
                 idempotency_key=idempotency_key,
             )
+            note_name(submission.key)
             # the wait starts before the creation, so that no event between the two is lost
             with self.index.wait_for(submission.key, until) as future:
                 with self.metrics.measure_stage("create"):
                     execution = await self._submit(submission, caller, note_abandoned)
                 if execution is not None:
                     is_new = submission.created(execution)
-                    yield StartedExecution(key=submission.key, execution=execution, is_new=is_new, future=future)
+                    started = StartedExecution(key=submission.key, execution=execution, is_new=is_new, future=future)
+                    del spec, submission, execution  # the context lasts for minutes, and needs neither code nor input
+                    yield started
                     return
         raise unavailable(f"{_MAX_NAMES} names in a row were taken")
 
     async def _submit(
-        self, submission: Submission, caller: Caller, note_abandoned: Callable[[ObjectKey], None]
+        self, submission: Submission, caller: Caller, note_abandoned: Callable[[ObjectKey], None] | None
     ) -> Object | None:
+        if note_abandoned is None:
+            return await self.submitter.submit(submission, caller=caller)
         creating = asyncio.ensure_future(self.submitter.submit(submission, caller=caller))
         try:
             return await asyncio.shield(creating)
@@ -271,16 +279,6 @@ class ExecutionService:
         if found is None:
             raise not_found(*key)
         return found
-
-    @asynccontextmanager
-    async def _cancelling_at_disconnect(self, key: ObjectKey, query: CreateQuery) -> AsyncIterator[None]:
-        try:
-            yield
-        except ClientDisconnected:
-            # a retry with the same Idempotency-Key may wait for the same execution
-            if query.on_disconnect == "cancel" and not self.index.has_waits(key):
-                await self.request_cancellation(key)
-            raise
 
     async def request_cancellation(self, key: ObjectKey) -> Object | None:
         """Request the cancellation of an execution and return it, or None if it does not exist."""
