@@ -10,7 +10,7 @@ from typing import Final
 
 import aiohttp
 
-from mcp_exec_api.code_execution import is_finished, read_created_at
+from mcp_exec_api.code_execution import is_finished
 from mcp_exec_api.constants import (
     ACCOUNT_PREFIX,
     ANNOTATION_CREATED_BY,
@@ -20,6 +20,7 @@ from mcp_exec_api.constants import (
     LABEL_CONVERSATION,
     LABEL_USE_CASE,
 )
+from mcp_exec_api.wire.execution_views import build_execution_summary, build_execution_view, read_listed
 from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection, is_unobserved
 from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
@@ -38,14 +39,6 @@ _WATCH_DELAYS: Final = tuple(delays(first=0.1, last=5.0, factor=2.0, attempts=8)
 _NO_CATALOG: Final = (
     "the API server has no catalogs of tools: use --gateway, or list the servers with kubectl get toolservers"
 )
-_SUMMARY_COLUMNS: Final = {
-    "reason": "Reason",
-    "start": "Start",
-    "duration": "Duration",
-    "description": "Description",
-    "podName": "Pod",
-    "finishedAt": "Finished",
-}
 _END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations", "notes")
 
 
@@ -102,8 +95,7 @@ class ClusterBackend(ClusterResources):
         """Return an execution, with `code` if wanted."""
         with _translating():
             execution = await self.kube.get(self._path(name))
-        view = build_view(execution)
-        return {**view, "code": execution["spec"].get("code", "")} if with_code else view
+        return build_view(execution, with_code=with_code)
 
     async def list_executions(self, selection: Selection) -> list[Object]:
         """Return executions without their output, newest first."""
@@ -111,7 +103,7 @@ class ClusterBackend(ClusterResources):
         token = None
         while True:
             page = await self.kube.get_table(self._path(), limit=500, token=token, selector=selection.labels)
-            found += [_build_summary(row) for row in page.rows]
+            found += [build_summary(row) for row in page.rows]
             token = page.token
             if token is None or len(found) >= _MAX_LISTED:
                 break
@@ -280,32 +272,22 @@ def _read_end(status: Object) -> Iterator[Object]:
     yield {"type": "end", **{name: status[name] for name in _END_FIELDS if name in status}}
 
 
-def build_view(execution: Object) -> Object:
-    """Return an execution in the form of the gateway's responses. The caller's proof can't be checked here."""
-    metadata, spec = execution["metadata"], execution.get("spec") or {}
+def build_view(execution: Object, *, with_code: bool = False) -> Object:
+    """Return an execution in the form of the gateway's responses."""
+    return build_execution_view(execution, caller=_read_caller(execution["metadata"]), with_code=with_code)
+
+
+def build_summary(row: TableRow) -> Object:
+    """Return a table's row in the form of the gateway's lists."""
+    return build_execution_summary(read_listed(row.metadata, row.cells), caller=_read_caller(row.metadata))
+
+
+def _read_caller(metadata: Object) -> str:
+    """Return the creator that the object names. Its proof can't be checked here."""
     caller = (metadata.get("labels") or {}).get(LABEL_CALLER)
     account = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED_BY)
     caller = caller or (account and f"{ACCOUNT_PREFIX}{account}")
-    return {
-        "name": metadata["name"],
-        "namespace": metadata.get("namespace", ""),
-        "pool": (spec.get("poolRef") or {}).get("name", "default"),
-        **({"caller": f"claimed:{caller}"} if caller else {}),
-        **{name: spec[name] for name in ("description", "session") if spec.get(name)},
-        "phase": "Pending",
-        "reason": "",
-        "createdAt": read_created_at(execution),
-        **(execution.get("status") or {}),
-    }
-
-
-def _build_summary(row: TableRow) -> Object:
-    cells = row.cells
-    pool = {"poolRef": {"name": cells["Pool"]}} if cells.get("Pool") else {}
-    view = build_view({"metadata": row.metadata, "spec": pool, "status": {"createdAt": cells.get("Created")}})
-    view["phase"] = cells.get("Phase") or "Pending"
-    view["createdAt"] = cells.get("Created") or row.metadata.get("creationTimestamp") or ""
-    return view | {name: cells[column] for name, column in _SUMMARY_COLUMNS.items() if cells.get(column)}
+    return f"claimed:{caller}" if caller else ""
 
 
 def _find_pending(execution: Object, approval_id: str) -> Object:

@@ -10,18 +10,17 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from sys import intern
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from mcp_exec_api.code_execution import Phase, read_created_at
 from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_api.wire.execution_views import LISTED, read_listed
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_gateway.core.auth.callers import Caller, format_caller_label, may_see
 from mcp_exec_gateway.core.executions.parameters import ListQuery
 from mcp_exec_gateway.core.http.problems import invalid_field
 
-LISTED: Final = "listed"
-"""Key of what a table's row has of a spec. An object of a row has no spec, so that it is not taken for a whole one."""
 _ENTRY_BYTES: Final = 900
 """Memory of an entry and of its place in the order, without names, labels and texts (measured: 700 to 850)."""
 _MAX_LABELS: Final = 64
@@ -102,27 +101,7 @@ class ExecutionEntry:
 
 def read_row(row: TableRow) -> Object:
     """Return what a table's row shows of an execution as an object without spec."""
-    cells = row.cells
-    status = {
-        "phase": cells.get("Phase"),
-        "reason": cells.get("Reason"),
-        "start": cells.get("Start"),
-        "podName": cells.get("Pod"),
-        "createdAt": cells.get("Created"),
-        "finishedAt": cells.get("Finished"),
-        "duration": cells.get("Duration"),
-        "storedBytes": cells.get("Bytes"),
-    }
-    listed: dict[str, Any] = {
-        "poolRef": {"name": cells.get("Pool")},
-        "description": cells.get("Description"),
-        "user": (cells["User"] or "") if "User" in cells else None,
-    }
-    return {
-        "metadata": row.metadata,
-        LISTED: listed,
-        "status": {name: value for name, value in status.items() if value},
-    }
+    return read_listed(row.metadata, row.cells)
 
 
 def _count_microseconds(moment: str) -> int:
