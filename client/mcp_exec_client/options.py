@@ -10,21 +10,11 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    Any,
-    Final,
-    Literal,
-    Required,
-    Self,
-    TypedDict,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    is_typeddict,
-)
+from typing import Annotated, Any, Final, Required, Self, TypeVar, Union, get_args, get_origin, is_typeddict
 
-from mcp_exec_tools.names import camel_case
+from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, ExecutionOption, set_field
+from mcp_exec_api.wire.execution_options import ExecutionOptions as ExecutionOptions
+from mcp_exec_api.wire.execution_options import RunOptions as RunOptions
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -88,7 +78,7 @@ class _Arguments:
                     is_open = True
                     continue
                 omittable |= declared.__optional_keys__
-                kinds |= declared.__annotations__
+                kinds |= {name: _drop_row(kind) for name, kind in declared.__annotations__.items()}
             else:
                 kinds[parameter.name] = parameter.annotation
                 if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
@@ -163,6 +153,10 @@ _PLAIN: Final[Mapping[type, tuple[Any, str]]] = {
 """What may be given for an annotation, and its name."""
 
 
+def _drop_row(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
 def _list_parts(kind: Any) -> tuple[Any, ...]:
     parts = get_args(kind) if get_origin(kind) in (Union, UnionType, Required) else (kind,)
     return tuple(part for part in parts if part is not NoneType)
@@ -194,93 +188,24 @@ _BEFORE_RUN_SECONDS: Final = 600.0
 """The part of it in the queue and for approvals, which a longer run leaves as it is."""
 
 
-class WorkspaceOption(TypedDict, total=False):
-    """Workspace of an execution, with a mode."""
-
-    name: Required[str]
-    mode: Literal["Write", "Read"]
-    """Write: what the code changes is saved. Read: the code has a snapshot. Write by default."""
-
-
-class ExecutionOptions(TypedDict, total=False):
-    """Options of every function that runs code. An option that is not given, or None, has the gateway's default."""
-
-    tools: Sequence[str] | None
-    """Patterns of the tools that the code may call, such as `github.*`; none by default."""
-    pool: str | None
-    """Pool whose pod runs the code."""
-    output_bytes: int | None
-    """Maximum bytes kept of stdout, of stderr and of the result, each."""
-    tool_calls: int | None
-    """Maximum number of tool calls."""
-    priority: Literal["High", "Normal", "Low"] | None
-    approval_timeout_seconds: int | None
-    """Time for a decision on a tool call that needs an approval."""
-    user: str | None
-    """User on whose behalf the code runs."""
-    ttl_seconds: int | None
-    """Seconds from its end to its deletion."""
-    name: str | None
-    """Name of the execution, a DNS label that no other one has."""
-    description: str | None
-    """What the code does, for people; at most 200 characters."""
-    labels: Mapping[str, str] | None
-    """Labels of the execution, without a prefix."""
-    conversation: str | None
-    """Conversation that the execution belongs to."""
-    use_case: Literal["filtering", "workflow", "polling", "other"] | None
-    """What the code is for."""
-    skill_ref: Mapping[str, Any] | None
-    """Skill to run instead of code: its name, and its version if it is not the newest approved one."""
-    skills: Sequence[str] | None
-    """Skills that the code imports by computed names."""
-    session: str | None
-    """Session whose variables, imports and files the code has; it is created if it does not exist."""
-    workspace: str | WorkspaceOption | None
-    """Workspace whose files the code has at `/workspace`: its name, or name and mode."""
-
-
-class RunOptions(ExecutionOptions, total=False):
-    """Options of `run` and `submit`."""
-
-    context: Mapping[str, Any] | None
-    """Input data as JSON. The code has each key as a variable."""
-    timeout_seconds: int | None
-    """Time that the code may run."""
-
-
 def default_wait(options: RunOptions) -> float:
     """Return the seconds that a client waits for the end of a run if its caller gives no other time."""
     return max(DEFAULT_WAIT_SECONDS, (options.get("timeout_seconds") or 0) + _BEFORE_RUN_SECONDS)
-
-
-_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    **{name: (camel_case(name),) for name in RunOptions.__annotations__},
-    "pool": ("poolRef", "name"),
-    "output_bytes": ("limits", "outputBytes"),
-    "tool_calls": ("limits", "toolCalls"),
-    "ttl_seconds": ("ttlSecondsAfterFinished",),
-}
-"""Path in the request's body, by option."""
 
 
 def build_body(code: str, options: RunOptions) -> dict[str, Any]:
     """Build the body of a request that creates an execution. Raises TypeError for an unknown option."""
     body: dict[str, Any] = {"code": code} if code or options.get("skill_ref") is None else {}
     for name, value in options.items():
-        if name not in _FIELDS:
-            raise TypeError(describe_unknown(name, _FIELDS))
-        if value is None:
-            continue
-        *parents, field = _FIELDS[name]
-        target = body
-        for parent in parents:
-            target = target.setdefault(parent, {})
-        target[field] = _to_json(name, value)
+        if name not in EXECUTION_OPTIONS:
+            raise TypeError(describe_unknown(name, EXECUTION_OPTIONS))
+        if value is not None:
+            option = EXECUTION_OPTIONS[name]
+            set_field(body, option.field, _to_json(option, value))
     return body
 
 
-def _to_json(name: str, value: Any) -> Any:
-    if name in ("workspace", "skill_ref") and isinstance(value, Mapping):
+def _to_json(option: ExecutionOption, value: Any) -> Any:
+    if option.name in ("workspace", "skill_ref") and isinstance(value, Mapping):
         return {key: item for key, item in value.items() if item is not None}
-    return list(value) if name in ("tools", "skills") else value
+    return list(value) if option.kind == "texts" else value

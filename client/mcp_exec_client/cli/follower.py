@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, is_unobserved
+from mcp_exec_client.cli.backends.backend import Decision, is_unobserved
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object, code_of
 from mcp_exec_client.cli.output import escape_line
 from mcp_exec_client.cli.printer import EventPrinter, describe_end
@@ -255,9 +255,9 @@ class Follower:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def submit(backend: "Backend", draft: ExecutionDraft) -> str:
+async def submit(backend: "Backend", new: Object) -> str:
     """Create an execution and return its name. If this is cancelled, so is the execution."""
-    creation = asyncio.create_task(backend.submit(draft))
+    creation = asyncio.create_task(backend.submit(new))
     try:
         return str((await asyncio.shield(creation))["name"])
     except asyncio.CancelledError:

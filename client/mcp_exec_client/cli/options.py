@@ -17,9 +17,9 @@ Subcommands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  
 """Parser of commands that further commands are added to."""
 Action: TypeAlias = Callable[[argparse.Namespace], Coroutine[Any, Any, None]]
 """Work of a command with its options. Raises CommandError."""
+Target: TypeAlias = "argparse._ActionsContainer"  # noqa: SLF001
+"""A command, or a group of its options."""
 MAX_WAIT_SECONDS: Final = 24 * 3600
-MAX_TIMEOUT_SECONDS: Final = 3600
-"""The API's own limit, which the parser does not import; a test compares them."""
 Object: TypeAlias = dict[str, Any]
 CODE_REASONS: Final = frozenset(
     {"UserError", "ExitCode", "RunnerDied", "OutOfMemory", "ProcessLimit", "StorageLimit", "OutputLimit"}
@@ -171,7 +171,7 @@ def set_completer(action: argparse.Action, kind: str) -> None:
 
 
 def add_number(
-    command: argparse.ArgumentParser,
+    command: Target,
     name: str,
     lowest: float,
     highest: float,
@@ -179,6 +179,7 @@ def add_number(
     help: str,
     metavar: str = "N",
     default: float | None = None,
+    dest: str | None = None,
 ) -> None:
     """Add an option that is a number within these bounds: a whole one, or any if the default is a float."""
     kind = type(default) if default is not None else int
@@ -191,10 +192,10 @@ def add_number(
 
     number.__name__ = "seconds" if kind is float else "number"
     shown = "" if default is None else f"; default: {default:.0f}"
-    command.add_argument(name, metavar=metavar, type=number, default=default, help=help + shown)
+    command.add_argument(name, dest=dest, metavar=metavar, type=number, default=default, help=help + shown)
 
 
-def add_repeated(command: argparse.ArgumentParser, *names: str, help: str, more: str = "", **options: Any) -> None:
+def add_repeated(command: Target, *names: str, help: str, more: str = "", **options: Any) -> None:
     """Add an option that may be repeated, with a list of values. `more` ends its help."""
     help += "; may be repeated" + more
     command.add_argument(*names, action="append", default=[], help=help, **options)

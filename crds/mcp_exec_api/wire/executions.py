@@ -85,7 +85,7 @@ class ExecutionMetadata(Model):
 
     def build_labels(self) -> dict[str, str]:
         """Return the labels of the object. Own keys have no prefix, so that none has a meaning for mcp-exec."""
-        own = {LABEL_CONVERSATION: self.conversation, LABEL_USE_CASE: self.use_case and self.use_case.value}
+        own = {LABEL_CONVERSATION: self.conversation, LABEL_USE_CASE: self.use_case and str(self.use_case)}
         return {**self.labels, **{key: value for key, value in own.items() if value}}
 
     def extend_digest(self, digest: str) -> str:

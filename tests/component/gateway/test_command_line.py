@@ -51,6 +51,7 @@ async def test_all_options_become_fields_of_the_execution(gateway: Gateway, comm
     options = ["--context-file", context, "--context", "owner=octo=cat", "--context", "limit:=10", "--tool", "github.*"]
     options += ["--pool", "long", "--timeout", "70", "--name", "my-run", "--description", "what it does"]
     options += ["--label", "team=a", "--conversation", "c-1", "--use-case", "polling", "--user", "u-42"]
+    options += ["--output-bytes", "2048", "--tool-calls", "0", "--approval-timeout", "0", "--skill", "chart"]
     ended = await command("run", program, *options, "--priority", "High", "--ttl", "0", "-o", "name")
     assert (ended.code, ended.out) == (0, "my-run\n")
     execution = gateway.executions["my-run"]
@@ -59,7 +60,8 @@ async def test_all_options_become_fields_of_the_execution(gateway: Gateway, comm
     assert spec["context"] == {"owner": "octo=cat", "deep": {"a": [1]}, "limit": 10}
     assert (spec["tools"], spec["poolRef"], spec["timeoutSeconds"]) == (["github.*"], {"name": "long"}, 70)
     assert (spec["description"], spec["user"], spec["priority"]) == ("what it does", "u-42", "High")
-    assert spec["ttlSecondsAfterFinished"] == 0
+    assert (spec["ttlSecondsAfterFinished"], spec["approvalTimeoutSeconds"]) == (0, 0)
+    assert (spec["limits"], spec["skills"]) == ({"outputBytes": 2048, "toolCalls": 0}, ["chart"])
     labels = execution["metadata"]["labels"]
     assert (labels["mcp-exec.dev/conversation"], labels["mcp-exec.dev/use-case"]) == ("c-1", "polling")
     assert "a" in labels.values()

@@ -63,6 +63,28 @@ async def test_run_creates_an_execution_and_shows_its_output_at_the_end(api: Fak
     assert (again.code, again.last) == (3, "kubectl mcp-exec: the API server refused the request: mine already exists")
 
 
+async def test_a_skill_runs_in_place_of_code_and_the_execution_is_shown_with_all_that_identifies_it(
+    api: FakeApiServer, command: Command
+) -> None:
+    at_creation(api, DONE)
+    options = ["--context", "rows:=[1]", "--label", "team=a", "--conversation", "c-1", "--use-case", "other"]
+    options += ["--workspace", "sales:ro", "--skill", "table", "--tool-calls", "0", "--approval-timeout", "0"]
+    ended = await command("run", "--skill-ref", "chart-v2", "--name", "mine", *options, "-o", "json")
+    assert api.collections[CEX]["mine"]["spec"] == {
+        "skillRef": {"name": "chart", "version": 2},
+        "context": {"rows": [1]},
+        "workspace": {"name": "sales", "mode": "Read"},
+        "skills": ["table"],
+        "limits": {"toolCalls": 0},
+        "approvalTimeoutSeconds": 0,
+    }
+    shown = json.loads(ended.out)
+    assert (shown["labels"], shown["conversation"], shown["useCase"]) == ({"team": "a"}, "c-1", "other")
+    assert shown["workspace"] == {"name": "sales", "mode": "Read"}
+    (listed,) = json.loads((await command("get", "-o", "json")).out)["items"]
+    assert (listed["labels"], listed["conversation"]) == ({"team": "a"}, "c-1")
+
+
 async def test_the_status_is_followed_by_a_watch_that_may_break(api: FakeApiServer, command: Command) -> None:
     queue = {"position": 2, "of": 3}
     at_creation(api, {"phase": "Pending", "reason": "PoolAtCapacity", "queue": queue})

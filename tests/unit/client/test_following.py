@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection
+from mcp_exec_client.cli.backends.backend import Decision, Selection
 from mcp_exec_client.cli.follower import Follower, submit
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.cli.printer import EventPrinter
@@ -24,7 +24,7 @@ class FakeBackend:
         self.cancelled: list[str] = []
         self.approvals: list[Object] = []
 
-    async def submit(self, draft: ExecutionDraft) -> Object:
+    async def submit(self, new: Object) -> Object:
         self.asked.set()
         await self.answer.wait()
         return {"name": "made"}
@@ -65,7 +65,7 @@ class FakeBackend:
 
 async def test_an_execution_whose_creation_is_interrupted_is_cancelled() -> None:
     backend = FakeBackend()
-    submitting = asyncio.create_task(submit(backend, ExecutionDraft(spec={"code": "1"})))
+    submitting = asyncio.create_task(submit(backend, {"code": "1"}))
     await backend.asked.wait()
     submitting.cancel()
     backend.answer.set()

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_api import constants
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_client.cli.completion import find_arguments, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.main import build_parser, main
-from mcp_exec_client.cli.options import CODE_REASONS, MAX_TIMEOUT_SECONDS, REFUSALS, ExitCode
+from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode
 
 
 @pytest.mark.parametrize("program", ["mcp-exec", KUBECTL])
@@ -33,6 +32,8 @@ def test_each_command_describes_itself_and_all_its_options_in_the_name_that_was_
         ["run", "-c", "1", "--context", "a:={"],
         ["run", "-c", "1", "--label", "=x"],
         ["run", "-c", "1", "--use-case", "fun"],
+        ["run", "-c", "1", "--skill-ref", "chart"],
+        ["run", "--skill-ref", ""],
         ["get", "-o", "xml"],
         ["get", "--include-code"],
         ["get", "a", "--phase", "Failed"],
@@ -47,6 +48,26 @@ def test_wrong_options_end_with_their_own_exit_code(arguments: list[str]) -> Non
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--output-bytes", "1023"], "argument --output-bytes: must be between 1024 and 262144"),
+        (["--output-bytes", "64k"], "argument --output-bytes: invalid number value: '64k'"),
+        (["--tool-calls", "-1"], "argument --tool-calls: must be between 0 and 10000"),
+        (["--approval-timeout", "3601"], "argument --approval-timeout: must be between 0 and 3600"),
+        (["--ttl", "2592001"], "argument --ttl: must be between 0 and 2592000"),
+        (["--priority", "Urgent"], "argument --priority: invalid choice: 'Urgent'"),
+    ],
+)
+def test_a_value_of_another_kind_or_beyond_its_bounds_is_an_error_that_names_the_flag(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "-c", "1", *given])
+    assert ended.value.code == ExitCode.USAGE
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -67,7 +88,3 @@ def test_code_that_can_not_be_sent_is_refused_before_it_is(
 
 def test_the_reasons_with_an_exit_code_exist() -> None:
     assert set(map(str, Reason)) >= CODE_REASONS | REFUSALS
-
-
-def test_the_longest_time_of_code_is_the_api_s() -> None:
-    assert MAX_TIMEOUT_SECONDS == constants.MAX_TIMEOUT_SECONDS

@@ -6,22 +6,9 @@ from typing import Any
 import pytest
 from tests.support.scripted_gateway import CREATED, execution, scripted
 
-from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_client import CodeExecutor, errors, types
 from mcp_exec_client.agent import describe_execution
-from mcp_exec_client.options import RunOptions, build_body
 from mcp_exec_gateway.app import collect_examples
-from mcp_exec_gateway.core.http.request_body import FIELDS_SET_LATER
-
-
-def test_every_field_of_an_execution_can_be_set_by_an_option() -> None:
-    given: dict[str, Any] = dict.fromkeys(RunOptions.__optional_keys__, "x") | {"labels": {}}
-    body = build_body("1", given)  # type: ignore[arg-type]
-    fields = {str(field.alias) for field in CodeExecutionSpec.model_fields.values()} - set(FIELDS_SET_LATER)
-    assert fields - body.keys() == set()
-    assert body["limits"].keys() == {
-        str(field.alias) for field in type(CodeExecutionSpec(code="1").limits).model_fields.values()
-    }
 
 
 def example_of(schema: str) -> Any:

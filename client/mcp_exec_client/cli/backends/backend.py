@@ -1,6 +1,6 @@
 """Arguments of the operations that a gateway and an API server have in common."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from mcp_exec_client.cli.options import Object
@@ -8,19 +8,6 @@ from mcp_exec_client.cli.options import Object
 NOT_OBSERVED: Final = "NotObserved"
 """Reason of an object that no operator has observed."""
 RolloutAction: TypeAlias = Literal["promote", "pause", "resume", "abort"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExecutionDraft:
-    """An execution to create. Fields that are None or empty have the defaults of gateway and API server."""
-
-    spec: Object
-    """Fields of the CodeExecution's spec, in the API's own form."""
-    name: str | None = None
-    labels: dict[str, str] = field(default_factory=dict)
-    """Labels without a prefix."""
-    conversation: str | None = None
-    use_case: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

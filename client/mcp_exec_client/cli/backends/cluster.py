@@ -17,11 +17,10 @@ from mcp_exec_api.constants import (
     API_VERSION,
     EXECUTIONS,
     LABEL_CALLER,
-    LABEL_CONVERSATION,
-    LABEL_USE_CASE,
 )
 from mcp_exec_api.wire.execution_views import build_execution_summary, build_execution_view, read_listed
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, Selection, is_unobserved
+from mcp_exec_api.wire.executions import ExecutionMetadata
+from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.network import describe_failure
@@ -39,6 +38,8 @@ _WATCH_DELAYS: Final = tuple(delays(first=0.1, last=5.0, factor=2.0, attempts=8)
 _NO_CATALOG: Final = (
     "the API server has no catalogs of tools: use --gateway, or list the servers with kubectl get toolservers"
 )
+_METADATA: Final = tuple(field.alias or name for name, field in ExecutionMetadata.model_fields.items())
+"""Fields of a request that are no part of a spec."""
 _END_FIELDS: Final = ("phase", "reason", "error", "start", "podName", "durations", "notes")
 
 
@@ -64,20 +65,18 @@ class ClusterBackend(ClusterResources):
         except ApiError as error:
             raise _to_command_error(error) from error
 
-    async def submit(self, new: ExecutionDraft) -> Object:
+    async def submit(self, new: Object) -> Object:
         """Create an execution and return it without waiting for its end."""
-        labels = dict(new.labels)
-        if new.conversation:
-            labels[LABEL_CONVERSATION] = new.conversation
-        if new.use_case:
-            labels[LABEL_USE_CASE] = new.use_case
+        # not validated: the API server decides about what comes past the gateway
+        metadata = ExecutionMetadata.model_construct(**{field: new[field] for field in _METADATA if field in new})
+        labels = metadata.build_labels()
         # the name is chosen here, so that a creation whose response is lost can be found
-        name = new.name or f"exec-{secrets.token_hex(6)}"
+        name = metadata.name or f"exec-{secrets.token_hex(6)}"
         execution = {
             "apiVersion": API_VERSION,
             "kind": "CodeExecution",
             "metadata": {"name": name, "namespace": self.namespace, **({"labels": labels} if labels else {})},
-            "spec": new.spec,
+            "spec": {field: value for field, value in new.items() if field not in _METADATA},
         }
         return build_view(await self.kube.create(self._path(), execution))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
-from mcp_exec_client.cli.backends.backend import Decision, ExecutionDraft, RolloutAction, Selection
+from mcp_exec_client.cli.backends.backend import Decision, RolloutAction, Selection
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, McpExecError, Unauthenticated, Unavailable
@@ -27,19 +27,12 @@ class GatewayBackend:
     namespace: str | None
     streams_output: bool = field(default=True, init=False)
 
-    async def submit(self, new: ExecutionDraft) -> Object:
+    async def submit(self, new: Object) -> Object:
         """Create an execution and return it without waiting for its end. It is created at most once."""
-        options = {
-            "name": new.name,
-            "labels": new.labels,
-            "conversation": new.conversation,
-            "useCase": new.use_case,
-        }
-        body = new.spec | {name: value for name, value in options.items() if value}
         # the key makes a request whose response is lost repeatable
         headers = {"Idempotency-Key": uuid.uuid4().hex}
         query = {"wait": "0", "onDisconnect": "continue"}
-        return dict(await self._request("POST", _EXECUTIONS, body=body, headers=headers, query=query))
+        return dict(await self._request("POST", _EXECUTIONS, body=new, headers=headers, query=query))
 
     async def follow(self, name: str) -> AsyncGenerator[Object, None]:
         """Yield the events of an execution from its start; the last one is `end`. Lost connections are resumed."""

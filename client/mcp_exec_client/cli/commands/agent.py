@@ -11,12 +11,12 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_client.cli.commands.run import context_value
+from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.execution_options import context_value
 from mcp_exec_client.cli.model_access import add_model_options, open_provider, read_answer_tokens
 from mcp_exec_client.cli.model_files import apply_files
 from mcp_exec_client.cli.options import (
-    MAX_TIMEOUT_SECONDS,
     CommandError,
     ExitCode,
     Subcommands,

@@ -10,19 +10,20 @@ examples:
   mcp-exec run -c 'sum(range(10))'
   mcp-exec run - --timeout 120 < program.py
   mcp-exec run --session analysis -c 'rows = [1, 2]'
+  mcp-exec run --skill-ref text-statistics --context text='one two'
 """
 
 import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
-from mcp_exec_client.cli.backends.backend import ExecutionDraft
+from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.execution_options import add_option, read_given
 from mcp_exec_client.cli.follower import Follower, check_end, submit
 from mcp_exec_client.cli.options import (
-    MAX_TIMEOUT_SECONDS,
     MAX_WAIT_SECONDS,
     CommandError,
     ExitCode,
@@ -31,21 +32,20 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_connection_options,
     add_number,
-    add_repeated,
-    pair,
     run_interruptible,
     set_completer,
 )
 from mcp_exec_client.cli.output import print_data, print_line
 from mcp_exec_client.cli.printer import EventPrinter
+from mcp_exec_client.options import RunOptions, build_body
 
 if TYPE_CHECKING:
     from mcp_exec_client.cli.connection import Backend
 
-
 _MAX_BYTES: Final = 256 * 1024
 """The API's limits of code and of context."""
-_USE_CASES: Final = ("filtering", "workflow", "polling", "other")
+_CODE_OF_SKILL: Final = "skill_ref"
+"""Option that stands for the code."""
 
 
 def add_to(commands: Subcommands) -> None:
@@ -56,6 +56,7 @@ def add_to(commands: Subcommands) -> None:
         code.add_argument("file", metavar="FILE", nargs="?", help="file with Python code; - is standard input"), "file"
     )
     code.add_argument("-c", "--code", metavar="CODE", help="Python code")
+    add_option(code, EXECUTION_OPTIONS[_CODE_OF_SKILL])
     _add_execution_options(command)
     command.add_argument("-d", "--detach", action="store_true", help="print the execution's name and do not wait")
     add_number(
@@ -84,51 +85,13 @@ def add_to(commands: Subcommands) -> None:
 
 def _add_execution_options(command: argparse.ArgumentParser) -> None:
     """Add the options that become fields of the execution."""
-    add_repeated(
-        command,
-        "--context",
-        metavar="KEY=VALUE",
-        type=context_value,
-        help="variable of the code: KEY=TEXT, or KEY:=JSON",
-    )
     set_completer(
         command.add_argument("--context-file", metavar="FILE", type=Path, help="file with a JSON object of variables"),
         "file",
     )
-    add_repeated(
-        command, "--tool", metavar="PATTERN", help="pattern of tools that the code may call, such as `github.*`"
-    )
-    session = command.add_argument(
-        "--session", metavar="NAME", help="session whose variables, imports and files the code has; it is created"
-    )
-    set_completer(session, "session")
-    command.add_argument(
-        "--workspace",
-        metavar="NAME[:ro]",
-        type=workspace_reference,
-        help="workspace whose files the code has, and saves unless `:ro` follows; it is created",
-    )
-    command.add_argument("--pool", metavar="NAME", help="pool whose pod runs the code; default: default")
-    add_number(
-        command, "--timeout", 1, MAX_TIMEOUT_SECONDS, metavar="SECONDS", help="time limit of the code; default: 30"
-    )
-    command.add_argument("--name", metavar="NAME", help="name of the execution; default: one that is made up")
-    command.add_argument("--description", metavar="TEXT", help="what the code does, at most 200 characters")
-    add_repeated(command, "--label", metavar="KEY=VALUE", type=pair, help="label")
-    command.add_argument("--conversation", metavar="ID", help="conversation that the execution belongs to")
-    command.add_argument("--use-case", metavar="CASE", choices=_USE_CASES, help=f"one of {', '.join(_USE_CASES)}")
-    command.add_argument("--user", metavar="USER", help="user on whose behalf the code runs")
-    command.add_argument(
-        "--priority", metavar="CLASS", choices=("High", "Normal", "Low"), help="High, Normal or Low; default: Normal"
-    )
-    add_number(
-        command,
-        "--ttl",
-        0,
-        30 * 24 * 3600,
-        metavar="SECONDS",
-        help="seconds from its end to its deletion; default: 3600",
-    )
+    for option in EXECUTION_OPTIONS.values():
+        if option.name != _CODE_OF_SKILL:
+            add_option(command, option)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -136,20 +99,20 @@ def run(options: argparse.Namespace) -> None:
     run_interruptible(_run(options, _build_execution(options)))
 
 
-async def _run(options: argparse.Namespace, draft: ExecutionDraft) -> None:
+async def _run(options: argparse.Namespace, new: Object) -> None:
     async with open_backend(options) as backend:
         if options.detach:
-            await _detach(options, backend, draft)
+            await _detach(options, backend, new)
             return
-        name = await submit(backend, draft)
+        name = await submit(backend, new)
         end = await _build_follower(options, backend, name).run(seconds=options.wait)
         if options.output != "text":
             _print_execution(await backend.get(name), form=options.output)
         check_end(name, end)
 
 
-async def _detach(options: argparse.Namespace, backend: "Backend", draft: ExecutionDraft) -> None:
-    execution = await backend.submit(draft)
+async def _detach(options: argparse.Namespace, backend: "Backend", new: Object) -> None:
+    execution = await backend.submit(new)
     if not backend.streams_output:  # a gateway refuses namespaces that are not served
         await _build_follower(options, backend, execution["name"]).confirm()
     _print_execution(execution, form=options.output)
@@ -169,50 +132,18 @@ def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) 
     return Follower(backend=backend, name=name, printer=printer, cancels=True, asks=asks)
 
 
-def context_value(text: str) -> tuple[str, Any]:
-    """Parse KEY=TEXT or KEY:=JSON."""
-    name, value = pair(text)
-    if not name.endswith(":"):
-        return name, value
-    try:
-        return name[:-1], json.loads(value)
-    except (ValueError, RecursionError):
-        raise argparse.ArgumentTypeError(f"{name}={value[:80]} must be KEY:=JSON") from None
+def _build_execution(options: argparse.Namespace) -> Object:
+    """Return the body of the request."""
+    given = read_given(options)
+    if context := _read_context(options):
+        given["context"] = context
+    return build_body(_read_code(options), cast(RunOptions, given))
 
 
-def workspace_reference(text: str) -> Object:
-    """Parse NAME, or NAME:ro for a copy whose changes are dropped."""
-    name, separator, mode = text.partition(":")
-    if not name or (separator and mode not in ("ro", "rw")):
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} must be NAME, or NAME:ro to read only")
-    return {"name": name, "mode": "Read" if mode == "ro" else "Write"}
-
-
-def _build_execution(options: argparse.Namespace) -> ExecutionDraft:
-    spec: Object = {
-        "code": options.code if options.code is not None else _read_text(options.file, "code").removeprefix("\ufeff")
-    }
-    fields = {
-        "context": _read_context(options),
-        "tools": options.tool,
-        "poolRef": {"name": options.pool} if options.pool else None,
-        "timeoutSeconds": options.timeout,
-        "description": options.description,
-        "user": options.user,
-        "priority": options.priority,
-        "session": options.session,
-        "workspace": options.workspace,
-    }
-    spec |= {name: value for name, value in fields.items() if value}
-    if options.ttl is not None:
-        spec["ttlSecondsAfterFinished"] = options.ttl
-    return ExecutionDraft(
-        spec=spec,
-        name=options.name,
-        labels=dict(options.label),
-        conversation=options.conversation,
-        use_case=options.use_case,
-    )
+def _read_code(options: argparse.Namespace) -> str:
+    if options.file is None:
+        return options.code or ""
+    return _read_text(options.file, "code").removeprefix("\ufeff")
 
 
 def _read_context(options: argparse.Namespace) -> Object:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import sys
 import tarfile
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_client.cli.connection import open_client
+from mcp_exec_client.cli.execution_options import split_skill
 from mcp_exec_client.cli.options import (
     CommandError,
     ExitCode,
@@ -34,7 +34,6 @@ from mcp_exec_client.cli.output import (
 if TYPE_CHECKING:
     from mcp_exec_client.client import AsyncClient
 
-_VERSIONED: Final = re.compile(r"(.+?)(?:-v|@)([1-9][0-9]{0,4})")
 _LIST: Final = """Lists versions of skills: all but drafts of other callers.
 
 examples:
@@ -165,7 +164,7 @@ def _print(found: Sequence[Any], columns: Sequence[TableColumn], options: argpar
 
 async def _show(options: argparse.Namespace) -> None:
     async with open_client(options) as client:
-        name, version = _split(options.name)
+        name, version = split_skill(options.name)
         if version is None:
             found = await client.skills.list(name=name, as_approver=options.as_approver)
             if not found:
@@ -278,7 +277,7 @@ async def _delete(options: argparse.Namespace) -> None:
 
 
 async def _run(options: argparse.Namespace) -> None:
-    name, version = _split(options.name)
+    name, version = split_skill(options.name)
     text = sys.stdin.read() if options.arguments == "-" else options.arguments
     try:
         arguments = json.loads(text)
@@ -302,13 +301,8 @@ def _to_json(skill: Any) -> dict[str, Any]:
     return fields
 
 
-def _split(text: str) -> tuple[str, int | None]:
-    found = _VERSIONED.fullmatch(text)
-    return (found[1], int(found[2])) if found else (text, None)
-
-
 def _split_version(text: str) -> tuple[str, int]:
-    name, version = _split(text)
+    name, version = split_skill(text)
     if version is None:
         raise CommandError(f"{text} names no version: write {text}-v1", ExitCode.USAGE)
     return name, version

@@ -23,6 +23,7 @@ from mcp_types import CallToolResult, RequestId, TextContent
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
+from mcp_exec_api.code_execution import UseCase
 from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
 from mcp_exec_api.meta import FieldError, ToolPattern, field_errors
 from mcp_exec_common.kube.client import custom_resource_path
@@ -69,7 +70,7 @@ class McpOptions(BaseModel):
     """User on whose behalf the code runs."""
     conversation: Annotated[str | None, Field(min_length=1, max_length=63)] = None
     """Conversation that the executions are part of."""
-    use_case: Annotated[Literal["filtering", "workflow", "polling", "other"] | None, Field(alias="useCase")] = None
+    use_case: Annotated[UseCase | None, Field(alias="useCase")] = None
     """What the executions are for."""
     max_tokens: Annotated[int, Field(ge=MIN_TOKENS, le=MAX_TOKENS, alias="maxTokens")] = DEFAULT_TOKENS
     """Tokens of one result, as the gateway estimates them: of what is longer, head and tail."""

@@ -4,6 +4,7 @@ The list is the same for every caller and at every time, so that clients' prompt
 of the pool, which change with its image, are in the description of `run_code`.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from mcp import MCPError
@@ -22,6 +23,7 @@ from pydantic import TypeAdapter
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_api.meta import SessionName
+from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, ExecutionOption, OptionKind
 from mcp_exec_gateway.features.mcp.budget import DEFAULT_TOKENS
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.tools.service import Tools
@@ -89,6 +91,41 @@ def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
+_SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "tools": {"type": "array", "items": {"type": "string", "minLength": 3}},
+    "session": _NAME,
+    "workspace": _NAME,
+}
+"""Schemas of options that say more than their kind."""
+_TYPES: Final[Mapping[OptionKind, Mapping[str, Any]]] = {
+    "text": {"type": "string"},
+    "choice": {"type": "string"},
+    "number": {"type": "integer"},
+    "texts": {"type": "array", "items": {"type": "string"}},
+    "pairs": {"type": "object"},
+    "object": {"type": "object"},
+}
+_FIRST: Final = ("context", "tools")
+"""Arguments that models need most."""
+
+
+def describe_arguments(options: Mapping[str, ExecutionOption]) -> dict[str, Any]:
+    """Return the schema of each argument of `run_code` that is an option of an execution."""
+    ordered = sorted(options.values(), key=lambda option: option.name not in _FIRST)
+    return {option.argument: _describe_option(option) for option in ordered if option.argument}
+
+
+def _describe_option(option: ExecutionOption) -> dict[str, Any]:
+    schema = dict(_SCHEMAS.get(option.name) or _TYPES[option.kind])
+    if option.kind == "number":
+        schema |= {"minimum": option.lowest, "maximum": option.highest}
+    if option.choices:
+        schema["enum"] = list(option.choices)
+    if option.longest is not None:
+        schema["maxLength"] = option.longest
+    return {**schema, "description": option.argument_help}
+
+
 _TASKS: Final = ToolExecution(task_support="optional")
 RUN_CODE: Final = Tool(
     name="run_code",
@@ -100,27 +137,7 @@ RUN_CODE: Final = Tool(
     input_schema=_describe_input(
         {
             "code": {"type": "string", "minLength": 1},
-            "context": {"type": "object", "description": "values that the code has as variables"},
-            "tools": {
-                "type": "array",
-                "items": {"type": "string", "minLength": 3},
-                "description": "tools that the code may call, such as github.get_* (default: all)",
-            },
-            "timeout": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": MAX_TIMEOUT_SECONDS,
-                "description": "seconds (default: 30)",
-            },
-            "description": {"type": "string", "maxLength": 200, "description": "what the code is for, in a line"},
-            "session": {
-                **_NAME,
-                "description": "a name: variables, imports and files are there in the next call with it",
-            },
-            "workspace": {
-                **_NAME,
-                "description": "a name: files in the working folder are saved under it for later calls",
-            },
+            **describe_arguments(EXECUTION_OPTIONS),
         },
         "code",
     ),

@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.constants import IDEMPOTENCY_META
 from mcp_exec_api.meta import field_errors
+from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, set_field
 from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.skills import NewSkill
 from mcp_exec_common.kube.objects import Object
@@ -40,7 +41,7 @@ from mcp_exec_gateway.features.mcp.code_mode.files import read_file, write_file
 from mcp_exec_gateway.features.mcp.code_mode.output import build_error, choose_output_bytes
 from mcp_exec_gateway.features.mcp.code_mode.run import Run, RunOutcome
 from mcp_exec_gateway.features.mcp.forms import decide
-from mcp_exec_gateway.features.mcp.request import McpRequest, Sender
+from mcp_exec_gateway.features.mcp.request import McpOptions, McpRequest, Sender
 from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, ResumePoint
 from mcp_exec_gateway.features.skills.cache import build_view
 from mcp_exec_gateway.features.skills.service import SkillService
@@ -150,15 +151,15 @@ async def save_skill(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRe
 
 _FIELDS: Final = {
     "code": "code",
-    "context": "context",
-    "tools": "tools",
-    "timeout": "timeoutSeconds",
-    "description": "description",
-    "session": "session",
-    "workspace": "workspace",
+    **{option.argument: option.field for option in EXECUTION_OPTIONS.values() if option.argument},
 }
-"""Field of the spec that an argument sets."""
-_NAMES: Final = {field: name for name, field in _FIELDS.items()}
+"""Path of the field that an argument sets."""
+_OF_ADDRESS: Final = tuple(
+    option
+    for option in EXECUTION_OPTIONS.values()
+    if option.name in McpOptions.model_fields and option.argument not in _FIELDS
+)
+"""Options that a client's address sets, and no argument."""
 _EVERY_TOOL: Final = ["*.*"]
 
 
@@ -167,18 +168,22 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
     reference = arguments.get(REFERENCE)
     if isinstance(reference, SkillReference):
         arguments = {name: value for name, value in arguments.items() if name != REFERENCE}
-    check_names(arguments, *_FIELDS)
+    check_names(arguments, *definitions.RUN_CODE.input_schema["properties"])
     options = request.sender.options
-    body: dict[str, Any] = {_FIELDS[name]: value for name, value in arguments.items() if value is not None}
+    body: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if value is not None:
+            set_field(body, _FIELDS[name], value)
     if isinstance(reference, SkillReference):
         body |= {"skillRef": reference.to_api()}
     elif "code" not in body:
         raise InvalidArguments("code is missing: send the Python to run")
     allowed = request.sender.allowed_tools
     body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
-    body |= {"poolRef": {"name": options.pool}, "limits": {"outputBytes": choose_output_bytes(options.max_tokens)}}
-    chosen = {"user": options.user, "conversation": options.conversation, "useCase": options.use_case}
-    body |= {name: value for name, value in chosen.items() if value is not None}
+    set_field(body, "limits.outputBytes", choose_output_bytes(options.max_tokens))
+    for option in _OF_ADDRESS:
+        if (chosen := getattr(options, option.name)) is not None:
+            set_field(body, option.field, chosen)
     try:
         new = parse_spec(NewExecution, json.dumps(body).encode(), request.memory)
     except HttpProblem as problem:
@@ -199,14 +204,18 @@ def _check_tools(patterns: Sequence[str], chosen: Sequence[str] | None) -> None:
 
 def explain_problem(problem: HttpProblem) -> Exception:
     """Return InvalidArguments if all of a problem's fields are arguments, or else the problem."""
-    fields = {error.field.partition(".")[0] for error in problem.errors}
-    if problem.status not in (400, 403, 413, 422) or not fields or not fields <= _NAMES.keys():
+    named = [(_name_argument(error.field), error.message) for error in problem.errors]
+    if problem.status not in (400, 403, 413, 422) or not named or not all(name for name, _ in named):
         return problem
-    errors = []
-    for error in problem.errors:
-        field, separator, rest = error.field.partition(".")
-        errors.append(f"{_NAMES[field]}{separator}{rest}: {error.message}")
-    return InvalidArguments("; ".join(errors))
+    return InvalidArguments("; ".join(f"{name}: {message}" for name, message in named))
+
+
+def _name_argument(field: str) -> str | None:
+    """Return a field of an error by the argument that sets it, or None if none does."""
+    for name, path in _FIELDS.items():
+        if f"{field}.".startswith(f"{path}."):
+            return name + field.removeprefix(path)
+    return None
 
 
 Decisions = list[tuple[ApprovalToken, Any]]
