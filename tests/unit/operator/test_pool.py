@@ -195,14 +195,18 @@ def test_an_older_version_that_is_told_late_changes_nothing() -> None:
         {"metadata": meta, "spec": {"code": "x"}}, specs=SpecCache(api=cast(OperatorApi, None))
     )
     execution.observe({"metadata": {**meta, "resourceVersion": "8"}, "spec": {"code": "y", "cancelRequested": True}})
-    assert (execution.cancel_requested, execution.source.changed, execution.wakeup.is_set()) == (False, [], False)
+    assert (execution.seen.cancel_requested, execution.source.changed, execution.wakeup.is_set()) == (False, [], False)
     newer = {
         "metadata": {**meta, "resourceVersion": "10", "generation": 2},
         "spec": {"code": "y", "cancelRequested": True},
     }
     execution.observe(newer)
     execution.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "11"}})
-    assert (execution.cancel_requested, execution.source.changed, execution.wakeup.is_set()) == (True, ["code"], True)
+    assert (execution.seen.cancel_requested, execution.source.changed, execution.wakeup.is_set()) == (
+        True,
+        ["code"],
+        True,
+    )
     execution.wakeup.clear()
     execution.observe({**newer, "metadata": {**newer["metadata"], "resourceVersion": "12"}})
     assert not execution.wakeup.is_set()

@@ -124,7 +124,7 @@ def test_an_execution_keeps_neither_code_nor_output_nor_foreign_metadata(api: Ap
     execution = Execution.from_object(body, specs=build(api))
     execution.source.discard()
     assert "x" * 100 not in str(vars(execution))
-    assert (execution.phase, execution.status["podName"]) == ("Running", "p")
+    assert (execution.seen.phase, execution.seen.status["podName"]) == ("Running", "p")
 
 
 def use(api: Api, code: str = "print(1)", **limits: Any) -> Execution:

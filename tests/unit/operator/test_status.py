@@ -1,9 +1,8 @@
 """The status of executions, and what is gathered for it."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +11,10 @@ from hypothesis import strategies as st
 from mcp_exec_api.code_execution import CodeExecutionStatus, Phase, QueuePlace, Start
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.protocol import Event, parse_event
-from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.core.executions.execution import Execution
-from mcp_exec_operator.core.executions.facts import measure_stored_bytes
+from mcp_exec_operator.core.executions import facts
+from mcp_exec_operator.core.executions.facts import ExecutionFacts, measure_stored_bytes
 from mcp_exec_operator.core.executions.outcome import ExecutionOutcome, build_failure
 from mcp_exec_operator.core.executions.output import OutputCollector
-from mcp_exec_operator.core.executions.specs import SpecCache
 from mcp_exec_operator.core.executions.status import (
     build_bound_status,
     build_finished_status,
@@ -75,14 +72,21 @@ def test_a_life_leaves_a_valid_status_at_each_step() -> None:
     ],
 )
 def test_the_time_of_creation_is_as_fine_as_it_can_be_trusted(
-    annotation: str | None, first_seen: datetime, expected: str
+    annotation: str | None, first_seen: datetime, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(facts, "now", lambda: first_seen)
     annotations = {"mcp-exec.dev/created-at": annotation} if annotation else None
     meta = {"name": "e", "namespace": "agents", "uid": "u", "creationTimestamp": "2026-11-21T20:00:01Z"}
-    body = {"metadata": {**meta, "annotations": annotations}}
-    execution = Execution.from_object(body, specs=SpecCache(api=cast(OperatorApi, None)))
-    execution.facts = replace(execution.facts, first_seen=first_seen)
-    assert execution.created_at().isoformat() == expected
+    assert ExecutionFacts.from_object({"metadata": {**meta, "annotations": annotations}}).created == (
+        datetime.fromisoformat(expected)
+    )
+
+
+@pytest.mark.parametrize("written", ["junk", "2026-11-21T20:00:01"])
+def test_a_time_of_creation_that_somebody_else_wrote_to_the_status_ends_nothing(written: str) -> None:
+    meta = {"name": "e", "namespace": "agents", "uid": "u", "creationTimestamp": "2026-11-21T20:00:01Z"}
+    read = ExecutionFacts.from_object({"metadata": meta, "status": {"createdAt": written}})
+    assert read.created == read.first_seen
 
 
 def test_text_is_joined_in_order_and_repeats_are_ignored() -> None:

@@ -61,7 +61,7 @@ class Binder:
     def _read_binding(self, execution: Execution) -> Binding:
         """Return the binding that the status names."""
         facts = execution.facts
-        pool, name = self.pools.get(facts.pool), str(execution.status.get("podName") or "")
+        pool, name = self.pools.get(facts.pool), str(execution.seen.status.get("podName") or "")
         pod = pool.pods.adopt(name, uid=execution.pod_uid, now=monotonic())
         # without the label another operator may not have recorded the owner: the pod serves this execution only
         is_owned = pod.owner == facts.owner.digest and not facts.owner.is_nobody

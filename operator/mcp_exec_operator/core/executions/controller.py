@@ -112,7 +112,7 @@ class ExecutionController:
             self.pools.discard(self.pools.get(facts.pool))
             return not is_gone
         self._executions[facts.uid] = execution
-        if execution.phase is Phase.RUNNING and execution.status.get("podName"):
+        if execution.seen.phase is Phase.RUNNING and execution.seen.status.get("podName"):
             self.lifecycle.binder.adopt(execution)
             if (pool := self.pools.get(facts.pool)).body is None:
                 execution.cancel(f"the pool {pool.name} was deleted")
@@ -125,7 +125,7 @@ class ExecutionController:
     def needs_reading(self, row: ExecutionRow) -> bool:
         """Take in an execution of a list. Return whether the list does not show enough of it."""
         if (execution := self._executions.get(row.uid)) is not None:
-            return is_older(execution.version, row.version)
+            return is_older(execution.seen.version, row.version)
         if row.uid in self._deleted:
             return False
         if row.uid in self._ignored:
@@ -195,11 +195,11 @@ class ExecutionController:
     def _ignore(self, body: Object) -> None:
         """Ignore an execution whose phase a newer version wrote, and keep its pod busy."""
         execution = Execution.from_object(body, specs=self.specs)
-        pod_name = str(execution.status.get("podName") or "")
+        pod_name = str(execution.seen.status.get("podName") or "")
         self._ignored[execution.facts.uid] = (execution.facts.namespace, pod_name)
         if pod_name:
             self.pools.get(execution.facts.pool).pods.adopt(pod_name, uid=execution.pod_uid, now=monotonic())
-        if (phase := str(execution.status["phase"])) not in self._unknown_phases:
+        if (phase := str(execution.seen.status["phase"])) not in self._unknown_phases:
             self._unknown_phases.add(phase)
             log.warning(
                 "executions with the unknown phase %r are left alone: a newer version of the operator wrote it",
@@ -238,7 +238,9 @@ class ExecutionController:
 
     def _report_change(self, execution: Execution) -> None:
         """Write once to the status that the spec is not the one that ran."""
-        if execution.phase not in (Phase.PENDING, None) and not has_condition(execution.status, "SpecUnchanged"):
+        if execution.seen.phase not in (Phase.PENDING, None) and not has_condition(
+            execution.seen.status, "SpecUnchanged"
+        ):
             self.tasks.spawn(self._write_change(execution), name=f"change of {execution.facts.name}")
 
     async def _write_change(self, execution: Execution) -> None:

@@ -4,17 +4,16 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, Self
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Start, read_created_at, read_phase, spec_digest
+from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Start, spec_digest
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.supervisor.protocol import Event
 from mcp_exec_operator.cluster.kube.observations import is_older
 from mcp_exec_operator.core.executions.deadline import RunDeadline
-from mcp_exec_operator.core.executions.facts import ExecutionFacts, reduce_body
+from mcp_exec_operator.core.executions.facts import ExecutionFacts, ExecutionSeen
 from mcp_exec_operator.core.executions.outcome import (
     EndedBeforeRun,
     ExecutionOutcome,
@@ -26,7 +25,6 @@ from mcp_exec_operator.core.executions.specs import SpecCache, SpecHolder
 from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.pools.pool import Pool
 
-_MAX_WATCH_DELAY: Final = timedelta(seconds=2)
 _GRACE_SECONDS: Final = 15.0
 """How long after its timeout a run that has not ended is ended by the operator."""
 
@@ -79,8 +77,8 @@ class Execution:
     """The newest state of an execution, and the state of its task."""
 
     facts: ExecutionFacts
-    body: Object
-    """The newest object without what may be large: code, context, output, and metadata that nothing reads."""
+    seen: ExecutionSeen
+    """What its newest object says."""
     source: SpecHolder
     """The spec that runs."""
     spec: CodeExecutionSpec = field(init=False, repr=False)
@@ -114,12 +112,7 @@ class Execution:
         """Return an execution that was not known before, with its caller as `Attestor` reads it."""
         facts = ExecutionFacts.from_object(body, caller=caller)
         source = SpecHolder(cache=specs, facts=facts, spec=body.get("spec") or {})
-        return cls(facts=facts, body=reduce_body(body), source=source)
-
-    @property
-    def status(self) -> Object:
-        """The newest status."""
-        return self.body.get("status") or {}
+        return cls(facts=facts, seen=ExecutionSeen.from_object(body), source=source)
 
     @property
     def pod_name(self) -> str:
@@ -129,27 +122,12 @@ class Execution:
     @property
     def pod_uid(self) -> str:
         """Uid of the pod that the status names; empty if the status has none."""
-        return str(self.status.get("podUid") or "")
-
-    @property
-    def phase(self) -> Phase | None:
-        """The newest phase; None if a newer version wrote one that is unknown here."""
-        return read_phase(self.body)
-
-    @property
-    def version(self) -> str:
-        """The newest resource version."""
-        return str(self.body["metadata"]["resourceVersion"])
-
-    @property
-    def cancel_requested(self) -> bool:
-        """Whether a cancellation is requested."""
-        return bool((self.body.get("spec") or {}).get("cancelRequested"))
+        return str(self.seen.status.get("podUid") or "")
 
     @property
     def is_unwanted(self) -> bool:
         """Whether it is to be cancelled, on request or by the operator."""
-        return self.cancel_requested or bool(self.cancelled)
+        return self.seen.cancel_requested or bool(self.cancelled)
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -179,15 +157,15 @@ class Execution:
 
     def observe(self, body: Object) -> None:
         """Take in a newer object. An older one, which a watch may deliver late, changes nothing."""
-        if is_older(str(body["metadata"]["resourceVersion"]), self.version):
+        before = self.seen
+        if is_older(str(body["metadata"]["resourceVersion"]), before.version):
             return
-        spec_touched = body["metadata"].get("generation") != self.body["metadata"].get("generation")
-        was_requested = self.cancel_requested
-        self.body = reduce_body(body)
+        self.seen = ExecutionSeen.from_object(body)
+        spec_touched = body["metadata"].get("generation") != before.body["metadata"].get("generation")
         if spec_touched and spec_digest(body.get("spec") or {}) != self.facts.digest:
             self.source.changed = self.source.list_changes(body.get("spec") or {})
             self.wakeup.set()
-        if self.cancel_requested and not was_requested:
+        if self.seen.cancel_requested and not before.cancel_requested:
             self.wakeup.set()
 
     async def load(self) -> CodeExecutionSpec:
@@ -196,7 +174,7 @@ class Execution:
         Raises EndedBeforeRun if it is invalid or the execution must not be bound, and what `SpecHolder.read` raises.
         """
         await self.source.read()
-        is_pending = self.phase is Phase.PENDING
+        is_pending = self.seen.phase is Phase.PENDING
         if is_pending:
             self.check_wanted()
         return await self.source.parse(is_pending=is_pending)
@@ -238,14 +216,3 @@ class Execution:
         async with AsyncExitStack() as stack:
             for part in reversed(self.parts):
                 stack.push_async_callback(part.stop)
-
-    def created_at(self) -> datetime:
-        """Return the time of creation.
-
-        An object with whole seconds only gets the time when it was first seen, if that was soon after.
-        """
-        recorded = read_created_at(self.body)
-        created, first_seen = datetime.fromisoformat(recorded), self.facts.first_seen
-        if recorded != self.body["metadata"]["creationTimestamp"]:
-            return created
-        return first_seen if timedelta() <= first_seen - created < _MAX_WATCH_DELAY else created

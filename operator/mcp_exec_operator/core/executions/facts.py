@@ -2,10 +2,10 @@
 
 import json
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
-from mcp_exec_api.code_execution import UseCase, is_finished, spec_digest
+from mcp_exec_api.code_execution import Phase, UseCase, is_finished, read_created_at, read_phase, spec_digest
 from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import now
@@ -26,6 +26,7 @@ _METADATA: Final = (
     "deletionTimestamp",
 )
 _MUTABLE_SPEC: Final = ("cancelRequested", "ttlSecondsAfterFinished")
+_MAX_WATCH_DELAY: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ class ExecutionFacts:
     rest_bytes: int
     """Bytes that the object without its status takes in the API server, at most."""
     first_seen: datetime
+    created: datetime
+    """The time of creation: for an object with whole seconds only, when it was first seen, if that was soon after."""
     use_case: str
     """The use case that its label names; empty for all other labels, which are unbounded."""
     pool: ObjectKey
@@ -60,6 +63,7 @@ class ExecutionFacts:
         """Return the facts of an object, with its caller as `Attestor` reads it."""
         meta, spec = body["metadata"], body.get("spec") or {}
         code = str(spec.get("code") or "")
+        first_seen = now()
         owner = Owner(namespace=meta["namespace"], caller=drop_claim(caller), user=str(spec.get("user") or ""))
         return cls(
             namespace=meta["namespace"],
@@ -70,7 +74,8 @@ class ExecutionFacts:
             # a start with many finished executions must not estimate them all
             code_tokens=0 if is_finished(body) else estimate_part(code),
             rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
-            first_seen=now(),
+            first_seen=first_seen,
+            created=_read_created(body, first_seen=first_seen),
             use_case=_read_use_case(meta.get("labels") or {}),
             pool=(meta["namespace"], str((spec.get("poolRef") or {}).get("name") or "default")),
             owner=owner,
@@ -87,6 +92,44 @@ class ExecutionFacts:
     def named_caller(self) -> str:
         """The caller that it names, with or without a proof; empty if it names none."""
         return self.owner.caller or self.claimed_caller
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExecutionSeen:
+    """What the newest object of an execution says."""
+
+    body: Object
+    """The object without what may be large: code, context, output, and metadata that nothing reads."""
+    version: str
+    """The resource version."""
+    phase: Phase | None
+    """None if a newer version of the operator wrote one that is unknown here."""
+    status: Object
+    """Empty if nothing was written yet."""
+    cancel_requested: bool
+
+    @classmethod
+    def from_object(cls, body: Object) -> Self:
+        """Return what an object says."""
+        reduced = reduce_body(body)
+        return cls(
+            body=reduced,
+            version=str(reduced["metadata"]["resourceVersion"]),
+            phase=read_phase(reduced),
+            status=reduced["status"],
+            cancel_requested=bool(reduced["spec"].get("cancelRequested")),
+        )
+
+
+def _read_created(body: Object, *, first_seen: datetime) -> datetime:
+    recorded = read_created_at(body)
+    try:
+        created = datetime.fromisoformat(recorded)
+        delay = first_seen - created
+    except (ValueError, TypeError):  # no time, or one without a zone: somebody else wrote the status
+        return first_seen
+    is_coarse = recorded == body["metadata"].get("creationTimestamp")
+    return first_seen if is_coarse and timedelta() <= delay < _MAX_WATCH_DELAY else created
 
 
 def _read_use_case(labels: Object) -> str:

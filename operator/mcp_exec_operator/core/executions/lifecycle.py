@@ -83,7 +83,7 @@ class ExecutionLifecycle:
         """
         outcome: ExecutionOutcome | None = None
         failures = 0
-        while execution.phase in (Phase.PENDING, Phase.RUNNING) and not self.stopping:
+        while execution.seen.phase in (Phase.PENDING, Phase.RUNNING) and not self.stopping:
             try:
                 if outcome is None:
                     outcome = execution.outcome = await self._execute(execution)
@@ -99,13 +99,13 @@ class ExecutionLifecycle:
                 log.exception("the reconciliation of an execution failed", extra=execution.log_fields)
                 if self.stopping:
                     return False
-                outcome = _reduce(outcome, error, failures, phase=execution.phase)
+                outcome = _reduce(outcome, error, failures, phase=execution.seen.phase)
                 if failures == 1:
                     message = f"the operator can't reconcile the execution and tries again: {error}"
                     await self.writer.record_event(execution, EventReason.RECONCILE_FAILED, message)
                 await asyncio.sleep(delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS))
-        if is_finished(execution.body):
-            self.ttl.observe(execution.body, caller=execution.facts.owner.caller)
+        if is_finished(execution.seen.body):
+            self.ttl.observe(execution.seen.body, caller=execution.facts.owner.caller)
         return False
 
     async def _execute(self, execution: Execution) -> ExecutionOutcome:
@@ -115,7 +115,7 @@ class ExecutionLifecycle:
             # none of them is given away meanwhile. What will be refused is refused before it takes a turn or a pod.
             # Turns come before the pod: whoever waits for a session or a workspace keeps no pod from others. From the
             # binding on, the status says that code may run, and this execution never gets another pod.
-            is_bound = execution.phase is not Phase.PENDING
+            is_bound = execution.seen.phase is not Phase.PENDING
             if is_bound and execution.binding is None:
                 self.binder.adopt(execution)
             await execution.begin()
@@ -155,9 +155,9 @@ class ExecutionLifecycle:
 
     def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> None:
         """Follow up the end that was written: its TTL, metrics, and an Event if it is a failure of others."""
-        self.ttl.observe(execution.body, caller=execution.facts.owner.caller)
+        self.ttl.observe(execution.seen.body, caller=execution.facts.owner.caller)
         self._measure(execution, outcome)
-        fields = {**execution.log_fields, "reason": outcome.reason, "durations": execution.status.get("durations")}
+        fields = {**execution.log_fields, "reason": outcome.reason, "durations": execution.seen.status.get("durations")}
         log.info("execution %s", outcome.phase, extra=fields)
         # failures that the code itself chose are frequent, and no event for the cluster
         if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and not outcome.reason.is_clean:
@@ -166,7 +166,11 @@ class ExecutionLifecycle:
             self.writer.report(execution, reason=outcome.reason, message=message)
 
     def _measure(self, execution: Execution, outcome: ExecutionOutcome) -> None:
-        status, namespace, known = execution.status, execution.facts.namespace, self.pools.get(execution.facts.pool)
+        status, namespace, known = (
+            execution.seen.status,
+            execution.facts.namespace,
+            self.pools.get(execution.facts.pool),
+        )
         known.health.record_run(outcome.reason, now=monotonic())
         # names of pools that do not exist are unbounded
         pool = known.name if known.body is not None else ""

@@ -114,7 +114,7 @@ class Run:
         Raises EndedBeforeRun if the code has not begun and must not.
         """
         execution = self.execution
-        changed = execution.status.get("specDigest") != execution.facts.digest
+        changed = execution.seen.status.get("specDigest") != execution.facts.digest
         lacks_grants = self.pending is None and any(part.needs_broker for part in execution.parts)
         if not changed and not lacks_grants and not execution.is_unwanted:
             return
@@ -221,7 +221,7 @@ class Run:
             return self._build_cancellation()
         responds = isinstance(error, TimeoutError) and pod is not None
         responds = responds and not known.lost and not supervision.silent
-        if execution.cancel_requested and responds:
+        if execution.seen.cancel_requested and responds:
             message = f"cancelled; the run did not stop within {CANCEL_SECONDS:.0f} s"
             return self._build_outcome(Phase.CANCELLED, Reason.CANCELLED, message)
         if responds and self.output.seq:
@@ -257,7 +257,7 @@ class Run:
             code_bytes=execution.facts.code_bytes,
             has_workspace=execution.spec.workspace is not None,
             pod=binding.pod.newest,
-            bound_at=datetime.fromisoformat(execution.status["boundAt"]),
+            bound_at=datetime.fromisoformat(execution.seen.status["boundAt"]),
             bound=binding.recorded,
             bind_milliseconds=binding.record_milliseconds,
         )

@@ -79,7 +79,7 @@ class ExecutionStatusWriter:
                 message=message,
                 place=place,
                 moment=now(),
-                created=execution.created_at(),
+                created=execution.facts.created,
             )
 
         await self._write(execution, decide, what="pending")
@@ -88,7 +88,7 @@ class ExecutionStatusWriter:
         self, execution: Execution, pod: Pod, *, start: Start, code_findings: list[Object], skills: Sequence[str]
     ) -> None:
         """Write which pod an execution has. Raises Superseded, EndedBeforeRun and what `_write` raises."""
-        moment, created, ready_seconds = now(), execution.created_at(), monotonic() - pod.ready_at
+        moment, created, ready_seconds = now(), execution.facts.created, monotonic() - pod.ready_at
 
         def decide(body: Object) -> Object | None:
             status, phase = body.get("status") or {}, read_phase(body)
@@ -126,7 +126,7 @@ class ExecutionStatusWriter:
 
     async def write_finished(self, execution: Execution, outcome: ExecutionOutcome) -> None:
         """Write the end, cut if the API server rejects it for its size. Raises Superseded and what `_write` raises."""
-        moment, created = now(), execution.created_at()
+        moment, created = now(), execution.facts.created
         limit = count_spare_bytes(execution.facts.rest_bytes)
 
         def decide(body: Object) -> Object | None:
@@ -210,7 +210,7 @@ class ExecutionStatusWriter:
             # the object is read first: if the write was made and only its response was lost, `decide` sees that and
             # writes nothing. The pause comes last, so that a deleted execution ends at once.
             while True:
-                body = execution.body if read is None else read
+                body = execution.seen.body if read is None else read
                 status = decide(body)
                 if status is None:
                     return False
@@ -272,7 +272,7 @@ class WaitReport:
     def begin(cls, execution: Execution, writer: ExecutionStatusWriter, *, waiting: int) -> Self:
         """Begin while so many executions wait in all."""
         due = monotonic() + first_update_after(waiting)
-        return cls(execution=execution, writer=writer, written=QueueUpdate.from_status(execution.status), due=due)
+        return cls(execution=execution, writer=writer, written=QueueUpdate.from_status(execution.seen.status), due=due)
 
     async def update(self, reason: Reason, message: str, place: QueuePlace) -> None:
         """Write the reason and the queue position if it is time. Raises what ExecutionStatusWriter raises."""

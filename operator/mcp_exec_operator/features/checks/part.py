@@ -39,7 +39,7 @@ class CodeCheckPart(Part):
 
     async def join(self, job: JobDraft) -> None:
         """Check again if the rules have changed since, or if the pool did not exist then."""
-        if self.execution.phase is Phase.PENDING and self.execution.binding is not None:
+        if self.execution.seen.phase is Phase.PENDING and self.execution.binding is not None:
             await self._check(self.execution.binding.pool)
         job.findings = self._findings
 

@@ -36,7 +36,7 @@ class SkillsPart(Part):
         """Add the skills to the job, if the pool does not reject their code."""
         execution, binding = self.execution, self.execution.binding
         job.skills = skills = await self._resolve()
-        if skills is None or binding is None or execution.phase is not Phase.PENDING:
+        if skills is None or binding is None or execution.seen.phase is not Phase.PENDING:
             return
         rules = find_rules(binding.pool)
         if rules.mode is not CodeCheckMode.STRICT:
@@ -53,7 +53,7 @@ class SkillsPart(Part):
 
     async def finish(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
         """Add the skills that the execution used and saved to the outcome."""
-        used = (self.execution.status.get("skills") or {}).get("used") or []
+        used = (self.execution.seen.status.get("skills") or {}).get("used") or []
         skills = await self._get_saved().finish(used)
         succeeded = outcome.phase is Phase.SUCCEEDED
         self.feature.controller.count(self.execution.facts.namespace, used, succeeded=succeeded)

@@ -116,7 +116,7 @@ class ToolCallTracker:
 
     def __post_init__(self) -> None:
         # an earlier operator may have written them
-        self._written = list(self.execution.status.get("approvals") or [])
+        self._written = list(self.execution.seen.status.get("approvals") or [])
 
     def resume(self) -> None:
         """Go on with what an earlier operator began."""
@@ -296,7 +296,7 @@ class ToolsPart(Part):
                 approval_writes=feature.approval_writes,
                 waits=ApprovalWaits(
                     limit_seconds=execution.spec.approval_timeout_seconds,
-                    recorded_seconds=read_waited_seconds(execution.status),
+                    recorded_seconds=read_waited_seconds(execution.seen.status),
                 ),
                 deadline=execution.deadline,
             )
