@@ -256,6 +256,16 @@ async def test_a_changed_spec_of_one_that_runs_is_told_and_ignored(world: World,
     assert "spec.code" in told["message"]
 
 
+async def test_a_changed_spec_of_one_that_ended_without_a_pod_is_told(world: World, operating: Operating) -> None:
+    world.pool(maxTimeoutSeconds=40)
+    async with operating():
+        world.execution("refused", timeoutSeconds=60)
+        await world.finished("refused")
+        world.merge(CEX, "refused", {"metadata": {"generation": 2}, "spec": {"code": "print 2"}})
+        await world.until(lambda: _condition(world, "refused", "SpecUnchanged"))
+    assert (world.status("refused")["reason"], world.ran) == ("Rejected", [])
+
+
 async def test_a_finished_execution_is_deleted_when_its_time_is_over(world: World, operating: Operating) -> None:
     world.pool()
     async with operating():

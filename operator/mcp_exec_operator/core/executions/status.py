@@ -89,9 +89,18 @@ def build_bound_status(
 
 
 def build_finished_status(
-    status: Object, outcome: ExecutionOutcome, *, moment: datetime, created: datetime, limit: int = MAX_STATUS_BYTES
+    status: Object,
+    outcome: ExecutionOutcome,
+    *,
+    moment: datetime,
+    created: datetime,
+    digest: str | None = None,
+    limit: int = MAX_STATUS_BYTES,
 ) -> Object:
-    """Return the final status. The output is cut until it has at most `limit` bytes."""
+    """Return the final status. The output is cut until it has at most `limit` bytes.
+
+    `digest` is that of the spec, for an execution that was never bound.
+    """
     output, notes = outcome.output, outcome.notes
     if output is not None:
         # most outputs are small, and their estimate is far cheaper than the size of the object
@@ -107,6 +116,7 @@ def build_finished_status(
         status,
         phase=outcome.phase,
         reason=outcome.reason,
+        specDigest=status.get("specDigest") or digest,
         queue=None,
         createdAt=micro_time(created),
         startedAt=micro_time(outcome.started_at) if outcome.started_at else None,

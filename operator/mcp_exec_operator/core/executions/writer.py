@@ -128,6 +128,7 @@ class ExecutionStatusWriter:
         """Write the end, cut if the API server rejects it for its size. Raises Superseded and what `_write` raises."""
         moment, created = now(), execution.facts.created
         limit = count_spare_bytes(execution.facts.rest_bytes)
+        digest = None if execution.source.changed else execution.facts.digest
 
         def decide(body: Object) -> Object | None:
             phase = read_phase(body)
@@ -135,7 +136,9 @@ class ExecutionStatusWriter:
                 raise Superseded
             if phase.finished:
                 return None  # an earlier attempt succeeded
-            return build_finished_status(body.get("status") or {}, outcome, moment=moment, created=created, limit=limit)
+            return build_finished_status(
+                body.get("status") or {}, outcome, moment=moment, created=created, digest=digest, limit=limit
+            )
 
         try:
             await self._write(execution, decide, what="finish")
