@@ -75,6 +75,15 @@ class Resources(Model):
             raise ValueError(f"{wrong[0][:80]} is not an extended resource: its name has a prefix, like nvidia.com/gpu")
         return extended
 
+    @model_validator(mode="after")
+    def _requests_fit_limits(self) -> Self:
+        limits, requests = self.limits.to_api(), self.requests.to_api()
+        for name, amount in requests.items():
+            limit = limits.get(name, amount)
+            if parse_quantity(amount) > parse_quantity(limit):
+                raise ValueError(f"requests.{name} is {amount}; it must not be more than the limit, which is {limit}")
+        return self
+
     def to_container(self) -> dict[str, dict[str, Any]]:
         """Return limits and requests as a container has them: the amounts of extended resources are in both."""
         amounts, extended = self.to_api(), self.extended or {}

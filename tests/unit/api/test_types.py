@@ -148,7 +148,8 @@ def test_quantities_are_read_as_kubernetes_reads_them(text: str, number: float) 
     [(2, "2"), (0.25, "0.25"), (2.0, "2"), (1e9, "1000000000"), (0.00001, "0.00001"), ("250m", "250m"), ("2", "2")],
 )
 def test_quantities_are_numbers_or_texts(value: Any, text: str) -> None:
-    amounts = Resources.model_validate({"limits": {"cpu": value}, "requests": {"ephemeral-storage": value}})
+    both = {"cpu": value, "ephemeral-storage": value}
+    amounts = Resources.model_validate({"limits": both, "requests": both})
     assert (amounts.limits.cpu, amounts.requests.ephemeral_storage) == (text, text)
     assert amounts.to_container()["limits"]["cpu"] == text
     pool = SandboxPoolSpec.model_validate({"image": "i", "codeCheck": {"memory": value}})
@@ -172,6 +173,14 @@ def test_an_invalid_quantity_is_refused(text: str) -> None:
     ("spec", "message"),
     [
         ({"warm": {"max": 20}, "maxPods": 10}, "warm.max is 20; it must not be more than maxPods, which is 10"),
+        (
+            {"resources": {"limits": {"memory": "32Mi"}}},
+            "requests.memory is 64Mi; it must not be more than the limit, which is 32Mi",
+        ),
+        (
+            {"resources": {"requests": {"cpu": "2"}}},
+            "requests.cpu is 2; it must not be more than the limit, which is 1",
+        ),
         (
             {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
             "slowWindowSeconds is 30; it must be at least",
