@@ -35,7 +35,7 @@ examples:
 """
 _LOGS: Final = """Shows the output of an execution: standard output and standard error, each to the same stream.
 
-With -f, it follows an unfinished execution to its end and exits with the exit code of the run, as `run` does. An
+With -f, it follows an unfinished execution to its end and exits with a code that says how it ended, as `run` does. An
 interrupt (Ctrl-C) ends the command and not the execution. Through an API server there is no output before the end.
 
 examples:

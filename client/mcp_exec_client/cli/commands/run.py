@@ -1,6 +1,6 @@
 """Runs code in a sandbox and shows its output as it comes.
 
-Standard output and the result go to standard output, all else to standard error. The exit code is that of the run:
+Standard output and the result go to standard output, all else to standard error. The exit code says how it ended:
 0 if it succeeded, 1 if the code failed, 3 if it was refused, 4 if gateway or API server failed, 5 if the run failed
 otherwise, 124 if it timed out, 130 if it was cancelled. An interrupt (Ctrl-C) or SIGTERM
 cancels the execution, and the command ends within seconds, even if nobody answers.
