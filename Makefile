@@ -76,7 +76,7 @@ fmt: venv  ## format Python, and mend what the linter can
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.accounts -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.new_release
+	mypy --strict -p hack.accounts -p hack.chart -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.new_release
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
@@ -156,7 +156,7 @@ bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ON
 
 generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, wrappers
 	python -m mcp_exec_api
-	python hack/chart
+	python -m hack.chart
 	python -m hack.monitoring
 	python -m hack.python_values
 	python -m hack.openapi

@@ -1,7 +1,7 @@
 """Generate the chart's values, their schema and README, docs/reference and the tables of reasons and notes.
 
-python hack/chart           writes the files
-python hack/chart --check   writes nothing and exits with 1 if a file differs
+python -m hack.chart           writes the files
+python -m hack.chart --check   writes nothing and exits with 1 if a file differs
 """
 
 import argparse
@@ -9,10 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import command_line
-import documents
-import rbac
-import reasons
+from hack.chart import command_line, documents, rbac, reasons, settings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
@@ -35,6 +32,7 @@ def main() -> None:
         CLUSTER_CHART / "Chart.yaml": lambda: documents.update_chart(CLUSTER_CHART / "Chart.yaml"),
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "defaults.json": documents.build_defaults,
+        CHART / "files" / "variables.json": settings.build_variables,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         CHART / "files" / "kubernetes.json": documents.build_kubernetes,
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),

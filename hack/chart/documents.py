@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from values import Values
+from hack.chart.settings import add_settings
+from hack.chart.values import Values
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import WithDefaultSchema
 
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
@@ -16,7 +19,9 @@ from mcp_exec_common.kube.version import MISSING, NEWEST_SUPPORTED, OLDEST_ACCEP
 
 Schema = dict[str, Any]
 
-_HEADER: Final = "# Generated from hack/chart/values.py by `make generate`. Do not edit.\n"
+VALUES: Final = add_settings(Values)
+"""All values of the chart."""
+_HEADER: Final = "# Generated from hack/chart and the processes' settings by `make generate`. Do not edit.\n"
 _DROPPED: Final = frozenset({"title", "default", "$defs"})
 
 
@@ -44,9 +49,17 @@ def inline_references(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     return found | ({"anyOf": options} if options else {})
 
 
-def build_schema_json() -> str:
+class _WithoutDefaults(GenerateJsonSchema):
+    """Schema without defaults: values.yaml has them, and some are not of the types that JSON makes of them."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        """Return the schema of a type without its default."""
+        return self.generate_inner(schema["schema"])
+
+
+def build_schema_json(values: type[Model] = VALUES) -> str:
     """Return values.schema.json. It is strict: an unknown value is refused by name."""
-    schema = Values.model_json_schema(by_alias=True)
+    schema = values.model_json_schema(by_alias=True, schema_generator=_WithoutDefaults)
     found = inline_references(schema, schema["$defs"])
     # Helm sets these two in every chart that is a dependency
     found["properties"] |= {"global": {"type": "object"}, "enabled": {"type": "boolean"}}
@@ -61,11 +74,11 @@ def list_fields(model: type[Model]) -> list[tuple[str, str, str]]:
     return [(name, field.alias or name, " ".join((field.description or "").split())) for name, field in found.items()]
 
 
-def build_values_yaml() -> str:
+def build_values_yaml(values: type[Model] = VALUES) -> str:
     """Return values.yaml: each value with its default, below a comment with its meaning."""
     lines: list[str] = []
-    for name, alias, meaning in list_fields(Values):
-        lines += ["", *_entry(alias, meaning, getattr(Values(), name), indent="")]
+    for name, alias, meaning in list_fields(values):
+        lines += ["", *_entry(alias, meaning, getattr(values(), name), indent="")]
     return _HEADER + "\n".join(lines) + "\n"
 
 
@@ -95,7 +108,7 @@ def _flow(value: Any) -> str:
 def _build_table() -> str:
     """Return a Markdown table with one row per value."""
     rows = ["| Value | Default | Meaning |", "|---|---|---|"]
-    rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in _leaves(Values(), "")]
+    rows += [f"| `{path}` | {_cell(value)} | {meaning} |" for path, meaning, value in _leaves(VALUES(), "")]
     return "\n".join(rows)
 
 
@@ -220,9 +233,9 @@ Unknown values are refused. A pool's fields are those of a SandboxPool's `spec`.
 """
 
 
-def build_defaults() -> str:
+def build_defaults(values: type[Model] = VALUES) -> str:
     """Return the values of values.yaml, which templates can't read there."""
-    return json.dumps(yaml.safe_load(build_values_yaml()), indent=1) + "\n"
+    return json.dumps(yaml.safe_load(build_values_yaml(values)), indent=1) + "\n"
 
 
 def build_pool_defaults() -> str:

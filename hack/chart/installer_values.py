@@ -2,8 +2,8 @@
 
 from typing import Annotated
 
+from hack.chart.workload_values import Amount
 from pydantic import Field
-from workload_values import Amount
 
 from mcp_exec_api.meta import Model
 

@@ -1,5 +1,6 @@
 """The tables of reasons and notes in the documentation, generated from the types."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +34,7 @@ def update_notes_page(page: Path) -> str:
     )
 
 
-def _update(page: Path, reasons: list[Reason] | list[ServerReason] | list[SessionReason]) -> str:
+def _update(page: Path, reasons: Sequence[Reason | ServerReason | SessionReason]) -> str:
     rows = [f"| `{reason}` | {reason.meaning} | {reason.remedy} |" for reason in reasons]
     return _replace(page, ["| reason | what happened | what to do |", "|---|---|---|", *rows])
 

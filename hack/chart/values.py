@@ -1,21 +1,21 @@
-"""Types, defaults and meanings of the chart's values. values.yaml, its schema and its table are generated from here."""
+"""Types, defaults and meanings of the chart's values, but for those that settings of the processes declare.
+
+values.yaml, its schema and its table are generated from both.
+"""
 
 from typing import Annotated, Literal
 
-from broker_values import BrokerValues
-from installer_values import ClusterObjectsValues, PrePullValues, PriorityClassValues, RbacValues
-from process_values import (
-    CrdsValues,
+from hack.chart.broker_values import BrokerValues
+from hack.chart.installer_values import ClusterObjectsValues, PrePullValues, PriorityClassValues, RbacValues
+from hack.chart.process_values import (
     GatewayValues,
     ImagesValues,
-    MetricsValues,
     MonitoringValues,
     OperatorValues,
 )
+from hack.chart.workload_values import Amount, ImageValues, Name, OptionalName, Peers, Port, RuntimeName, SettingsValues
 from pydantic import Field
-from workload_values import Amount, ImageValues, Name, OptionalName, Peers, Port, RuntimeName
 
-from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
 from mcp_exec_api.meta import Model
 from mcp_exec_api.sandbox_pool import (
     FreeObject,
@@ -28,7 +28,6 @@ from mcp_exec_api.sandbox_pool import (
 )
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_api.wire.version import RELEASE
-from mcp_exec_common.usage import PriceTable
 
 
 class ServersValues(Model):
@@ -79,8 +78,6 @@ class SandboxKeyValues(Model):
     existing_secret: OptionalName = ""
     """Secret of the release's namespace with the entry `key`, 32 bytes or more, and during a rotation `next-key` or
     `previous-key`. Empty: the operator creates and rotates one."""
-    rotate_days: Annotated[int, Field(ge=0, le=3650)] = 90
-    """Age of the key in days at which the operator replaces it. 0 means never. Not used with `existingSecret`."""
 
 
 class PoolValues(SandboxPoolSpec):
@@ -119,8 +116,6 @@ class SkillsValues(Model):
     shipped: bool = True
     """Bring the skills of the project, approved, into each served namespace. An upgrade replaces them, and false or an
     uninstallation deletes them."""
-    self_approval: bool = False
-    """Let approvers approve skills that they saved themselves."""
 
 
 class DataPoolValues(Model):
@@ -235,7 +230,7 @@ class Values(Model):
     with their quotas and limits, admission policies, the PriorityClass."""
     rbac: RbacValues = RbacValues()
     """Roles, ClusterRoles and their bindings."""
-    crds: CrdsValues = CrdsValues()
+    crds: SettingsValues = SettingsValues()
     """The CustomResourceDefinitions."""
     namespaces: Annotated[list[Name], Field(min_length=1, max_length=100, json_schema_extra={"uniqueItems": True})] = [
         "agents"
@@ -252,14 +247,10 @@ class Values(Model):
     """Pod Security level that is enforced in the namespaces that the chart creates."""
     aggregate_roles: bool = False
     """Add the ClusterRoles `<release>-viewer`, `-caller` and `-manager` to Kubernetes' `view`, `edit` and `admin`."""
-    metrics: MetricsValues = MetricsValues()
+    metrics: SettingsValues = SettingsValues()
     """Metrics of operator, gateway and broker."""
     monitoring: MonitoringValues = MonitoringValues()
     """Objects for Prometheus and Grafana."""
-    prices: PriceTable = PriceTable()
-    """Prices of models and sandboxes, to show usage as money."""
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Log level of operator, gateway and broker."""
     images: ImagesValues = ImagesValues()
     """Where all images come from."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
@@ -286,12 +277,6 @@ class Values(Model):
     """DaemonSets that keep the images of the chart's pools on the nodes."""
     extra_objects: Annotated[list[FreeObject | str], Field(max_length=100)] = Field(default_factory=list)
     """Additional objects, as YAML or as text with templates in it, such as `{{ .Release.Namespace }}`."""
-    max_stored: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_MAX_STORED
-    """Executions that each namespace may store. Finished ones count until they are deleted. If finished ones take more
-    than three quarters of it, the oldest are deleted before their TTL; beyond it, the gateway refuses new ones."""
-    max_stored_bytes: Annotated[int, Field(ge=1024 * 1024)] = DEFAULT_MAX_STORED_BYTES
-    """Bytes that the executions of each namespace may take in etcd, by the same rule. The sum of all namespaces must be
-    less than etcd's quota, which is 2 GiB by default."""
     operator: OperatorValues = OperatorValues()
     """The operator."""
     gateway: GatewayValues = GatewayValues()

@@ -17,6 +17,10 @@ Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
 Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
+class SettingsValues(Model):
+    """An object whose values are declared by settings of the processes."""
+
+
 class ImageValues(Model):
     """A container image."""
 

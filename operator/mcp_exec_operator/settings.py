@@ -7,28 +7,46 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
-from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES, OPERATOR_PORT
+from mcp_exec_api.code_execution import Priority
+from mcp_exec_api.constants import OPERATOR_PORT
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_common.process.settings import ProcessSettings
+from mcp_exec_common.process.chart import ChartValue, Seconds
+from mcp_exec_common.process.settings import ExecutionSettings
 
+_LeaseSeconds = Annotated[int, Field(ge=2, le=300)]
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 
 class InitialApiKey(Model):
-    """The first API key of the gateway, when the operator creates it."""
+    """A first API key of the gateway, named `initial`, which the operator creates."""
 
-    namespace: str = ""
-    """Namespace where its callers run code; empty means the first that is served when the key is created."""
-    limits: KeyLimits = KeyLimits()
-    """Limits of the key."""
+    namespace: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$")] = ""
+    """Namespace for its callers' code. Empty means the first of `namespaces` when the key is created."""
+    valid_days: Annotated[int, Field(ge=0, le=36_500)] = 90
+    """Days from its creation until the key is refused; 0 means never. As `namespace`, `limits` and `approver`, it
+    applies when the key is created. To get a new key, delete the Secret `<release>-initial-api-key`: the operator makes
+    another within a minute, and the old one is refused."""
+    limits: KeyLimits = KeyLimits(
+        max_concurrent=50,
+        max_stored=1000,
+        max_stored_bytes=128 * 1024 * 1024,
+        requests_per_minute=600,
+        direct_calls_per_minute=600,
+        max_waits=200,
+        max_streams=50,
+        max_sessions=10,
+        max_workspaces=20,
+        max_timeout_seconds=900,
+        max_priority=Priority.NORMAL,
+    )
+    """Limits of the key. It may use all pools and tools of its namespace, on behalf of every user, unless `pools`,
+    `tools` and `users` are set."""
     approver: bool = False
-    """Whether the key may decide on approvals."""
-    valid_days: Annotated[int, Field(ge=0, le=36_500)] = 0
-    """Days from its creation until the key is refused; 0 means never."""
+    """Allow its callers to decide on tool calls that wait for an approval, and on skills."""
 
 
-class Settings(ProcessSettings):
+class Settings(ExecutionSettings):
     """Settings of the operator, each from a variable with the prefix `MCP_EXEC_`. They are read once, in `main()`."""
 
     sandbox_key_secret: Annotated[str, Field(min_length=1)]
@@ -36,8 +54,9 @@ class Settings(ProcessSettings):
     as `next-key` or `previous-key`. Tokens of supervisors, grants and tokens of services are derived from them."""
     create_sandbox_key: bool = False
     """Whether the operator creates this Secret if there is none, and rotates its keys."""
-    sandbox_key_rotate_days: Annotated[int, Field(ge=0, le=3650)] = 0
-    """Age in days at which the operator replaces the key; 0 means that only an annotation of the Secret does."""
+    sandbox_key_rotate_days: Annotated[int, Field(ge=0, le=3650), ChartValue("sandboxKey.rotateDays")] = 90
+    """Age of the key in days at which the operator replaces it, if it created it. 0 means that only an annotation of
+    the Secret does."""
     api_keys_secret: str = ""
     """Secret of the release's namespace with the gateway's API keys, which the operator creates if there is none. If
     empty, the operator creates no API key and changes none."""
@@ -54,51 +73,51 @@ class Settings(ProcessSettings):
     service_account: str = ""
     """The operator's ServiceAccount. Secrets that belong only to the release are deleted with it. If empty, nothing in
     the release's namespace is recorded or created for it."""
-    upgrade_crds: bool = False
-    """Whether the operator upgrades the cluster's CRDs to those of its version."""
-    accounts_proven: bool = False
-    """Whether admission policies force `mcp-exec.dev/created-by` to be the account that created an object. Without
-    them, what is created past the gateway belongs to nobody."""
+    upgrade_crds: Annotated[bool, ChartValue("crds.upgrade", default=True)] = False
+    """The operator upgrades them to its version when it starts. It leaves those of a newer version as they are."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
-    bind_timeout_seconds: Annotated[float, Field(gt=0)] = 60.0
-    """Seconds that an execution waits for a pod before it fails with the reason for the shortage. They begin again when
-    the pool gives a pod to another waiting execution, up to 20 times this setting in total."""
-    resync_seconds: Annotated[float, Field(gt=0)] = 20.0
-    """Seconds between two resyncs, which compare all caches with fresh lists."""
-    max_ttl_seconds: Annotated[float, Field(ge=0)] = 7 * 24 * 3600.0
-    """Seconds from its end until an execution is deleted at the latest, whatever its `ttlSecondsAfterFinished`."""
-    max_stored: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED
-    """Executions that a namespace may store. Finished ones that take more than three quarters are deleted early."""
-    max_stored_bytes: Annotated[int, Field(ge=1)] = DEFAULT_MAX_STORED_BYTES
-    """Bytes that the executions of a namespace may take in the API server, by the same rule."""
-    max_sessions_per_owner: Annotated[int, Field(ge=0)] = 16
-    """Sessions of one caller and user in a namespace."""
-    max_sessions_per_namespace: Annotated[int, Field(ge=0)] = 200
+    bind_timeout_seconds: Annotated[float, Field(gt=0), ChartValue("operator.bindTimeoutSeconds", Seconds)] = 60.0
+    """Seconds that a pending execution waits while its pool binds no pod. Then it fails. They begin again when the pool
+    gives a pod to another waiting execution, up to 20 times this value in total."""
+    resync_seconds: Annotated[float, Field(gt=0), ChartValue("operator.resyncSeconds", Seconds)] = 20.0
+    """Seconds between two resyncs, which compare all caches of the operator with fresh lists."""
+    max_ttl_seconds: Annotated[
+        float, Field(ge=0), ChartValue("operator.maxTtlSeconds", Annotated[int, Field(ge=0, le=30 * 24 * 3600)])
+    ] = 7 * 24 * 3600.0
+    """Longest time in seconds from an execution's end to its deletion. A longer `ttlSecondsAfterFinished` has no
+    effect."""
+    max_sessions_per_owner: Annotated[int, Field(ge=0, le=10_000), ChartValue("operator.sessions.maxPerOwner")] = 16
+    """Sessions of one caller and user in a namespace. All who use the Kubernetes API without a user are one owner."""
+    max_sessions_per_namespace: Annotated[
+        int, Field(ge=0, le=10_000), ChartValue("operator.sessions.maxPerNamespace")
+    ] = 200
     """Sessions in a namespace."""
-    pod_start_timeout_seconds: Annotated[float, Field(gt=0)] = 120.0
-    """Seconds that a pod's supervisor has to respond, before the pod is replaced."""
-    watch_nodes: bool = True
-    """Whether nodes are watched, cluster-wide, so that pods on cordoned or lost nodes are replaced early."""
-    verify_isolation: bool = True
-    """Whether each sandbox must verify that it can't connect to the API server, before it is used and while it is."""
+    pod_start_timeout_seconds: Annotated[float, Field(gt=0), ChartValue("operator.podStartTimeoutSeconds", Seconds)] = (
+        120.0
+    )
+    """Seconds until a sandbox pod that is not ready is replaced."""
+    watch_nodes: Annotated[bool, ChartValue("operator.watchNodes")] = True
+    """Watch the cluster's nodes, to move idle pods off cordoned nodes and to end runs on lost nodes at once."""
+    verify_isolation: Annotated[bool, ChartValue("operator.verifyIsolation")] = True
+    """Require each sandbox to confirm that its NetworkPolicy blocks the API server: before it is used, and each second
+    as long as it exists."""
     pod_ips: str = ""
     """Addresses of the operator's pod, separated by commas. Sandboxes verify that they can't reach `isolation_port` at
     one of a family that the API server's address does not have."""
     isolation_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port that accepts connections of all pods and serves nothing. 0 opens none."""
-    broker_service: str = ""
-    """The broker's Service in the release's namespace. If empty, no execution has tools."""
     records: bool = False
     """Whether the broker keeps records: an execution is deleted only after its record is stored."""
-    records_code: Literal["Never", "Digest", "Full"] = "Digest"
-    """What the record of an execution keeps of its code."""
-    template_prefixes: Annotated[tuple[str, ...], NoDecode] = ()
-    """Prefixes that labels and annotations of a pool's template may have, as a comma-separated list of DNS names. Keys
-    without prefix and dots are always allowed."""
-    sandbox_users: Literal["Random", "Cluster"] = "Random"
-    """Random: each sandbox gets a user ID of its own. Cluster: admission assigns the users of sandboxes and of stdio
-    servers, as OpenShift does."""
+    records_code: Annotated[Literal["Never", "Digest", "Full"], ChartValue("broker.records.code")] = "Digest"
+    """What the record of an execution keeps of its code: nothing, its SHA-256 digest, or all of it."""
+    template_prefixes: Annotated[tuple[str, ...], NoDecode, ChartValue("operator.templatePrefixes")] = ()
+    """Prefixes that labels and annotations of a pool's template may have, DNS names such as `cost.example.com`. Keys
+    without prefix and dots are allowed."""
+    sandbox_users: Annotated[Literal["Random", "Cluster"], ChartValue("operator.sandboxUsers")] = "Random"
+    """User IDs of sandboxes. Random: each has its own. Cluster: the cluster assigns those of sandboxes and stdio
+    servers, as OpenShift's restricted-v2 does. With runc, `maxProcesses` then counts the processes of all sandboxes
+    of the namespace on a node."""
     seal_after_seconds: Annotated[float, Field(ge=0)] = 5.0
     """Age of a pod when it is sealed, so that the next leader recognizes it. That leader replaces younger pods."""
     servers_image: str = ""
@@ -123,12 +142,20 @@ class Settings(ProcessSettings):
     lease_name: Annotated[str, Field(min_length=1)] = "mcp-exec-operator"
     """Lease in the release's namespace that elects one operator as leader; the others are standbys. The operator's
     RoleBindings have the same name."""
-    lease_duration_seconds: Annotated[int, Field(ge=1)] = 15
-    """Seconds without a renewal until another operator takes over."""
-    lease_renew_seconds: Annotated[float, Field(gt=0)] = 10.0
-    """Seconds without a renewal until the leader exits; fewer than `lease_duration_seconds`."""
-    lease_retry_seconds: Annotated[float, Field(gt=0)] = 2.0
-    """Seconds between two renewals, or two reads by a standby; fewer than `lease_renew_seconds`."""
+    lease_duration_seconds: Annotated[
+        int, Field(ge=1), ChartValue("operator.leaderElection.leaseDurationSeconds", _LeaseSeconds)
+    ] = 15
+    """Seconds without a renewal until a standby takes over."""
+    lease_renew_seconds: Annotated[
+        float, Field(gt=0), ChartValue("operator.leaderElection.renewDeadlineSeconds", _LeaseSeconds)
+    ] = 10.0
+    """Seconds without a renewal until the leader exits. Must be less than `leaseDurationSeconds`."""
+    lease_retry_seconds: Annotated[
+        float,
+        Field(gt=0),
+        ChartValue("operator.leaderElection.retryPeriodSeconds", Annotated[int, Field(ge=1, le=60)]),
+    ] = 2.0
+    """Seconds between two renewals, and between two checks of a standby. Must be less than `renewDeadlineSeconds`."""
 
     @field_validator("template_prefixes", "servers_image_pull_secrets", mode="before")
     @classmethod

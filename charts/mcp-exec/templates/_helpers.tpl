@@ -240,14 +240,45 @@ prometheus.io/path: /metrics
 {{- define "mcp-exec.commonEnv" -}}
 - name: MCP_EXEC_NAMESPACES_FOLDER
   value: /etc/mcp-exec/namespaces
-- name: MCP_EXEC_METRICS
-  value: {{ .Values.metrics.enabled | quote }}
 - name: MCP_EXEC_RELEASE_NAMESPACE
   value: {{ .Release.Namespace | quote }}
 - name: MCP_EXEC_RELEASE_SECRETS
   value: {{ list (include "mcp-exec.sandboxKeySecret" .) (include "mcp-exec.apiKeysSecret" .) (include "mcp-exec.initialApiKeySecret" .) | join "," | quote }}
-- name: MCP_EXEC_LOG_LEVEL
-  value: {{ .Values.logLevel | quote }}
+{{- end -}}
+
+{{/*
+Environment variables of a process that values set (files/variables.json). An empty value has none, nor has one below an
+object with `enabled: false`, or of records if there are none: the process then has its default. Arguments: root, process.
+*/}}
+{{- define "mcp-exec.variables" -}}
+{{- $root := index . 0 -}}
+{{- $records := include "mcp-exec.records" $root -}}
+{{- range index ($root.Files.Get "files/variables.json" | fromJson) (index . 1) }}
+{{- $value := ternary $root.Values dict (or (eq $records "true") (not (hasPrefix "broker.records." .path))) -}}
+{{- range $part := splitList "." .path -}}
+{{- if and (kindIs "map" $value) (or (eq $part "enabled") (ne (get $value "enabled" | toString) "false")) -}}
+{{- $value = get $value $part -}}
+{{- else -}}
+{{- $value = "" -}}
+{{- end -}}
+{{- end -}}
+{{- $text := $value | default "" | toString -}}
+{{- if kindIs "slice" $value -}}
+{{- $text = join "," $value -}}
+{{- else if kindIs "map" $value -}}
+{{- $text = toJson $value -}}
+{{- else if kindIs "bool" $value -}}
+{{- $text = toString $value -}}
+{{- else if has (kindOf $value) (list "int" "int64" "float64") -}}
+{{- /* values from files are floats, and a large one would be printed with an exponent */}}
+{{- $isWhole := eq (float64 (int64 $value)) (float64 $value) -}}
+{{- $text = ternary (mul (int64 $value) (int64 (default 1 .times))) $value $isWhole | toString -}}
+{{- end -}}
+{{- if $text }}
+- name: {{ .name }}
+  value: {{ $text | quote }}
+{{- end }}
+{{- end }}
 {{- end -}}
 
 {{/*

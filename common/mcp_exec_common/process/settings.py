@@ -7,7 +7,9 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
 from mcp_exec_api.meta import field_errors
+from mcp_exec_common.process.chart import ChartValue
 from mcp_exec_common.process.connections import ConnectionLimits
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.process.namespaces import ENTRY, check_namespaces, split_names
@@ -23,7 +25,7 @@ class SettingsError(ValueError):
 class ProcessSettings(BaseSettings):
     """Settings of every process. Each field is an environment variable with the prefix `MCP_EXEC_`.
 
-    An empty variable counts as not set.
+    An empty variable counts as not set. Lists are comma-separated. A field with `ChartValue` is a value of the chart.
     """
 
     model_config = SettingsConfigDict(
@@ -40,10 +42,10 @@ class ProcessSettings(BaseSettings):
     """Names of Secrets with the release's keys, as a comma-separated or JSON list. No ToolServer may use them."""
     kubeconfig: Path | None = None
     """Kubeconfig file. If not set, the pod's service account is used."""
-    metrics: bool = True
-    """Whether `/metrics` is served."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Lowest level of records that are logged."""
+    metrics: Annotated[bool, ChartValue("metrics.enabled")] = True
+    """Serve `/metrics`."""
+    log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], ChartValue("logLevel")] = "INFO"
+    """Log level of operator, gateway and broker."""
 
     port_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
     """Open connections of each port. If there are as many, the one that has waited longest for a request is closed."""
@@ -120,8 +122,8 @@ class ProcessSettings(BaseSettings):
 
     @field_validator("log_level", mode="before")
     @classmethod
-    def _lower_level(cls, value: object) -> object:
-        return value.lower() if isinstance(value, str) else value
+    def _upper_level(cls, value: object) -> object:
+        return value.upper() if isinstance(value, str) else value
 
 
 class MountedKeySettings(ProcessSettings):
@@ -130,3 +132,19 @@ class MountedKeySettings(ProcessSettings):
     sandbox_key_folder: Path
     """Folder with the release's keys: `key`, and during a rotation `next-key` or `previous-key`. Supervisor tokens,
     grants and service tokens are derived from them. It is read again when it changes."""
+
+
+class ExecutionSettings(ProcessSettings):
+    """Settings of the processes that serve executions: the operator and the gateway."""
+
+    broker_service: str = ""
+    """The broker's Service in the release's namespace. If empty, no execution has tools."""
+    accounts_proven: bool = False
+    """Whether admission policies force `mcp-exec.dev/created-by` to be the account that created an object. Without
+    them, what is created past the gateway belongs to nobody."""
+    max_stored: Annotated[int, Field(ge=1, le=1_000_000), ChartValue("maxStored")] = DEFAULT_MAX_STORED
+    """Executions that each namespace may store. Finished ones count until they are deleted. If finished ones take more
+    than three quarters of it, the oldest are deleted before their TTL; beyond it, the gateway refuses new ones."""
+    max_stored_bytes: Annotated[int, Field(ge=1024 * 1024), ChartValue("maxStoredBytes")] = DEFAULT_MAX_STORED_BYTES
+    """Bytes that the executions of each namespace may take in etcd, by the same rule. The sum of all namespaces must be
+    less than etcd's quota, which is 2 GiB by default."""

@@ -41,9 +41,11 @@ class KeyLimits(Model):
     max_priority: Priority | None = None
     """Highest `priority` of an execution."""
     tools: Annotated[list[ToolPattern] | None, Field(max_length=256)] = None
-    """Tools that executions may call and that searches show, as patterns such as `github.*`."""
+    """Tools that executions may call and that searches show, as patterns such as `github.*`. An empty list means
+    none."""
     users: Annotated[list[UserPattern] | None, Field(max_length=256)] = None
-    """Users that executions may name, as patterns such as `team-a/*`. An execution without a user is always allowed."""
+    """Users that executions may name, as patterns such as `team-a/*`: none if the list is empty. An execution without a
+    user is always allowed."""
     own: bool | None = None
     """Whether the key sees, cancels, deletes and approves only executions that it created itself, for users that it may
     name: by default true if `users` is set."""

@@ -76,7 +76,7 @@ def test_a_bad_value_is_refused_by_its_name(helm3: Render, helm4: Render, values
 
 def test_what_is_generated_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "hack" / "chart"), "--check"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "hack.chart", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
@@ -132,6 +132,7 @@ def test_every_value_is_described_in_values_yaml_and_in_the_schema() -> None:
 
 def test_every_value_is_used_by_a_template() -> None:
     text = "\n".join(path.read_text() for path in CHART.rglob("templates/**/*") if path.is_file())
+    text += (CHART / "files" / "variables.json").read_text()
     # A pool's fields, a quota's bounds and the like are handed on as they are.
     handed_on = ("pool", "dataPool", "resources", "requests", "limits", "quota", "limitRange", "demoServers", "prices")
     for path, each in parts(SCHEMA, ""):
