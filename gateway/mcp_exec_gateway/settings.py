@@ -74,9 +74,9 @@ class Settings(ExecutionSettings, MountedKeySettings):
     trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, ChartValue("gateway.trustedProxies", Cidrs)] = ()
     """Networks of proxies whose X-Forwarded-For names the client. Empty means that the header is ignored."""
     allowed_origins: Annotated[tuple[str, ...], NoDecode, ChartValue("gateway.mcp.allowedOrigins", _Origins)] = ()
-    """Origins of web pages that may use the endpoint, such as `https://ide.example`. Other clients send none."""
+    """Origins of web pages that may use `/mcp`, such as `https://ide.example`. Other clients send none."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, ChartValue("gateway.mcp.allowedHosts", _Hosts)] = ()
-    """Values of the Host header that the endpoint accepts, with the port if there is one. Empty means all."""
+    """Values of the Host header that `/mcp` accepts, with the port if there is one. Empty means all."""
     mcp_heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = 15
     """Longest time without a progress notification for an MCP client that asked for progress."""
     mcp_task_after_seconds: Annotated[float, Field(gt=0, le=60)] = 10

@@ -80,6 +80,8 @@ def _extend(model: type[Model], prefix: str, added: dict[str, tuple[Any, FieldIn
         return model
     here = {path.removeprefix(prefix): each for path, each in inner.items() if "." not in path.removeprefix(prefix)}
     deeper = {path.removeprefix(prefix).split(".")[0] for path in inner} - here.keys()
+    if taken := here.keys() & {field.alias for field in model.model_fields.values()}:
+        raise ValueError(f"{prefix}{min(taken)} is declared by hack/chart and by settings")
     fields: dict[str, Any] = {}
     own = inspect.get_annotations(model)
     field: Any
@@ -87,8 +89,6 @@ def _extend(model: type[Model], prefix: str, added: dict[str, tuple[Any, FieldIn
         if name not in own and here:
             fields |= {to_snake(alias): here.pop(alias) for alias in list(here)}
         alias = field.alias or name
-        if alias in here:
-            raise ValueError(f"{prefix}{alias} is declared by hack/chart and by settings")
         fields[name] = (field.annotation, field)
         if alias in deeper:
             deeper.remove(alias)

@@ -74,7 +74,8 @@ class Settings(ExecutionSettings):
     """The operator's ServiceAccount. Secrets that belong only to the release are deleted with it. If empty, nothing in
     the release's namespace is recorded or created for it."""
     upgrade_crds: Annotated[bool, ChartValue("crds.upgrade", default=True)] = False
-    """The operator upgrades them to its version when it starts. It leaves those of a newer version as they are."""
+    """The operator upgrades the definitions to its version when it starts. It leaves those of a newer version as they
+    are."""
     port: Annotated[int, Field(ge=0, le=65535)] = OPERATOR_PORT
     """Port of `/healthz`, `/readyz` and `/metrics`."""
     bind_timeout_seconds: Annotated[float, Field(gt=0), ChartValue("operator.bindTimeoutSeconds", Seconds)] = 60.0

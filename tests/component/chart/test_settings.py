@@ -96,6 +96,11 @@ class Taken(ProcessSettings):
     """Replicas."""
 
 
+class TakenByAll(ProcessSettings):
+    affinity: Annotated[int, ChartValue("gateway.affinity")] = 1
+    """Affinity."""
+
+
 class Other(ProcessSettings):
     max_calls: Annotated[int, ChartValue("broker.maxCalls")] = 1
     """Calls."""
@@ -106,6 +111,7 @@ class Other(ProcessSettings):
     [
         (Unplaced, "hack/chart declares no operator.fathoms, which is on the path of a setting's value"),
         (Taken, "operator.replicas is declared by hack/chart and by settings"),
+        (TakenByAll, "gateway.affinity is declared by hack/chart and by settings"),
         (Other, "broker.maxCalls is declared by two fields of settings"),
     ],
 )

@@ -235,7 +235,7 @@ async def test_a_first_key_that_the_settings_no_longer_have_is_revoked(world: Wo
 
 
 async def test_a_first_key_may_never_expire_and_be_an_approvers(world: World, kube: KubeClient) -> None:
-    first = {"namespace": "agents", "approver": True, "limits": {"tools": []}}
+    first = {"namespace": "agents", "approver": True, "limits": {"tools": []}, "validDays": 0}
     await keys(kube, initial_api_key=first).check(SandboxKeys(KEY))
     entry = json.loads(secret(world, API_KEYS)["initial"])
     assert (entry["approver"], entry["limits"], "expiresAt" in entry) == (True, {"tools": []}, False)

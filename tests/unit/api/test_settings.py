@@ -27,7 +27,7 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
 def test_required_settings_are_enough(kind: type[ProcessSettings]) -> None:
     settings = kind.from_environment()
     assert (settings.namespaces, settings.release_namespace) == (("agents",), "system")
-    assert (settings.kubeconfig, settings.log_level) == (None, "info")
+    assert (settings.kubeconfig, settings.log_level) == (None, "INFO")
 
 
 @pytest.mark.parametrize("given", ["a,b", " a , b ", '["a", "b"]', ' ["a","b"] '])
@@ -91,11 +91,11 @@ def test_empty_means_unset(kind: type[ProcessSettings], monkeypatch: pytest.Monk
     for name in ("KUBECONFIG", "LOG_LEVEL", "PORT"):
         monkeypatch.setenv(PREFIX + name, "")
     settings = kind.from_environment()
-    assert (settings.kubeconfig, settings.log_level) == (None, "info")
+    assert (settings.kubeconfig, settings.log_level) == (None, "INFO")
     monkeypatch.setenv("MCP_EXEC_KUBECONFIG", "/k")
     monkeypatch.setenv("MCP_EXEC_LOG_LEVEL", "DEBUG")
     settings = kind.from_environment()
-    assert (settings.kubeconfig, settings.log_level) == (Path("/k"), "debug")
+    assert (settings.kubeconfig, settings.log_level) == (Path("/k"), "DEBUG")
 
 
 def test_each_setting_has_a_description(kind: type[ProcessSettings]) -> None:
