@@ -306,33 +306,21 @@ class OperatorProcess:
             await self._watch(registry, stack)
 
     async def _watch(self, registry: Any, stack: AsyncExitStack) -> None:
-        """Run kopf until `stop` is set.
+        """Run kopf until `stop` is set. Events arrive until `stack` is closed."""
+        from mcp_exec_operator.cluster.kube.watches import watching
 
-        kopf cancels all tasks that were created after it when it ends, so `stack` is closed before kopf ends.
-        """
-        from mcp_exec_operator.cluster.kube.watches import watch
-
-        loop, ready, watches_stop = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
-        watching = loop.create_task(
-            watch(registry=registry, namespaces=self.manager.watched, ready=ready, stop=watches_stop), name="watching"
-        )
-        stopping = loop.create_task(self.stop.wait(), name="stopping")
-        opened = loop.create_task(ready.wait(), name="watches ready")
-        try:
-            while not (watching.done() or stopping.done() or opened.done()):
-                await asyncio.sleep(0)
-                self._handle_signals()  # kopf installs its own in its first steps: a signal must not end it alone
-            exempt_started_objects()
-            log.info("the operator is reconciling", extra={"namespaces": list(self.manager.watched)})
-            await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            log.info("the operator is stopping")
-            ended_early = not self.stop.is_set()
-        finally:
-            await stack.aclose()
-            watches_stop.set()
-            stopping.cancel()
-            opened.cancel()
-            await watching
+        async with watching(registry=registry, namespaces=self.manager.watched) as watches:
+            self._handle_signals()  # kopf's handlers would end its watches before the manager
+            stopping = asyncio.create_task(self.stop.wait(), name="stopping")
+            try:
+                exempt_started_objects()
+                log.info("the operator is reconciling", extra={"namespaces": list(self.manager.watched)})
+                await asyncio.wait({watches, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                log.info("the operator is stopping")
+                ended_early = not self.stop.is_set()
+            finally:
+                stopping.cancel()
+                await stack.aclose()
         if ended_early:
             raise CannotStart("the watches have ended")
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kopf._cogs.aiokits import aiotasks
 from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
 from tests.support.pace import paced
 from tests.support.processes import write_kubeconfig
 from tests.support.until import until
-from tests.support.world import CEX, KEY_SECRET, NODES, SECRETS, SYSTEM, World
+from tests.support.world import CEX, KEY_SECRET, NODES, SBS, SECRETS, SYSTEM, World
 
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -28,17 +27,6 @@ from mcp_exec_operator.cluster.preflight import CannotStart, check_api
 from mcp_exec_operator.core.resync import Resync
 from mcp_exec_operator.process import OperatorProcess, run_operator
 from mcp_exec_operator.settings import InitialApiKey, Settings
-
-
-@pytest.fixture(autouse=True)
-def kopf_ends_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At its end kopf gives all other tasks of the loop five seconds. Here they are the cluster's, which go on."""
-    wait = aiotasks.wait
-
-    async def wait_shortly(tasks: Any, **options: Any) -> Any:
-        return await wait(tasks, **options | ({"timeout": 0.1} if options.get("timeout") else {}))
-
-    monkeypatch.setattr(aiotasks, "wait", wait_shortly)
 
 
 @pytest.fixture
@@ -71,6 +59,19 @@ async def test_it_runs_what_its_watches_report_and_stops_at_sigterm(made: Settin
             await running
         written = {seen.path for way in ("PUT", "PATCH") for seen in world.asked(way, "") if seen.path.startswith(CEX)}
         assert written == {f"{CEX}/watched/status"}
+
+
+async def test_its_end_waits_for_no_task_that_is_not_its_own_and_ends_none(made: Settings, kubeconfig: Path) -> None:
+    async with Discovered().up() as world:
+        write_kubeconfig(kubeconfig, world.url)
+        running = asyncio.create_task(run_operator(made, sandbox_port=world.port))
+        await world.until_asked(lambda: [seen for seen in world.seen if seen.query.get("watch") and seen.path == SBS])
+        other = asyncio.create_task(asyncio.Event().wait())
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait({running, other}, return_when=asyncio.FIRST_COMPLETED)
+        assert (running.done(), other.done()) == (True, False)
+        await running
+        other.cancel()
 
 
 async def test_it_creates_the_keys_of_a_new_release_before_it_is_ready(made: Settings, kubeconfig: Path) -> None:

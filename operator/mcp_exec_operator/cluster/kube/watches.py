@@ -9,12 +9,13 @@ kopf delivers watch events and does nothing else: no patches, no finalizers, no 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import aiohttp
 import kopf
-from kopf._cogs.structs.references import Insights, NamespaceName  # what `kopf.operator` takes as `insights`
+from kopf._cogs.structs.references import Insights, NamespaceName  # what kopf takes as `insights`
 
 from mcp_exec_api.constants import EXECUTIONS, GROUP, VERSION
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -121,22 +122,39 @@ def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[str],
     return aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"}, middlewares=(handle,))
 
 
-async def watch(
-    *, registry: kopf.OperatorRegistry, namespaces: ServedNamespaces, ready: asyncio.Event, stop: asyncio.Event
-) -> None:
-    """Run kopf until `stop` is set, with watches in the namespaces that are in the set at any time.
+class _AllTasks(frozenset["asyncio.Task[Any]"]):
+    """Tasks that kopf ignores at its end. It would wait five seconds for all that it did not start, and cancel them."""
 
-    At its end kopf cancels all tasks created after its start: end them before.
+    def __contains__(self, task: object) -> bool:
+        return True
+
+
+@asynccontextmanager
+async def watching(
+    *, registry: kopf.OperatorRegistry, namespaces: ServedNamespaces
+) -> AsyncIterator["asyncio.Task[None]"]:
+    """Run kopf while the context lasts, with watches in the namespaces that are in the set at any time.
+
+    Yields the task of kopf, which ends earlier only if kopf fails. kopf has installed its signal handlers then.
     """
     for name in ("kopf.objects", "kopf.activities", "kopf._core"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    insights = Insights()
+    insights, stop = Insights(), asyncio.Event()
     following = asyncio.create_task(_follow(namespaces, insights), name="namespaces of kopf")
     try:
-        await kopf.operator(
-            registry=registry, settings=build_settings(), namespaces=_NO_NAMESPACE, insights=insights,
-            ready_flag=ready, stop_flag=stop,
-        )  # fmt: skip
+        tasks = await kopf.spawn_tasks(
+            registry=registry,
+            settings=build_settings(),
+            namespaces=_NO_NAMESPACE,
+            insights=insights,
+            stop_flag=stop,
+        )
+        running = asyncio.create_task(kopf.run_tasks(tasks, ignored=_AllTasks()), name="watching")
+        try:
+            yield running
+        finally:
+            stop.set()
+            await running
     finally:
         following.cancel()
 
