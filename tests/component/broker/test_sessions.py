@@ -34,6 +34,7 @@ from tests.support.until import until
 from mcp_exec_broker.core.upstream.errors import ServerUnavailable
 from mcp_exec_common.kube.client import resource_path
 
+REDACTIONS = "mcp_exec_broker_credential_redactions_total"
 TOKEN = {"name": "Authorization", "prefix": "Bearer ", "secretKeyRef": {"name": "keys", "key": "token"}}
 
 TIME = ("agents", "time")
@@ -141,8 +142,10 @@ async def test_no_answer_has_the_servers_credentials_in_it(world: World) -> None
         world.api.put(SECRETS, secret("keys", token='a-"quoted"-token'))
         world.add("box", url=box.url, headers=[TOKEN], scan={"secretsInResults": "Off"})
         await world.listed("box")
+        assert (await world.call("box.add", a=1, b=1))["value"] == 2
         answer = await world.call("box.headers")
         assert answer["value"]["authorization"] == "Bearer [CREDENTIAL REDACTED]"
+        assert world.broker.metrics.registry.get_sample_value(REDACTIONS) == 1
 
 
 async def test_users_have_headers_of_their_own(world: World) -> None:
@@ -445,6 +448,7 @@ async def test_no_answer_has_what_a_stdio_server_has_from_a_secret(
         found = (await world.call("open.environment"))["value"]
         assert (found["DB_PASSWORD"], found["DB_USER"]) == ("[CREDENTIAL REDACTED]", "reader")
         assert "does not take [CREDENTIAL REDACTED]" in (await world.call("open.complain"))["message"]
+        assert world.broker.metrics.registry.get_sample_value(REDACTIONS) == 2
         _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
         assert "with [CREDENTIAL REDACTED] in it" in str(catalog)
 

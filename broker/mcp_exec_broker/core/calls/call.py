@@ -102,6 +102,8 @@ class Call:
     """What was left out of the arguments or changed in the result, for the caller: a sentence each."""
     tool_error: str | None = None
     """Message of a result with `isError` that is passed on as it is."""
+    is_redacted: bool = False
+    """Whether the answer contained credentials of the server."""
     is_execution_ended: bool = False
     """Whether the execution ended during the call."""
 

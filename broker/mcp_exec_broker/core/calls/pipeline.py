@@ -153,7 +153,10 @@ class CallPipeline:
 
     def _answer_error(self, call: Call, error: ToolCallError) -> bytes:
         error.add_names(server=call.server_name, tool=call.tool_name)
-        line = _encode(redact_json(error.to_line(), call.secrets)).encode() + b"\n"
+        answer = error.to_line()
+        redacted = redact_json(answer, call.secrets)
+        call.is_redacted |= redacted is not answer
+        line = _encode(redacted).encode() + b"\n"
         message = self.scanner.redact_message(redact_text(error.message, call.secrets))
         self._end_call(call, error.outcome, size=len(line), error=message, reason=error.reason or error.kind)
         return line
@@ -331,6 +334,8 @@ class CallPipeline:
         server = "/".join(call.server.key) if call.server else ""
         mode: CallMode = "direct" if isinstance(call.grant, DirectGrant) else "code"
         self.metrics.record_call(server, outcome.value, seconds, mode=mode, result_bytes=size, reason=str(reason))
+        if call.is_redacted:
+            self.metrics.redactions.inc()
         if isinstance(call.quota, ExecutionQuota) and call.resolved:
             call.quota.add_server(call.server_name)
         self.metrics.overhead_seconds.observe(max(seconds - call.external_seconds, 0.0))

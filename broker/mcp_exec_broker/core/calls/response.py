@@ -188,14 +188,14 @@ class ResponseBuilder:
             call, lambda: parse_value(result, declared, modern=call.is_modern, parses_text=parses_text)
         )
         if isinstance(value, PythonValue):
-            redacted, text = await self._run(call, lambda: _redact(value.value, call.secrets, max_bytes))
+            redacted, text = await self._run(call, lambda: _redact(call, value.value, max_bytes))
             scanned = await call.scanner.scan_result(redacted, scan, size=len(text))
             if scanned is not redacted:
                 text = await self._run(call, lambda: _encode(scanned))
             if self.inference.observe(resolved.server.key, resolved.tool, scanned, size=len(text)):
                 self.catalogs.apply_inferred_outputs(resolved.server.key)
             return f'{{"type":"result","tool":{_encode(resolved.name)},"value":{text}{_format_notes(call)}}}\n'
-        redacted, _ = await self._run(call, lambda: _redact([value.content, value.structured], call.secrets, max_bytes))
+        redacted, _ = await self._run(call, lambda: _redact(call, [value.content, value.structured], max_bytes))
         content, structured = await call.scanner.scan_result(redacted, scan)
         blocks = ContentBlocks(content=content, structured=structured, has_structured=value.has_structured)
         line = blocks.to_line(resolved.name) | ({"notes": call.notes} if call.notes else {})
@@ -223,7 +223,7 @@ class ResponseBuilder:
         if is_error:
             kept["isError"] = True
         max_bytes = resolved.spec.limits.result_bytes
-        redacted, text = await self._run(call, lambda: _redact(kept, call.secrets, max_bytes))
+        redacted, text = await self._run(call, lambda: _redact(call, kept, max_bytes))
         scanned = await call.scanner.scan_result(redacted, resolved.spec.scan, size=len(text))
         if is_error:
             call.tool_error = format_error_text(scanned)
@@ -251,7 +251,7 @@ class ResponseBuilder:
 
     async def _build_error(self, call: Call, resolved: ResolvedTool, result: dict[str, Any]) -> ToolCallError:
         max_bytes = resolved.spec.limits.result_bytes
-        redacted, _ = await self._run(call, lambda: _redact(result, call.secrets, max_bytes))
+        redacted, _ = await self._run(call, lambda: _redact(call, result, max_bytes))
         scanned = await call.scanner.scan_result(redacted, resolved.spec.scan)
         content = scanned.get("content")
         return build_tool_error(
@@ -298,10 +298,13 @@ def _format_notes(call: Call) -> str:
     return f',"notes":{_encode(call.notes)}' if call.notes else ""
 
 
-def _redact(value: Any, secrets: list[str], max_bytes: int) -> tuple[Any, str]:
+def _redact(call: Call, value: Any, max_bytes: int) -> tuple[Any, str]:
     """Return JSON without the server's credentials, and its text. Raises ToolCallError if it is too large."""
     text = _encode(value)
     if len(text) > max_bytes:
         raise build_size_error(max_bytes)
-    redacted = redact_json(value, secrets, text=text)
-    return (value, text) if redacted is value else (redacted, _encode(redacted))
+    redacted = redact_json(value, call.secrets, text=text)
+    if redacted is value:
+        return value, text
+    call.is_redacted = True
+    return redacted, _encode(redacted)

@@ -6,6 +6,7 @@ from fastapi import Header
 from pydantic import BaseModel, ConfigDict, Field
 
 from mcp_exec_gateway.core.http.parameters import NamespaceQuery, OwnerQuery
+from mcp_exec_gateway.features.files.artifacts import DEFAULT_LINK_SECONDS, MAX_LINK_SECONDS
 
 
 class ReadFilesQuery(OwnerQuery):
@@ -44,8 +45,8 @@ class ArtifactsQuery(NamespaceQuery):
     """Parameters of listing an execution's artifacts."""
 
     link_seconds: Annotated[
-        int, Field(alias="linkSeconds", ge=1, le=24 * 3600, description="How long the links work, in seconds.")
-    ] = 900
+        int, Field(alias="linkSeconds", ge=1, le=MAX_LINK_SECONDS, description="How long the links work, in seconds.")
+    ] = DEFAULT_LINK_SECONDS
 
 
 class LinkQuery(BaseModel):

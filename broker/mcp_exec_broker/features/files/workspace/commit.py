@@ -227,9 +227,6 @@ class Precondition:
             raise _outdated("If-Match: the workspace does not exist", 0)
 
 
-NO_CONDITION: Final = Precondition()
-
-
 def parse_precondition(if_match: str | None, if_none_match: str | None) -> Precondition:
     """Return the precondition in the headers of a write. Raises FilesRefused (INVALID)."""
     if if_none_match is not None and if_none_match.strip() != _ANY:
