@@ -26,7 +26,7 @@ import sys
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,7 +76,7 @@ class ScalingSimulation:
         self.now, self.hpa, self.rng = 0.0, hpa, random.Random(seed)
         self.pool = Pool(namespace="bench", name="bench", clock=lambda: self.now)
         self.pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", **spec}})
-        self.pool.isolated = True
+        self.pool.isolation.verify("policy")
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.made = self.hits = self.asked = 0
         self.waiting: deque[tuple[float, Waiter]] = deque()
@@ -149,18 +149,20 @@ class ScalingSimulation:
     def _turn(self) -> None:
         """Reconcile the pool as its controller does after each event."""
         pool = self.pool
-        assert pool.spec is not None
+        shape, spec = pool.shape, pool.shape.spec
+        assert spec is not None
         if self.hpa is not None:
             warm = min(max(0, self.replicas - pool.counts.busy), MOST_WARM)
-            if warm != pool.spec.warm.min:
-                pool.spec = pool.spec.model_copy(update={"warm": pool.spec.warm.model_copy(update={"min": warm})})
+            if warm != spec.warm.min:
+                spec = spec.model_copy(update={"warm": spec.warm.model_copy(update={"min": warm})})
+                pool.shape = replace(shape, spec=spec)
         plan = pool.plan_pods(now=self.now, max_create=5000)
         for pod in plan.delete:
             self._retire(pod)
         for _ in range(plan.create):
             self.made += 1
             name = f"p{self.made}"
-            pool.pods.add_expectation(name, template=pool.template_hash, now=self.now)
+            pool.pods.add_expectation(name, template=pool.shape.template_hash, now=self.now)
             pool.pods.confirm_created(name, uid=name, now=self.now)
             start = START_MEDIAN * math.exp(START_SIGMA * self.rng.gauss(0, 1))
             self.at(self.now + start, lambda name=name: self._ready(name))  # type: ignore[misc]

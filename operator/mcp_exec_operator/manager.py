@@ -82,7 +82,7 @@ class Manager:
             self.removed = RemovedNamespaces(
                 settings=settings, kube=kube, named=lambda: membership.named, running=lambda: self._services.keys()
             )
-            membership.renamed.connect(self.removed.wakeup.set)
+            membership.renamed.connect(self.removed.changed)
             self.removed.ended.connect(self._follow)
         self._services: dict[str, asyncio.Task[None]] = {}
         """The task of each namespace."""
@@ -200,7 +200,7 @@ class Manager:
         del self._services[namespace], self.namespaces[namespace]
         self._ending.discard(namespace)
         if self.removed is not None:
-            self.removed.wakeup.set()
+            self.removed.changed()
         if task.cancelled():
             self._follow()
         else:
@@ -215,7 +215,7 @@ class Manager:
         """Replace warm pods of a former key. Stdio servers get their tokens at their next reconcile."""
         for each in self.namespaces.values():
             for pool in each.pools:
-                pool.wakeup.set()
+                pool.changed()
 
 
 def _choose_addresses(

@@ -170,6 +170,10 @@ class RemovedNamespaces:
     ended: Signal[[]] = field(default_factory=Signal)
     """Sent when a removal has ended."""
 
+    def changed(self) -> None:
+        """Look soon for namespaces that are not served any more."""
+        self.wakeup.set()
+
     async def run(self) -> None:
         """Record the served namespaces, and end what is left in those that are not served any more, for ever."""
         while True:

@@ -336,7 +336,7 @@ class TTLController:
             self._held.pop(uid, None)
             self._due[uid] = due
             heapq.heappush(self._heap, (due, uid, key))
-            self._wakeup.set()
+            self.changed()
 
     def _compute_due_time(self, finished: str, seconds: float) -> float:
         """Return when a finished execution is due for deletion, in seconds since 1970."""
@@ -358,7 +358,7 @@ class TTLController:
         key = self._held.pop(uid, None)
         if key is not None and uid in self._due:
             heapq.heappush(self._heap, (self._due[uid], uid, key))
-            self._wakeup.set()
+            self.changed()
 
     def discard_missing(self, namespace: str, uids: set[str], *, listed_at: datetime) -> None:
         """Discard the executions of a namespace that are not in a list, which was requested at this time.
@@ -375,6 +375,10 @@ class TTLController:
                 self.discard(uid, namespace)
         self._heap = [item for item in self._heap if self._due.get(item[1]) == item[0]]
         heapq.heapify(self._heap)
+
+    def changed(self) -> None:
+        """Look soon for what is due."""
+        self._wakeup.set()
 
     async def run(self) -> None:
         """Delete due executions until cancelled."""

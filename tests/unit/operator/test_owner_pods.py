@@ -29,7 +29,7 @@ def use(made: Pool, owner: Owner, name: str) -> Pod:
     make_ready(made, name)
     pod = made.take(owner)
     assert pod is not None
-    pod.template = made.template_hash
+    pod.template = made.shape.template_hash
     pod.owner, pod.caller, pod.uses, pod.owned_since = owner.digest, owner.caller, 1, made.clock()
     return pod
 
@@ -127,9 +127,9 @@ async def test_idle_pods_do_not_take_the_places_of_warm_ones() -> None:
 async def test_one_owner_keeps_half_of_a_pool_at_most() -> None:
     made = reusing(maxPods=6)
     pods = [use(made, ALICE, f"p{number}") for number in range(5)]
-    assert made.spec is not None
+    assert made.shape.spec is not None
     assert [made.give_back(pod) for pod in pods] == [True] * 3 + [False] * 2
-    assert max_idle_pods(made.spec) == 3
+    assert max_idle_pods(made.shape.spec) == 3
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ async def test_no_pod_is_created_for_an_owner_whose_pod_comes_back_at_once() -> 
     use(made, ALICE, "p1")
     join(made, ALICE)
     assert plan(made, times[0]).create == 0
-    assert made.unserved.until == 100.25
+    assert made.uses.unserved.until == 100.25
     bob = join(made, BOB)
     assert plan(made, times[0]).create == 1
     made.leave(bob)
@@ -209,7 +209,7 @@ async def test_pods_that_start_are_kept_while_executions_wait_for_pods_that_come
     made, times = watched()
     pod = use(made, ALICE, "p1")
     first, second = join(made, ALICE), join(made, ALICE)
-    made.pods.add_expectation("p2", template=made.template_hash, now=times[0])
+    made.pods.add_expectation("p2", template=made.shape.template_hash, now=times[0])
     made.pods.confirm_created("p2", uid="p2", now=times[0])
     assert made.give_back(pod)
     assert (first.future.done(), second.future.done()) == (True, False)
@@ -224,7 +224,7 @@ async def test_executions_that_wait_for_pods_of_their_owner_are_no_demand_for_ne
         times[0] += 0.02
         pod.uses = 1
         assert made.give_back(pod)
-    measured = made.autoscaler.demand.measure(times[0])
+    measured = made.supply.autoscaler.demand.measure(times[0])
     assert (measured.rate, measured.reuse_rate) == (0.1, 1.0)  # the first one only
     plan(made, times[0])
     assert made.desired <= 1

@@ -25,7 +25,7 @@ def made() -> Pool:
 
 
 def observe(made: Pool, name: str = "pod", *, status: Any = None, **state: Any) -> Pod:
-    body = item(name, template=made.template_hash, **state)
+    body = item(name, template=made.shape.template_hash, **state)
     body["metadata"]["ownerReferences"] = [{"uid": "u"}, {"uid": "", "blockOwnerDeletion": True}]
     body["status"] |= status or {}
     pod = made.pods.observe(body, now=0.0)
@@ -48,7 +48,7 @@ def test_a_pod_that_has_an_address_is_probed_once_and_sealed_at_its_age(made: Po
 def test_a_pod_without_the_owners_of_the_pool_is_guarded_at_once(made: Pool) -> None:
     pod = observe(made)
     pod.sealed = True
-    made.policy_uid = "policy"
+    made.isolation.verify("policy")
     assert PodAction.GUARD in actions(made, 0.0)
 
 

@@ -22,6 +22,7 @@ from mcp_exec_operator.core.pods.network_policy import (
     has_drifted,
 )
 from mcp_exec_operator.core.pods.pod import PodCounts
+from mcp_exec_operator.core.pods.status import PodProblem
 from mcp_exec_operator.core.pools.enforcement import NetworkPolicyEnforcer
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.status import PoolStatusWriter
@@ -33,7 +34,7 @@ from mcp_exec_operator.metrics import Metrics
 def pool(**spec: Any) -> Pool:
     made = Pool(namespace="agents", name="default")
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 2}, **spec}})
-    made.isolated = True
+    made.isolation.verify("")
     return made
 
 
@@ -94,10 +95,10 @@ async def test_a_shortage_waits_a_moment_unless_somebody_waits_or_a_pod_ended() 
 async def test_no_pod_is_asked_for_without_isolation_or_during_a_pause() -> None:
     made = pool()
     join(made)
-    made.isolated = False
+    made.isolation.reset()
     assert plan(made, 100.0).create == 0
-    made.isolated = True
-    made.create_backoff.fail(100.0)
+    made.isolation.verify("")
+    made.supply.fail(PodProblem(reason=Reason.POD_FAILED, message="it failed"), now=100.0)
     assert (plan(made, 100.5).create, plan(made, 101.5).create) == (0, 1)
 
 
@@ -111,7 +112,7 @@ def test_failures_in_a_row_end_with_a_pod_that_starts_or_another_template_and_ru
         made.configure({"metadata": {"uid": "u", "generation": generation}, "spec": spec})
         assert made.health.failures == failures
     made.health.record_failure()
-    made.pods.add_expectation("a", template=made.template_hash, now=0)
+    made.pods.add_expectation("a", template=made.shape.template_hash, now=0)
     made.pods.confirm_created("a", uid="a", now=0)
     assert made.mark_ready("a") is not None
     assert made.health.failures == 0
@@ -130,7 +131,7 @@ def test_a_pool_tells_what_is_wrong_with_its_spec(spec: dict[str, Any]) -> None:
 )
 def test_a_template_of_the_wrong_shape_harms_nothing(container: dict[str, Any]) -> None:
     made = pool(template={"spec": {"containers": [{"name": "sandbox", **container}, 7], "volumes": [7, {"name": {}}]}})
-    assert made.spec is not None or made.explain_shortage().reason == "PoolUnavailable"
+    assert made.shape.spec is not None or made.explain_shortage().reason == "PoolUnavailable"
 
 
 def test_a_policy_lets_operator_and_gateway_in_and_nothing_out() -> None:
@@ -217,14 +218,14 @@ def test_an_older_spec_that_is_told_late_changes_nothing() -> None:
     newer = {"metadata": {"uid": "u", "generation": 3}, "spec": {"image": "i", "warm": {"min": 5}}}
     made.configure(newer)
     made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": "i", "warm": {"min": 4}}})
-    assert made.spec is not None
-    assert (made.spec.warm.min, made.body) == (5, newer)
+    assert made.shape.spec is not None
+    assert (made.shape.spec.warm.min, made.shape.body) == (5, newer)
 
 
 async def test_a_pool_whose_policy_is_not_verified_waits_for_no_time() -> None:
     made = pool()
     assert plan(made, 10).next_at is not None
-    made.isolated = False
+    made.isolation.reset()
     assert plan(made, 20).next_at is None
 
 
@@ -234,9 +235,9 @@ async def test_the_policy_of_a_pool_that_was_deleted_and_created_again_is_verifi
     await policy.ensure(1)
     made.remove()
     made.configure({"metadata": {"uid": "v", "generation": 1}, "spec": {"image": "i"}})
-    assert not made.isolated
+    assert not made.isolation.verified
     await policy.ensure(2)
-    assert made.isolated
+    assert made.isolation.verified
     owners = [owner["uid"] for each in policies.created for owner in each["metadata"]["ownerReferences"]]
     assert owners == ["u", "u", "v", "v"]
 
@@ -256,7 +257,7 @@ async def test_a_pool_that_is_deleted_while_its_status_is_written_stays_deleted(
     made = pool()
     policies = Policies(on_patch=made.remove)
     await PoolStatusWriter(pool=made, api=cast(OperatorApi, policies), metrics=Metrics()).write(1)
-    assert made.body is None
+    assert made.shape.body is None
 
 
 @dataclass

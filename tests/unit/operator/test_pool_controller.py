@@ -58,7 +58,7 @@ class BusyPool(Pool):
 
     def plan_pods(self, *, now: float, max_create: int) -> PodPlan:
         self.reconciles += 1
-        self.wakeup.set()
+        self.changed()
         if self.reconciles == 10:
             self.tenth.set()
         return super().plan_pods(now=now, max_create=max_create)
@@ -68,7 +68,7 @@ async def test_events_that_cannot_be_read_are_not_asked_for_at_each_reconcile() 
     times, api, tasks = PodTimes(start_timeout=1e9), NoEvents(), TaskRegistry()
     pool = BusyPool(namespace="agents", name="default", times=times)
     pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 1}}})
-    slow = item("slow", template=pool.template_hash)
+    slow = item("slow", template=pool.shape.template_hash)
     slow["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
     slow["status"].pop("podIP", None)
     pool.pods.observe(slow, now=0)
@@ -91,12 +91,12 @@ async def test_a_pool_that_is_deleted_while_its_policy_is_verified_is_reconciled
     pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i", "warm": {"min": 0}}})
     tasks.spawn(control(pool, NoEvents(on_verify=remove), tasks).run(), name="pool")
     await removed.wait()
-    isolated = pool.isolated
+    isolated = pool.isolation.verified
     pool.configure({"metadata": {"uid": "v", "generation": 1}, "spec": {"image": "i", "warm": {"min": 0}}})
     await asyncio.wait_for(pool.tenth.wait(), 30)
     await tasks.close()
     assert not isolated
-    assert pool.isolated
+    assert pool.isolation.verified
     assert "failed" not in caplog.text
 
 
@@ -109,9 +109,9 @@ async def test_a_pool_that_is_created_again_while_its_policy_is_verified_is_not_
     pool.configure({"metadata": {"uid": "u", "generation": 1}, "spec": {"image": "i"}})
     policy = control(pool, NoEvents(on_verify=create_again), tasks).network_policy
     await policy.ensure(1)
-    assert not pool.isolated
+    assert not pool.isolation.verified
     await policy.ensure(2)
-    assert pool.isolated
+    assert pool.isolation.verified
 
 
 def control(pool: Pool, api: NoEvents, tasks: TaskRegistry, *, supervisors: Any = None) -> PoolController:

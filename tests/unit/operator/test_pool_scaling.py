@@ -19,7 +19,7 @@ def pool(clock: Clock, **spec: Any) -> Pool:
     made = Pool(namespace="agents", name="default", clock=clock)
     given = {"image": "i", "warm": {"min": 1, "max": 20}, "scaling": {"headroom": 1, "stableSeconds": 60}} | spec
     made.configure({"metadata": {"uid": "u", "generation": 1}, "spec": given})
-    made.isolated = True
+    made.isolation.verify("")
     return made
 
 
@@ -30,7 +30,7 @@ def turn(made: Pool, clock: Clock) -> int:
         clock.now += REFILL_DELAY_SECONDS
         created = _delete_excess(made, plan(made, clock.now)).create
     for index in range(created):
-        made.pods.add_expectation(f"p{clock.now}-{index}", template=made.template_hash, now=clock.now)
+        made.pods.add_expectation(f"p{clock.now}-{index}", template=made.shape.template_hash, now=clock.now)
     return created
 
 
@@ -44,12 +44,12 @@ def _delete_excess(made: Pool, found: PodPlan) -> PodPlan:
 def start(made: Pool, clock: Clock, *, after: float) -> None:
     clock.now += after
     for pod in made.pods.all(PodState.CREATING):
-        made.pods.observe(item(pod.name, template=made.template_hash), now=clock.now)
+        made.pods.observe(item(pod.name, template=made.shape.template_hash), now=clock.now)
         made.mark_ready(pod.name)
 
 
 def status(made: Pool, clock: Clock) -> SandboxPoolStatus:
-    made.update_lacking(clock.now)
+    made.supply.update_lacking(made.counts, clock.now)
     return build_status(made, moment=datetime(2026, 11, 22, tzinfo=UTC), now=clock.now)
 
 
@@ -74,7 +74,7 @@ async def test_no_more_is_taken_from_refill_than_there_is_room_to_ask_for() -> N
     made = pool(clock, warm={"min": 9, "max": 10}, scaling={"refillPerSecond": 1, "refillBurst": 9})
     made.refill_now()
     assert made.plan_pods(now=clock.now, max_create=4).create == 4
-    assert made.autoscaler.refill.available(clock.now) == 5
+    assert made.supply.autoscaler.refill.available(clock.now) == 5
 
 
 async def test_a_pool_of_fixed_size_fills_at_once_unless_it_is_told_otherwise() -> None:
@@ -130,6 +130,6 @@ async def test_pods_that_are_used_while_they_are_replaced_do_not_make_a_pool_unr
 async def test_only_pods_that_this_operator_asked_for_tell_how_long_pods_take() -> None:
     clock = Clock()
     made = pool(clock)
-    made.pods.observe(item("old", template=made.template_hash), now=clock.now)
+    made.pods.observe(item("old", template=made.shape.template_hash), now=clock.now)
     made.mark_ready("old")
-    assert made.autoscaler.demand.measure(clock.now).startup_seconds is None
+    assert made.supply.autoscaler.demand.measure(clock.now).startup_seconds is None

@@ -23,7 +23,7 @@ OWNERS = [{"uid": "u", "blockOwnerDeletion": False}, {"uid": "policy", "blockOwn
 
 def observe(made: Pool, name: str, **state: Any) -> Pod:
     """Let a watch deliver a pod that the operator created and sealed."""
-    body = item(name, template=made.template_hash, **state)
+    body = item(name, template=made.shape.template_hash, **state)
     body["metadata"]["ownerReferences"] = OWNERS
     pod = made.pods.observe(body, now=made.clock())
     pod.verified = pod.sealed = True
@@ -33,7 +33,7 @@ def observe(made: Pool, name: str, **state: Any) -> Pod:
 def fill(made: Pool) -> Pool:
     """Give a pool as many warm pods as it should have."""
     made.configure(POOL)
-    made.isolated, made.policy_uid = True, "policy"
+    made.isolation.verify("policy")
     for number in range(PODS):
         made.mark_ready(observe(made, f"pod-{number}").name)
     return made
@@ -66,7 +66,7 @@ def wake_up(made: Pool, now: float) -> None:
     """Decide all that a wake-up decides."""
     made.review(now)
     plan(made, now)
-    made.update_lacking(now)
+    made.supply.update_lacking(made.counts, now)
     made.explain_shortage()
     assert made.counts.total >= PODS
 
@@ -88,7 +88,7 @@ def test_an_event_of_one_pod_touches_one(made: Pool, state: dict[str, Any]) -> N
 
 def test_the_start_of_a_pod_touches_one(made: Pool) -> None:
     with visits() as seen:
-        made.pods.add_expectation("new", template=made.template_hash, now=101.0)
+        made.pods.add_expectation("new", template=made.shape.template_hash, now=101.0)
         made.pods.confirm_created("new", uid="uid-new", now=101.0)
         for state in ({"phase": "Pending", "node": ""}, {"phase": "Pending"}, {}):
             observe(made, "new", **state)
@@ -171,7 +171,7 @@ async def test_a_reconcile_after_an_event_touches_one_pod() -> None:
             pool.reconciled.clear()
             if name:
                 observe(pool, name)
-            pool.wakeup.set()
+            pool.changed()
             await asyncio.wait_for(pool.reconciled.wait(), 30)
     assert seen == {"pod-7"}
     assert pool.pods.get("pod-7") in pool.pods.all(PodState.WARM)

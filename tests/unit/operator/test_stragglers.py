@@ -24,14 +24,14 @@ def made() -> Pool:
 
 def starts(made: Pool, name: str, *, at: float, node: str = "n1", **status: Any) -> None:
     """A pod is asked for, and its node makes it."""
-    template, pods = made.template_hash, made.pods
+    template, pods = made.shape.template_hash, made.pods
     pods.add_expectation(name, template=template, now=at)
     seen = item(name, phase="Pending", template=template, node=node)
     pods.observe({**seen, "status": {**seen["status"], **status}}, now=at)
 
 
 def comes_up(made: Pool, name: str, *, at: float, node: str = "n1") -> None:
-    made.pods.observe(item(name, template=made.template_hash, node=node), now=at)
+    made.pods.observe(item(name, template=made.shape.template_hash, node=node), now=at)
     made.clock = lambda: at
     made.mark_ready(name)
 
@@ -97,10 +97,11 @@ def test_late_pods_are_stuck_once_a_much_younger_one_has_been_up_for_a_moment(ma
     assert not is_stuck(a, 30.0)
 
 
-@pytest.mark.parametrize("other", [{"node": "n2"}, {"template": "another"}])
+@pytest.mark.parametrize("other", [{"node": "n2"}, {"image": "another"}])
 def test_a_pod_of_another_node_or_image_says_nothing_of_late_ones(made: Pool, other: dict[str, str]) -> None:
     starts(made, "a", at=0)
-    made.template_hash = other.get("template", made.template_hash)
+    if "image" in other:
+        made.configure({"metadata": {"uid": "u", "generation": 2}, "spec": {"image": other["image"]}})
     starts(made, "c", at=12, node=other.get("node", "n1"))
     comes_up(made, "c", at=16, node=other.get("node", "n1"))
     a = made.pods.get("a")
@@ -118,7 +119,7 @@ def test_a_pod_without_a_node_or_an_image_is_held_and_not_late(made: Pool, node:
 
 def test_a_pod_that_another_operator_asked_for_is_as_late_as_it_is_old(made: Pool) -> None:
     for name, seconds in (("a", 30), ("b", 5)):
-        seen = item(name, phase="Pending", template=made.template_hash)
+        seen = item(name, phase="Pending", template=made.shape.template_hash)
         seen["metadata"]["creationTimestamp"] = (this_moment() - timedelta(seconds=seconds)).isoformat()
         made.pods.observe(seen, now=100.0)
     assert [pod.name for pod in made.late_pods(100.0)] == ["a"]

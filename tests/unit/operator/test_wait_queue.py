@@ -93,9 +93,9 @@ async def test_a_full_quota_a_full_pool_and_a_lack_of_nodes_are_told_apart_while
     waiting = [join(made) for _ in range(3)]
     made.pods.add_expectation("a", template="t", now=0)
     assert made.explain_shortage().reason == "PoolUnavailable"
-    made.refusal = refusal_of(ApiError(code=403, message='exceeded quota: "q"'))
+    made.supply.refuse(refusal_of(ApiError(code=403, message='exceeded quota: "q"')), now=0.0)
     assert made.explain_shortage().reason == "QuotaExceeded"
-    made.refusal = None
+    made.supply.accept()
     made.pods.add_expectation("b", template="t", now=0)
     assert made.explain_shortage().reason == "PoolAtCapacity"
     made.leave(waiting[0])

@@ -209,6 +209,10 @@ class CatalogEntry:
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the tools must be listed now."""
 
+    def changed(self) -> None:
+        """Have the tools listed now."""
+        self.wakeup.set()
+
 
 def build_copy(entry: CatalogEntry) -> CatalogCopy | None:
     """Return the copy for the disk, or None if the listing needed the credentials of a single user."""

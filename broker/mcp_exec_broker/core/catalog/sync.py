@@ -77,6 +77,10 @@ class ChangedServers:
     def add(self, key: ObjectKey) -> None:
         """Add a server."""
         self._keys.add(key)
+        self.changed()
+
+    def changed(self) -> None:
+        """Write soon."""
         self._wakeup.set()
 
     async def write_all(self, write: Callable[[ObjectKey], Awaitable[None]]) -> None:
@@ -239,7 +243,7 @@ class CatalogSync:
             self._personal.pop((key, user), None)
         elif (entry := self._entries.get(key)) is not None:
             entry.backoff.succeed()
-            entry.wakeup.set()
+            entry.changed()
             self._drop_personal(key)
 
     def apply_inferred_outputs(self, key: ObjectKey) -> None:
@@ -278,7 +282,7 @@ class CatalogSync:
             _, listing = await self.lister.list_tools(server, None)
             if (entry := self._entries.get(server.key)) is not None:
                 entry.listing = listing
-                entry.wakeup.set()
+                entry.changed()
             return listing
 
     async def _get_personal(self, server: ToolServer, user: str) -> ToolListing:

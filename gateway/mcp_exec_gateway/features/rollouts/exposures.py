@@ -103,6 +103,10 @@ class ExposureLog:
         row = {**identity, "arm": arm, "stage": stage, "at": time.time_ns() // 1000}
         if not self._waiting.add(key, row, caller=caller):
             self.metrics.exposures_dropped.inc()
+        self.changed()
+
+    def changed(self) -> None:
+        """Send soon."""
         self._wakeup.set()
 
     async def run(self) -> None:
@@ -132,7 +136,7 @@ class ExposureLog:
                 return True
             except RecordsError as error:
                 log.warning("%d exposures have no record yet: %s", len(self._waiting), error)
-                self._wakeup.set()
+                self.changed()
                 return False
             self._waiting.remove_all(batch)  # a refused row would be refused again
             for key in batch:

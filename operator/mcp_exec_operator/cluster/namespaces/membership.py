@@ -53,11 +53,15 @@ class NamespaceMembership:
         for removed in {*self.served, *self.refused} - set(names):
             self._forget(removed)
         self.renamed.emit()
-        self._wakeup.set()
+        self.changed()
 
     def suspect(self, namespace: str) -> None:
         """Check soon whether the objects of a namespace can still be listed."""
         self._suspected.add(namespace)
+        self.changed()
+
+    def changed(self) -> None:
+        """Check the namespaces soon."""
         self._wakeup.set()
 
     def describe_refusals(self) -> str:

@@ -75,7 +75,7 @@ class Binder:
         """
         execution.binding = binding = await self._claim(execution)
         try:
-            if binding.pool.spec is not execution.asked_for:
+            if binding.pool.shape.spec is not execution.asked_for:
                 execution.ask_features(self.features, binding.pool)
             check_time_limit(execution, binding.pool)
             return await self._send(execution, await execution.draft_job())
@@ -91,7 +91,7 @@ class Binder:
         # the registry is asked only now: the pool may have been deleted and created meanwhile
         pool, holder = self.pools.get(execution.facts.pool), execution.holder
         owner = execution.facts.owner
-        reusing = None if holder is not None or owner.is_nobody or not reuses_pods(pool.spec) else owner
+        reusing = None if holder is not None or owner.is_nobody or not reuses_pods(pool.shape.spec) else owner
         if holder is not None and (kept := holder.kept_pod) is not None:
             pod, start = kept, Start.SESSION
         else:
@@ -162,13 +162,13 @@ class Binder:
         report = WaitReport.begin(execution, self.writer, waiting=len(pool.queue))
         try:
             while not waiter.future.done():
-                next_at = min(self._deadline(began, pool.served_at), report.due)
+                next_at = min(self._deadline(began, pool.queue.served_at), report.due)
                 await waiter.pause(min(_CHECK_SECONDS, max(0.0, next_at - monotonic())))
                 if waiter.future.done():
                     break
                 execution.wakeup.clear()
                 execution.check_wanted()
-                at, ends = monotonic(), self._deadline(began, pool.served_at)
+                at, ends = monotonic(), self._deadline(began, pool.queue.served_at)
                 if at < min(ends, event_at, report.due):
                     continue
                 problem = pool.explain_shortage()
@@ -197,8 +197,8 @@ class Binder:
 def check_time_limit(execution: Execution, pool: Pool) -> None:
     """Raise EndedBeforeRun if the execution's time limit is above its pool's. An unknown pool has none yet."""
     seconds = execution.spec.timeout_seconds
-    if pool.spec is not None and seconds > pool.spec.max_timeout_seconds:
-        limit = pool.spec.max_timeout_seconds
+    if pool.shape.spec is not None and seconds > pool.shape.spec.max_timeout_seconds:
+        limit = pool.shape.spec.max_timeout_seconds
         message = f"spec.timeoutSeconds: {seconds} is more than the {limit} of pool {pool.name}"
         raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
 

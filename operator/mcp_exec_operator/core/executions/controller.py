@@ -114,7 +114,7 @@ class ExecutionController:
         self._executions[facts.uid] = execution
         if execution.seen.phase is Phase.RUNNING and execution.seen.status.get("podName"):
             self.lifecycle.binder.adopt(execution)
-            if (pool := self.pools.get(facts.pool)).body is None:
+            if (pool := self.pools.get(facts.pool)).shape.body is None:
                 execution.cancel(f"the pool {pool.name} was deleted")
         if facts.namespace in self.pools.closed:
             execution.cancel(f"the namespace {facts.namespace} is being deleted")

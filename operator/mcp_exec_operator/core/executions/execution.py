@@ -153,7 +153,7 @@ class Execution:
         """Cancel it, because it cannot go on."""
         if not self.cancelled:
             self.cancelled = why
-            self.wakeup.set()
+            self.changed()
 
     def observe(self, body: Object) -> None:
         """Take in a newer object. An older one, which a watch may deliver late, changes nothing."""
@@ -164,9 +164,13 @@ class Execution:
         spec_touched = body["metadata"].get("generation") != before.body["metadata"].get("generation")
         if spec_touched and spec_digest(body.get("spec") or {}) != self.facts.digest:
             self.source.changed = self.source.list_changes(body.get("spec") or {})
-            self.wakeup.set()
+            self.changed()
         if self.seen.cancel_requested and not before.cancel_requested:
-            self.wakeup.set()
+            self.changed()
+
+    def changed(self) -> None:
+        """Wake up what the execution waits for or runs in."""
+        self.wakeup.set()
 
     async def load(self) -> CodeExecutionSpec:
         """Return the whole spec.
@@ -188,7 +192,7 @@ class Execution:
 
     def ask_features(self, features: Iterable[ExecutionFeature], pool: Pool) -> None:
         """Let the features that are not yet in it take part: it is new, or its pool has changed since."""
-        self.asked_for = pool.spec
+        self.asked_for = pool.shape.spec
         present = {type(part) for part in self.parts}
         found = (feature.take_part(self, pool=pool) for feature in features)
         self.parts += tuple(part for part in found if part is not None and type(part) not in present)

@@ -173,7 +173,7 @@ class ExecutionLifecycle:
         )
         known.health.record_run(outcome.reason, now=monotonic())
         # names of pools that do not exist are unbounded
-        pool = known.name if known.body is not None else ""
+        pool = known.name if known.shape.body is not None else ""
         start = status.get("start") or ""
         self.metrics.executions.labels(outcome.phase, outcome.reason, start, namespace, pool).inc()
         for stage, milliseconds in (status.get("durations") or {}).items():

@@ -224,7 +224,7 @@ class PodCache:
             self._schedule.set(name, NEVER)
             self._counts = None
             pod.gone = True
-            pod.wakeup.set()
+            pod.changed()
 
     def observe(self, item: Object, *, now: float) -> Pod:
         """Update the cache from a pod's object of a watch or a list. Return the cached pod."""
@@ -246,7 +246,7 @@ class PodCache:
             pod.existing_since = now
             self._move(pod, PodState.STARTING)
         if pod.lost:
-            pod.wakeup.set()
+            pod.changed()
             if pod.state in IDLE and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
         self._update_readiness(pod, now)
@@ -258,7 +258,7 @@ class PodCache:
         for pod in self._by_node.get(node, {}).values():
             self._update_readiness(pod, now)
             self._note_change(pod)
-            pod.wakeup.set()
+            pod.changed()
 
     def mark_ready(self, name: str, *, now: float) -> Pod | None:
         """Make a starting pod warm after its supervisor reported that it is idle. Return it if it is warm."""

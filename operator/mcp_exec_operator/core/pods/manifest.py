@@ -3,10 +3,8 @@
 import hashlib
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
-
-from pydantic import ValidationError
 
 from mcp_exec_api.constants import (
     API_VERSION,
@@ -23,12 +21,10 @@ from mcp_exec_api.constants import (
     SANDBOX_NAME,
     SUPERVISOR_PORT,
 )
-from mcp_exec_api.meta import field_errors, parse_quantity
-from mcp_exec_api.reasons.execution import Reason
+from mcp_exec_api.meta import parse_quantity
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.core.pods.status import PodProblem
-from mcp_exec_operator.core.pods.template import merge_template, refused_fields, select_labels
+from mcp_exec_operator.core.pods.template import merge_template, refused_fields
 
 FIRST_UID: Final = 100_000
 LAST_UID: Final = 2**31 - 2
@@ -121,37 +117,6 @@ def template_hash(spec: SandboxPoolSpec, *, template_prefixes: tuple[str, ...] =
     pod = PodIdentity(name="", token_sha256="", uid=0)
     body = build_pod(spec=spec, pool=pool, pod=pod, template_hash="", template_prefixes=template_prefixes).body
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:10]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PoolTemplate:
-    """Spec of a pool, and what all of its pods have in common."""
-
-    spec: SandboxPoolSpec | None = None
-    """None if the pool does not exist or its spec is invalid."""
-    digest: str = ""
-    """Hash of the pods. Pods with another one are outdated. Empty if the spec is invalid."""
-    labels: dict[str, str] = field(default_factory=dict)
-    """Labels of the pods, without those that change."""
-    problem: PodProblem | None = None
-    """What is wrong with the spec."""
-
-    @classmethod
-    def read(cls, body: Object, *, pool: str, prefixes: tuple[str, ...]) -> "PoolTemplate":
-        """Read the object of a pool with this name.
-
-        `prefixes` are those that labels and annotations of templates may have.
-        """
-        try:
-            spec = SandboxPoolSpec.model_validate(body.get("spec") or {})
-            labels = select_labels(spec.template.to_api(), prefixes=prefixes) | pool_labels(pool)
-            return cls(spec=spec, digest=template_hash(spec, template_prefixes=prefixes), labels=labels)
-        except ValidationError as error:
-            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error, SandboxPoolSpec))
-            message = f"the pool's spec is invalid: {text}"
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
-            message = f"the pool's template is invalid: {error}"
-        return cls(problem=PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message))
 
 
 def harden(body: Object, *, pod: PodIdentity) -> Object:

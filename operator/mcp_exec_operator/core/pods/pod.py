@@ -118,6 +118,10 @@ class Pod:
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the pod is lost or its node changes. An execution that has the pod puts its own event here."""
 
+    def changed(self) -> None:
+        """Wake up the execution or the session that has the pod."""
+        self.wakeup.set()
+
     def age(self, now: float, moment: datetime) -> float:
         """Return the seconds since its creation. `now` and `moment` are the same moment."""
         if self.created_here:

@@ -151,10 +151,10 @@ class PoolController:
     async def _reconcile(self) -> float | None:
         """Reconcile once. Return the seconds to the next reconcile, or None if only an event requires it."""
         pool, now = self.pool, monotonic()
-        if pool.spec is None:
+        if pool.shape.spec is None:
             return await self.status_writer.write(now)
         await self.network_policy.ensure(now)
-        if pool.spec is None:  # deleted or changed meanwhile
+        if pool.shape.spec is None:  # deleted or changed meanwhile
             return await self.status_writer.write(monotonic())
         reviews = self._settle_pods(now)
         next_at = self._reconcile_pods(now)
@@ -163,7 +163,8 @@ class PoolController:
             if review.is_valid:
                 self._tend(review)
         self.prober.recover_left()
-        next_times = [next_at, self.library_reader.read_missing(now), pool.alterations.expire(now), pool.pods.next_at]
+        alterations_end_at = pool.isolation.alterations.expire(now)
+        next_times = [next_at, self.library_reader.read_missing(now), alterations_end_at, pool.pods.next_at]
         status_after = await self.status_writer.write(monotonic())
         return self._next_reconcile_after(now, status_after, next_times)
 
@@ -176,10 +177,10 @@ class PoolController:
         plan = pool.plan_pods(now=now, max_create=max_create)
         for pod in plan.delete:
             self.remover.retire(pod)
-        pool.update_lacking(now)
+        pool.supply.update_lacking(pool.counts, now)
         for _ in range(plan.create):
             self._start_creation(now)
-        times = [at for at in (plan.next_at, pool.unserved.until) if at is not None]
+        times = [at for at in (plan.next_at, pool.uses.unserved.until) if at is not None]
         return min(times, default=None)
 
     def _next_reconcile_after(
@@ -191,7 +192,8 @@ class PoolController:
         if self.network_policy.dirty:
             delays.append(self.network_policy.backoff.until - now)
         counts = self.pool.counts
-        if counts.coming or counts.owned or self.pool.lacking_since is not None:  # time changes what is to be done
+        # time changes what is to be done
+        if counts.coming or counts.owned or self.pool.supply.lacking_since is not None:
             delays.append(_RECHECK_SECONDS)
         return max(min(delays), 0.01) if delays else None
 
@@ -248,29 +250,29 @@ class PoolController:
             log.warning("reading the Events of pod %s failed: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
             self.pool.pods.note_warning(pod, warning)
-            self.pool.wakeup.set()
+            self.pool.changed()
 
     def _start_creation(self, now: float) -> None:
         suffix = "".join(random.SystemRandom().choices(_ALPHABET, k=6))
         name = f"{self.pool.name[:50].rstrip('-')}-{suffix}"
-        self.pool.pods.add_expectation(name, template=self.pool.template_hash, now=now)
+        self.pool.pods.add_expectation(name, template=self.pool.shape.template_hash, now=now)
         self.services.tasks.spawn(self._create(name), name=f"create {name}")
 
     async def _create(self, name: str) -> None:
-        if self.pool.spec is None:
+        if self.pool.shape.spec is None:
             self.pool.pods.forget(name)
             return
         token = supervisor_token(key=self.services.supervisors.keys.signing, namespace=self.pool.namespace, pod=name)
         uid = self.pod_uid() if self.services.assign_users else None
         manifest = build_pod(
-            spec=self.pool.spec,
+            spec=self.pool.shape.spec,
             pool=self.pool.identity,
             pod=PodIdentity(name=name, token_sha256=token_digest(token), uid=uid),
-            template_hash=self.pool.template_hash,
+            template_hash=self.pool.shape.template_hash,
             isolation=self.services.isolation(),
             template_prefixes=self.pool.template_prefixes,
         )
-        self.pool.refused_fields = manifest.refused
+        self.pool.supply.refused_fields = manifest.refused
         if (pod := self.pool.pods.get(name)) is not None:
             pod.requested = manifest.body
         try:
@@ -279,24 +281,19 @@ class PoolController:
             self._handle_refusal(name, error)
         else:
             self._confirm(name, manifest.body, created)
-        self.pool.wakeup.set()
+        self.pool.changed()
 
     def _confirm(self, name: str, requested: Object, stored: Object) -> None:
         """Use a created pod, unless it differs from what was requested: then it is deleted."""
         self.pool.pods.confirm_created(name, uid=stored["metadata"]["uid"], now=monotonic())
-        self.pool.changed_fields = find_changes(requested, stored)
-        if not self.pool.changed_fields:
+        changed = find_changes(requested, stored)
+        if not changed:
             if (pod := self.pool.pods.get(name)) is not None:
                 self.inspector.accept(pod, stored)
-            if self.pool.refusal is not None:
-                self.pool.refusal = None
-                self.pool.create_backoff.succeed()
+            self.pool.supply.accept()
             return
-        message = f"an admission webhook changed {', '.join(self.pool.changed_fields)} of pod {name}, which is not used"
-        self.pool.refusal = PodProblem(reason=Reason.POD_CHANGED, message=message)
-        self.remover.count_failure(Reason.POD_CHANGED)
-        self.remover.record_failure(self.pool.refusal)
-        self.pool.create_backoff.fail(monotonic())
+        message = f"an admission webhook changed {', '.join(changed)} of pod {name}, which is not used"
+        self._refuse(PodProblem(reason=Reason.POD_CHANGED, message=message), changed_fields=changed)
         if (pod := self.pool.pods.get(name)) is not None:
             pod.verified = False
             self.remover.retire(pod)
@@ -319,7 +316,7 @@ class PoolController:
         finally:
             self._guarding.discard(pod.name)
             self.pool.pods.touch(pod)
-            self.pool.wakeup.set()
+            self.pool.changed()
 
     def _handle_refusal(self, name: str, error: ApiError) -> None:
         if error.code == 0:
@@ -329,7 +326,9 @@ class PoolController:
         else:
             self.pool.pods.forget(name)
         if error.code != 409:  # the name is taken: the next one is not
-            self.pool.refusal = refusal_of(error)
-            self.remover.count_failure(self.pool.refusal.reason)
-            self.remover.record_failure(self.pool.refusal)
-            self.pool.create_backoff.fail(monotonic())
+            self._refuse(refusal_of(error))
+
+    def _refuse(self, problem: PodProblem, *, changed_fields: tuple[str, ...] = ()) -> None:
+        self.pool.supply.refuse(problem, now=monotonic(), changed_fields=changed_fields)
+        self.remover.count_failure(problem.reason)
+        self.remover.record_failure(problem)

@@ -58,16 +58,16 @@ class NetworkPolicyEnforcer:
         identity = self.pool.identity
         wanted = next(each for each in self._build(identity) if each["metadata"]["name"] == body["metadata"]["name"])
         changed = deleted or is_terminating(body) or has_drifted(body, wanted)
-        if self.pool.body is not None and changed:
+        if self.pool.shape.body is not None and changed:
             self.dirty = True
             self.backoff.until = 0.0
-            self.pool.wakeup.set()
+            self.pool.changed()
 
     async def ensure(self, now: float) -> None:
         """Create or correct the policies if that is due, and record in the pool whether it is isolated."""
         pool = self.pool
         # the policies of a pool that was deleted and created again were deleted with the former one
-        self.dirty = self.dirty or not pool.isolated
+        self.dirty = self.dirty or not pool.isolation.verified
         if not self.dirty or now < self.backoff.until:
             return
         identity = replace(pool.identity, policy_uid="")
@@ -77,17 +77,17 @@ class NetworkPolicyEnforcer:
         except (ApiError, _PolicyDeleted) as error:
             cause = error.message if isinstance(error, ApiError) else str(error)
             message = f"no pod is created without its NetworkPolicies: {cause}"
-            pool.exposed = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
             # only a refusal proves that a policy is missing; without an answer it is as last verified
-            pool.isolated = pool.isolated and isinstance(error, ApiError) and error.code == 0
+            is_missing = not isinstance(error, ApiError) or error.code != 0
+            problem = PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message)
+            pool.isolation.fail(problem, is_missing=is_missing)
             self.dirty = True
             self.backoff.fail(monotonic())
         else:
             self.backoff.succeed()
             # policies of the former pool are deleted with it
-            if pool.body is not None and replace(pool.identity, policy_uid="") == identity:
-                pool.policy_uid = base["metadata"]["uid"]
-                pool.exposed, pool.isolated = None, True
+            if pool.shape.body is not None and replace(pool.identity, policy_uid="") == identity:
+                pool.isolation.verify(base["metadata"]["uid"])
             else:
                 self.dirty = True
 
@@ -128,7 +128,7 @@ class PodInspector:
 
     def inspect(self, pod: Pod, item: Object) -> None:
         """Delete a pod whose object shows that it was altered."""
-        if self.pool.alterations.inspect(pod, item):
+        if self.pool.isolation.alterations.inspect(pod, item):
             return
         self._count()
         if self.pool.pods.retire(pod):
@@ -156,10 +156,10 @@ class PodInspector:
             if found is None or found["metadata"]["uid"] != pod.uid or is_terminating(found):
                 return
             changed = find_alterations(pod.parts, ChangeableParts.of(found)) if pod.parts is not None else ()
-            self.pool.alterations.note(pod, changed or _LABELS)
+            self.pool.isolation.alterations.note(pod, changed or _LABELS)
             self._count()
         await self.remover.delete(pod)
 
     def _count(self) -> None:
         self.remover.count_failure(Reason.POD_CHANGED)
-        self.pool.wakeup.set()
+        self.pool.changed()

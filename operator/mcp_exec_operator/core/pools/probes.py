@@ -238,7 +238,7 @@ class LibraryReader:
         image = self._image
         if image.reading or not self._missing:
             return None
-        if (due := image.find_due(self.pool.template_hash, now)) > now:
+        if (due := image.find_due(self.pool.shape.template_hash, now)) > now:
             return due
         self._missing = False
         pod = _choose_pod(self.pool)
@@ -267,14 +267,14 @@ class LibraryReader:
             self.pool.libraries.set(libraries, template=pod.template)
         finally:
             image.reading = False
-            self.pool.wakeup.set()
+            self.pool.changed()
 
 
 def _choose_pod(pool: Pool) -> Pod | None:
     """Return a pod of the present template that can be asked: an idle one, else one that runs code."""
     for state in (PodState.WARM, PodState.OWNED, PodState.BUSY):
         for pod in pool.pods.each(state):
-            if pod.template == pool.template_hash and pod.address and pod.verified and not pod.lost:
+            if pod.template == pool.shape.template_hash and pod.address and pod.verified and not pod.lost:
                 return pod
     return None
 

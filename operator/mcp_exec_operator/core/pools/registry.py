@@ -96,7 +96,7 @@ class PoolRegistry:
 
     def discard(self, pool: Pool) -> None:
         """Drop a pool that does not exist, has no pods and no waiting executions."""
-        if pool.body is None and not pool.queue and not pool.counts.total:
+        if pool.shape.body is None and not pool.queue and not pool.counts.total:
             self._pools.pop((pool.namespace, pool.name), None)
             if self._controllers.pop(pool, None) is not None:
                 self.services.metrics.drop(namespace=pool.namespace, pool=pool.name)
@@ -108,7 +108,7 @@ class PoolRegistry:
         pool = self.get(object_key(body))
         if deleted:
             self._deleted.add(body["metadata"]["uid"])
-            if pool.uid == body["metadata"]["uid"] and pool.body is not None:
+            if pool.shape.uid == body["metadata"]["uid"] and pool.shape.body is not None:
                 pool.remove()
                 self.removed.emit(pool)
             self.discard(pool)
@@ -131,20 +131,19 @@ class PoolRegistry:
             if not self._accepts(pool, item):
                 self.discard(pool)  # labels may name any number of pools
                 return None
-            pool.wakeup.set()
+            pool.changed()
             pod = pool.pods.observe(item, now=monotonic())
             self._recognize(pool, pod, item)
             self._controllers[pool].inspector.inspect(pod, item)
             return pod
         known = pool.pods.get(item["metadata"]["name"])
-        if pool.strangers.get(item["metadata"]["name"]) == item["metadata"]["uid"]:
-            del pool.strangers[item["metadata"]["name"]]
+        pool.isolation.remove_stranger(item["metadata"]["name"], item["metadata"]["uid"])
         if known is not None and known.uid in (None, item["metadata"]["uid"]):
             pool.pods.forget(known.name)
             if not is_terminating(item):
                 self._controllers[pool].inspector.check_gone(known)
             pool.refill_now()
-        pool.wakeup.set()
+        pool.changed()
         self.discard(pool)
         return None
 
@@ -161,7 +160,7 @@ class PoolRegistry:
         if policies.version != before:
             for each in self:
                 if each.namespace == namespace:
-                    each.wakeup.set()
+                    each.changed()
 
     def recheck_node(self, name: str) -> None:
         """Review the pods on a node that has changed."""
@@ -180,15 +179,15 @@ class PoolRegistry:
         names = {object_key(body) for body in pools}
         for body in pools:
             known = self._pools.get(object_key(body))
-            missed += known is None or known.body is None
+            missed += known is None or known.shape.body is None
             self.observe_pool(body, deleted=False)
         by_pool: dict[ObjectKey, list[Object]] = {}
         for item in pods:
             if (name := pool_of(item)) is not None and item["metadata"]["uid"] not in self._deleted:
                 by_pool.setdefault((namespace, name), []).append(item)
         for pool in self:
-            listed = (namespace, pool.name) in names or pool.appeared_at > pools_listed_at
-            if pool.namespace == namespace and pool.body is not None and not listed:
+            listed = (namespace, pool.name) in names or pool.shape.appeared_at > pools_listed_at
+            if pool.namespace == namespace and pool.shape.body is not None and not listed:
                 pool.remove()
                 self.removed.emit(pool)
         for key in {*by_pool, *(key for key in self._pools if key[0] == namespace)}:
@@ -253,9 +252,9 @@ class PoolRegistry:
             return False
         # nobody else knew the digest of a pod that is being created
         expected = known is not None and known.uid is None and self.services.authenticator.has_token_digest(item)
-        if expected or self.services.authenticator.claims_pool(item, pool.uid):
+        if expected or self.services.authenticator.claims_pool(item, pool.shape.uid):
             return True
-        if pool.body is not None and pool.note_stranger(item):
+        if pool.shape.body is not None and pool.note_stranger(item):
             fields = {"pool": pool.name, "pod": item["metadata"]["name"]}
             log.warning("a pod has the labels of the pool, but no operator created it: it is ignored", extra=fields)
         return False
@@ -280,7 +279,7 @@ class PoolRegistry:
     def _replace_pods(self, pool: Pool, items: list[Object], *, listed_at: float) -> int:
         controller = self._controllers[pool]
         listed = {item["metadata"]["name"]: item["metadata"]["uid"] for item in items}
-        pool.strangers = {name: uid for name, uid in pool.strangers.items() if listed.get(name) == uid}
+        pool.isolation.keep_strangers(listed)
         found = [item for item in items if self._accepts(pool, item)]
         before = pool.pods.all()
         missed = len(pool.pods.replace(found, listed_at=listed_at, now=monotonic()))
@@ -291,7 +290,7 @@ class PoolRegistry:
             if (known := pool.pods.get(item["metadata"]["name"])) is not None:
                 self._recognize(pool, known, item)
                 controller.inspector.inspect(known, item)
-        pool.wakeup.set()
+        pool.changed()
         controller.network_policy.dirty = True
         self.discard(pool)
         return missed

@@ -1,6 +1,6 @@
-"""Which pods are used again: the limits of a pod's life, and the share of a full pool that an owner may hold. Pure."""
+"""Pods that are used again: the limits of their lives, who has them, and which places owners give up. No I/O."""
 
-from collections import Counter, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +12,7 @@ from mcp_exec_operator.core.pods.nodes import NodeCache
 from mcp_exec_operator.core.pods.pod import Pod, PodState
 from mcp_exec_operator.core.pods.status import tolerations_of
 from mcp_exec_operator.core.queueing.wait_queue import Waiter, WaitQueue
+from mcp_exec_operator.core.scaling.demand import SHORT_WAIT_SECONDS, Unserved, UseTime, find_unserved
 
 _SPARE_IDLE_SECONDS: Final = 60.0
 """Idle time of an owner's pod before it gives way to nobody in particular. With less, owners that take turns in a
@@ -66,6 +67,47 @@ class ReuseRules:
         if limits is not None and now - pod.idle_since >= limits.idle_seconds:
             return "idleSeconds have passed"
         return self.reason_to_end(pod, now=now)
+
+
+@dataclass(kw_only=True, eq=False)
+class PodUses:
+    """The latest uses of one pool's pods. Times are seconds of a monotonic clock."""
+
+    unserved: Unserved = field(default_factory=Unserved)
+    """Waiting executions that need a new pod, as of the last update."""
+    _time: UseTime = field(default_factory=UseTime)
+    _taken: OrderedDict[str, Pod] = field(default_factory=OrderedDict)
+    """Pods by name that owners have taken within a short wait, the latest last."""
+
+    def begin(self, pod: Pod, *, owner: str, now: float) -> None:
+        """Record that an execution of an owner has taken a pod; an empty owner if the pod is used once."""
+        pod.taken_by, pod.taken_at = owner, now
+        if owner:
+            self._taken[pod.name] = pod
+            self._taken.move_to_end(pod.name)
+
+    def end(self, pod: Pod, *, now: float) -> None:
+        """Record that a pod is clean after a use."""
+        if pod.taken_by:
+            self._time.add(now - pod.taken_at)
+
+    def update_unserved(self, queue: WaitQueue, *, limits: Reuse | None, now: float) -> int:
+        """Return how many waiting executions need a new pod, because none of their owner comes back soon.
+
+        `limits` are None if pods are used once.
+        """
+        while self._taken and now - next(iter(self._taken.values())).taken_at >= SHORT_WAIT_SECONDS:
+            self._taken.popitem(last=False)
+        if limits is None or not queue:
+            self.unserved = Unserved(number=len(queue))
+        else:
+            busy = [
+                pod
+                for pod in self._taken.values()
+                if pod.state is PodState.BUSY and not pod.gone and pod.uses < limits.max_uses
+            ]
+            self.unserved = find_unserved(queue.count_by_owner(), busy, use_time=self._time, now=now)
+        return self.unserved.number
 
 
 def find_spare_pods(pods: PodCache, *, short: int, stuck: int, max_pods: int, now: float) -> list[Pod]:

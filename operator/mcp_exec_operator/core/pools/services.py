@@ -71,8 +71,7 @@ class PodRemover:
     def fail(self, pod: Pod, problem: PodProblem | None) -> None:
         """Count a pod as failed and delete it."""
         failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
-        self.pool.failure = failure
-        self.pool.create_backoff.fail(monotonic())
+        self.pool.supply.fail(failure, now=monotonic())
         self.count_failure(failure.reason)
         if not pod.ready_at:
             self.record_failure(failure)

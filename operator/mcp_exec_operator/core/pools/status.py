@@ -45,7 +45,7 @@ _QUIET_REASONS: Final = frozenset(
 def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStatus:
     """Return the status of a pool. `moment` and the monotonic `now` are the same moment."""
     counts, image = pool.counts, pool.libraries.current
-    measurement = pool.autoscaler.demand.measure(now)
+    measurement = pool.supply.autoscaler.demand.measure(now)
     conditions = _written_conditions(pool)
     for condition in (
         _ready(pool, moment, now),
@@ -58,7 +58,7 @@ def build_status(pool: Pool, *, moment: datetime, now: float) -> SandboxPoolStat
         conditions = set_condition(conditions, condition)
     selector = {**pool_labels(pool.name), LABEL_STATE: "warm"}
     return SandboxPoolStatus(
-        observed_generation=pool.generation,
+        observed_generation=pool.shape.generation,
         replicas=counts.warm + counts.coming,
         selector=",".join(f"{name}={value}" for name, value in sorted(selector.items())),
         desired=pool.desired,
@@ -85,49 +85,55 @@ def find_condition(status: SandboxPoolStatus, kind: str) -> Condition | None:
 
 
 def _written_conditions(pool: Pool) -> list[Condition]:
-    written = ((pool.body or {}).get("status") or {}).get("conditions") or []
+    written = ((pool.shape.body or {}).get("status") or {}).get("conditions") or []
     return [Condition.model_validate(condition) for condition in written]
 
 
 def _problem(pool: Pool) -> PodProblem | None:
     """Return why the pool lacks pods, or None if nothing is known."""
-    return pool.invalid or pool.exposed or pool.refusal or pool.pods.first_problem or pool.failure
+    return (
+        pool.shape.invalid
+        or pool.isolation.problem
+        or pool.supply.refusal
+        or pool.pods.first_problem
+        or pool.supply.failure
+    )
 
 
 def _ready(pool: Pool, moment: datetime, now: float) -> Condition:
     counts = pool.counts
     have = f"{counts.warm} of {pool.desired} pods are warm"
-    enough = pool.spec is not None and not pool.lacking
+    enough = pool.shape.spec is not None and not pool.supply.is_lacking(counts)
     if enough and not pool.queue:
         return _condition("Ready", True, PoolReason.WARM, have, moment)
     if (problem := _problem(pool)) is not None:
         message = pool.session_pods.explain(problem).message
         return _condition("Ready", False, problem.reason, f"{have}; {message}", moment)
-    if pool.spec is not None and counts.total >= pool.spec.max_pods:
+    if pool.shape.spec is not None and counts.total >= pool.shape.spec.max_pods:
         message = f"{have}; the pool has all {counts.total} pods that maxPods allows"
         problem = PodProblem(reason=Reason.POOL_AT_CAPACITY, message=message)
         return _condition("Ready", False, problem.reason, pool.session_pods.explain(problem).message, moment)
     if enough:
         return _condition("Ready", True, PoolReason.WARM, have, moment)
     was_ready = any(each.type == "Ready" and each.status == ConditionStatus.TRUE for each in _written_conditions(pool))
-    if was_ready and pool.lacking_since is not None and now - pool.lacking_since < REFILL_SECONDS:
+    if was_ready and pool.supply.lacking_since is not None and now - pool.supply.lacking_since < REFILL_SECONDS:
         return _condition("Ready", True, PoolReason.REFILLING, have, moment)
     return _condition("Ready", False, PoolReason.STARTING, f"{have}; {counts.coming} are starting", moment)
 
 
 def _scaled(pool: Pool, moment: datetime) -> list[Condition]:
-    decision = pool.autoscaler.decision
-    if pool.spec is None or decision is None:
+    decision = pool.supply.autoscaler.decision
+    if pool.shape.spec is None or decision is None:
         return []
     return [_condition("Scaled", not decision.limited, decision.reason, decision.message, moment)]
 
 
 def _current(pool: Pool, moment: datetime) -> Condition:
-    if pool.plan.message:
-        return _condition("Current", False, PoolReason.REPLACING, pool.plan.message, moment)
-    if pool.protocol < PROTOCOLS[-1]:
+    if pool.supply.plan.message:
+        return _condition("Current", False, PoolReason.REPLACING, pool.supply.plan.message, moment)
+    if pool.supply.protocol < PROTOCOLS[-1]:
         message = (
-            f"all idle pods are up to date; their image speaks version {pool.protocol} of the protocol, and the "
+            f"all idle pods are up to date; their image speaks version {pool.supply.protocol} of the protocol, and the "
             f"operator {format_protocols()}: build the image again before the next upgrade"
         )
         return _condition("Current", True, PoolReason.EARLIER_PROTOCOL, message, moment)
@@ -135,13 +141,13 @@ def _current(pool: Pool, moment: datetime) -> Condition:
 
 
 def _isolated(pool: Pool, moment: datetime) -> Condition:
-    if pool.exposed is not None:
-        return _condition("Isolated", False, PoolReason.NETWORK_POLICY_FAILED, pool.exposed.message, moment)
-    if not pool.isolated:
+    if pool.isolation.problem is not None:
+        return _condition("Isolated", False, PoolReason.NETWORK_POLICY_FAILED, pool.isolation.problem.message, moment)
+    if not pool.isolation.verified:
         return _condition(
             "Isolated", False, PoolReason.NOT_VERIFIED, "the NetworkPolicies have not been verified yet", moment
         )
-    if openings := pool.find_openings():
+    if openings := pool.isolation.find_openings(pool.shape):
         names = ", ".join(map(str, openings))
         message = f"NetworkPolicies of others allow traffic of the pool's sandboxes, and policies are additive: {names}"
         return _condition("Isolated", False, PoolReason.OPENED_BY_OTHERS, message, moment)
@@ -149,24 +155,22 @@ def _isolated(pool: Pool, moment: datetime) -> Condition:
 
 
 def _pods_trusted(pool: Pool, moment: datetime) -> Condition:
-    if pool.changed_fields:
-        message = (
-            f"pods are not used, because an admission webhook changed them: {', '.join(sorted(pool.changed_fields))}"
-        )
+    if changed := pool.supply.changed_fields:
+        message = f"pods are not used, because an admission webhook changed them: {', '.join(sorted(changed))}"
         return _condition("PodsTrusted", False, PoolReason.PODS_CHANGED, message, moment)
-    if altered := pool.alterations.describe():
+    if altered := pool.isolation.alterations.describe():
         message = f"pods were deleted, because somebody changed them after their creation: {altered}"
         return _condition("PodsTrusted", False, PoolReason.PODS_ALTERED, message, moment)
-    if pool.strangers:
-        names = ", ".join(sorted(pool.strangers))
+    if pool.isolation.strangers:
+        names = ", ".join(sorted(pool.isolation.strangers))
         message = f"pods have the pool's labels, but no operator created them, so they are ignored: {names}"
         return _condition("PodsTrusted", False, PoolReason.PODS_OF_OTHERS, message, moment)
     return _condition("PodsTrusted", True, PoolReason.CREATED, "the operator created all pods of the pool", moment)
 
 
 def _template_honoured(pool: Pool, moment: datetime) -> Condition:
-    if pool.refused_fields:
-        message = "the template may not set " + ", ".join(sorted(pool.refused_fields))
+    if pool.supply.refused_fields:
+        message = "the template may not set " + ", ".join(sorted(pool.supply.refused_fields))
         return _condition("TemplateHonoured", False, PoolReason.FIELDS_REFUSED, message, moment)
     return _condition("TemplateHonoured", True, PoolReason.HONOURED, "", moment)
 
@@ -194,7 +198,7 @@ class PoolStatusWriter:
     async def write(self, now: float) -> float | None:
         """Write the status if it is due. Return the seconds until it will be, or None if nothing changed."""
         pool = self.pool
-        if pool.body is None:
+        if pool.shape.body is None:
             self.metrics.drop(namespace=pool.namespace, pool=pool.name)
             return None
         self._update_metrics(now)
@@ -218,9 +222,9 @@ class PoolStatusWriter:
             log.warning("the status of pool %s was not written: %s", pool.name, error, extra={"pool": pool.name})
             self._due = monotonic() + _SETTLE_SECONDS
             return _SETTLE_SECONDS
-        if pool.body is None:
+        if pool.shape.body is None:
             return None  # deleted meanwhile
-        pool.body = body
+        pool.note_status(body)
         self._written, self._written_fields = status, fields
         for kind in ("Ready", "Isolated", "PodsTrusted"):
             await self._report(kind, find_condition(status, kind))
@@ -239,7 +243,7 @@ class PoolStatusWriter:
                 event = build_event(
                     "SandboxPool",
                     key=(self.pool.namespace, self.pool.name),
-                    uid=self.pool.uid,
+                    uid=self.pool.shape.uid,
                     kind="Warning",
                     reason=condition.reason,
                     message=condition.message,
@@ -255,7 +259,7 @@ class PoolStatusWriter:
         counts = pool.counts
         for state in PodState:
             metrics.pods.labels(*labels, state.value).set(getattr(counts, state.name.lower()))
-        measurement = pool.autoscaler.demand.measure(now)
+        measurement = pool.supply.autoscaler.demand.measure(now)
         metrics.queued.labels(*labels).set(len(pool.queue))
         metrics.pool_desired.labels(*labels).set(pool.desired)
         metrics.pool_arrivals.labels(*labels).set(measurement.rate)

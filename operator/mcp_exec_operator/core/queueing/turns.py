@@ -38,6 +38,10 @@ class Turn(Generic[K]):
     """Set when the turn begins, and by others that want the execution to check whether it still waits."""
     is_granted: bool = False
 
+    def changed(self) -> None:
+        """Let the execution check whether it still waits."""
+        self.wakeup.set()
+
     async def pause(self, seconds: float) -> None:
         """Return when the turn begins, after a wakeup, or after so many seconds."""
         with suppress(TimeoutError):
@@ -112,7 +116,7 @@ class SerialQueue(Generic[K]):
             del line.waiting[turn]
             line.holders.add(turn)
             turn.is_granted = True
-            turn.wakeup.set()
+            turn.changed()
         if not line.waiting and not line.holders:
             del self._lines[key]
 

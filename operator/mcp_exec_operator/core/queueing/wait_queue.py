@@ -193,6 +193,10 @@ class Waiter:
     caller: str = ""
     priority: Priority = Priority.NORMAL
 
+    def changed(self) -> None:
+        """Let the execution check whether it still waits."""
+        self.wakeup.set()
+
     async def pause(self, seconds: float) -> None:
         """Return when it has its pod, is woken up, or after so many seconds."""
         with suppress(TimeoutError):
@@ -204,6 +208,8 @@ class Waiter:
 class WaitQueue:
     """A bounded, fair queue. Times are seconds of a monotonic clock."""
 
+    served_at: float = 0.0
+    """When the last waiter got a pod: no execution times out in a queue that moves."""
     _queue: FairQueue[Waiter] = field(default_factory=FairQueue)
     _by_owner: dict[str, FairQueue[Waiter]] = field(default_factory=dict)
     """Waiters of each owner, who may get pods of their owner out of their turn in the queue."""
@@ -283,6 +289,7 @@ class WaitQueue:
         return round(seconds, 1) if seconds < 10 else float(round(seconds))
 
     def _note_served(self, waiter: Waiter, now: float) -> None:
+        self.served_at = now
         self._forget_owner(waiter)
         self._throughput.record(now)
         self._reset_if_empty()

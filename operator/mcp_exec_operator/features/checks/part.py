@@ -79,7 +79,7 @@ class CodeChecks:
 
 def find_rules(pool: Pool) -> CodeCheck:
     """Return the rules for the code of a pool's executions; those that find nothing if the pool is unknown."""
-    return pool.spec.code_check if pool.spec is not None else CodeCheck()
+    return pool.shape.spec.code_check if pool.shape.spec is not None else CodeCheck()
 
 
 def format_rejection(pool: str, findings: Sequence[Finding]) -> str:

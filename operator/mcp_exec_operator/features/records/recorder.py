@@ -138,7 +138,11 @@ class ExecutionRecorder:
         """Record a finished execution soon. Never waits."""
         if uid not in self._recorded and uid not in self._waiting:
             self._waiting[uid] = key
-            self._wakeup.set()
+            self.changed()
+
+    def changed(self) -> None:
+        """Record soon."""
+        self._wakeup.set()
 
     def is_recorded(self, uid: str) -> bool:
         """Return whether the execution has a record."""

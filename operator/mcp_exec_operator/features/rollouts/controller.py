@@ -54,6 +54,10 @@ class RolloutController:
     def observe(self, body: Object, deleted: bool) -> None:
         """Take in a watch event."""
         self._take(body, deleted=deleted)
+        self.changed()
+
+    def changed(self) -> None:
+        """Step soon."""
         self._wakeup.set()
 
     def _take(self, body: Object, *, deleted: bool) -> None:

@@ -145,7 +145,7 @@ class SessionClaims:
             raise
         finally:
             record.starting = False
-            pool.wakeup.set()  # for its status
+            pool.changed()  # for its status
 
     def leave(self, turn: SessionTurn, *, uid: str, pod: Pod | None, reason: Reason | None) -> bool:
         """End the turn of an execution. Return whether its pod, if it was bound to one, belongs to the session.

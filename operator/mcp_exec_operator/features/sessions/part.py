@@ -55,7 +55,7 @@ class SessionPart(Part):
         if self._turn is None:
             with _ending_before_run():
                 self._turn = claims.join(request, wakeup=self.execution.wakeup)
-        spec = claims.sessions.pools.get(self.execution.facts.pool).spec
+        spec = claims.sessions.pools.get(self.execution.facts.pool).shape.spec
         longest = DEFAULT_MAX_TIMEOUT_SECONDS if spec is None else spec.max_timeout_seconds
         await wait_for_turn(
             self.execution,

@@ -85,11 +85,15 @@ class SessionRegistry:
         """Whose turn it is, by the key of the session."""
         return self.index.turns
 
+    def changed(self) -> None:
+        """Have the sessions reconciled soon."""
+        self.wakeup.set()
+
     def touch(self, key: ObjectKey) -> None:
         """Let the controller look at a session that may have changed."""
         if (record := self.index.records.get(key)) is not None:
             record.dirty = True
-        self.wakeup.set()
+        self.changed()
 
     def get(self, key: ObjectKey) -> SessionRecord | None:
         """Return a session, or None if it is not known."""
@@ -184,7 +188,7 @@ class SessionRegistry:
             if record.proof is not None and self.attestor.read_listed_caller(record.proof).startswith(CLAIMED):
                 record.unproven, record.proof = True, None
             record.dirty = True
-        self.wakeup.set()
+        self.changed()
 
     def _renew_proof(self, record: SessionRecord, body: Object) -> None:
         """Keep the proof that a rotation has renewed."""
@@ -220,7 +224,7 @@ class SessionRegistry:
         if record.pod is not None:
             record.pod.wakeup = self.wakeup
             if record.pod.lost:
-                self.wakeup.set()
+                self.changed()
 
     def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
         log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)

@@ -187,6 +187,10 @@ class ShippedSkills:
     def request(self, namespace: str) -> None:
         """Have a namespace reconciled: at the start, or after it was created again."""
         self.pending[namespace] = None
+        self.changed()
+
+    def changed(self) -> None:
+        """Reconcile soon."""
         self._wakeup.set()
 
     async def run(self) -> None:

@@ -119,7 +119,11 @@ class SkillController:
             self._usage.pop(key, None)
         elif self._is_outdated(entry):
             self._pending[key] = None
-            self._wakeup.set()
+            self.changed()
+
+    def changed(self) -> None:
+        """Write the statuses of skills soon."""
+        self._wakeup.set()
 
     def count(self, namespace: str, names: Iterable[str], *, succeeded: bool) -> None:
         """Count an execution that got these skills."""
@@ -149,7 +153,7 @@ class SkillController:
                 if error.code != 409:
                     log.warning("the status of a skill was not written: %s", error, extra={"skill": key[1]})
                 self._pending[key] = None
-                self._wakeup.set()
+                self.changed()
         return not self._pending
 
     async def _write(self, key: ObjectKey) -> None:

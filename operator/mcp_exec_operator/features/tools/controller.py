@@ -202,7 +202,7 @@ class ToolServerController:
         elif any(state.body["metadata"].get(name) != body["metadata"].get(name) for name in ("uid", "generation")):
             state.due_at = 0.0
         state.body = body
-        self._wakeup.set()
+        self.changed()
 
     def observe_pod(self, pod: Object) -> None:
         """Reconcile the server whose labels a new, changed or deleted pod has: calls go to the address of its pod."""
@@ -210,7 +210,7 @@ class ToolServerController:
         for key, state in self._servers.items():
             if key[0] == namespace and workload_labels(key[1])[LABEL_TOOL_SERVER] == label:
                 state.due_at = 0.0
-                self._wakeup.set()
+                self.changed()
 
     def observe_policy(self, policy: Object, *, deleted: bool) -> None:
         """Reconcile the server whose NetworkPolicy is deleted, or is not as it was written."""
@@ -220,7 +220,11 @@ class ToolServerController:
                 _, version = state.applied.get("NetworkPolicy", ("", ""))
                 if deleted or version != _version_of(policy):
                     state.due_at = 0.0
-                    self._wakeup.set()
+                    self.changed()
+
+    def changed(self) -> None:
+        """Reconcile the servers that are due."""
+        self._wakeup.set()
 
     async def run(self) -> None:
         """Reconcile each server when it is due, until cancelled."""
@@ -246,7 +250,7 @@ class ToolServerController:
                 await self._reconcile(key, state)
         finally:
             self._reconciling.discard(key)
-            self._wakeup.set()
+            self.changed()
 
     async def _reconcile(self, key: ObjectKey, state: _ServerState) -> None:
         """Apply a server's spec and write its status. Errors are logged and delay the next reconcile."""

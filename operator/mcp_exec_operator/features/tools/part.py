@@ -125,14 +125,18 @@ class ToolCallTracker:
 
     def watch_approvals(self) -> None:
         """Ask the broker for approvals in a task, until none is pending."""
-        self._wakeup.set()
+        self.changed()
         if self._watching is None or self._watching.done():
             self._watching = self.tasks.spawn(self._watch(), name=f"approvals of {self.execution.facts.name}")
 
     def refresh_approvals(self) -> None:
         """Ask the broker soon if an approval is pending: the call may have ended."""
         if self._is_pending:
-            self._wakeup.set()
+            self.changed()
+
+    def changed(self) -> None:
+        """Ask the broker soon."""
+        self._wakeup.set()
 
     async def stop(self) -> None:
         """Stop the task. Nothing is written to the status afterwards."""
@@ -311,7 +315,7 @@ class ToolsPart(Part):
             message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
             raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
         wrappers = await self.feature.distributor.ensure(facts.namespace, binding.pod, spec.tools)
-        pool = binding.pool.spec
+        pool = binding.pool.shape.spec
         grant = build_grant(
             spec,
             uid=facts.uid,

@@ -129,8 +129,12 @@ class NamespaceBundle:
     def request_refresh(self, *, is_urgent: bool = False) -> None:
         """Have the broker asked. Executions with tools wait for its response."""
         self.is_urgent |= is_urgent
-        self.wakeup.set()
+        self.changed()
         self.refreshed = self._next
+
+    def changed(self) -> None:
+        """Ask the broker soon."""
+        self.wakeup.set()
 
     def begin_refresh(self) -> asyncio.Event:
         """Return the event to set when the refresh that begins now has ended. Later requests wait for the next one."""

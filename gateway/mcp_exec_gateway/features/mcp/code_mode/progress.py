@@ -54,11 +54,15 @@ class ProgressRelay:
                 async for frame in frames:
                     self._merge(frame)
             self._closed.set()
-            self._wakeup.set()
+            self.changed()
             await sending
         finally:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
+
+    def changed(self) -> None:
+        """Send soon."""
+        self._wakeup.set()
 
     async def beat(self) -> None:
         """Send a notification whenever none was sent for long, until the task is cancelled."""
@@ -82,7 +86,7 @@ class ProgressRelay:
             self._report = (fields["done"], fields.get("total"), fields.get("text") or "")
         else:
             return
-        self._wakeup.set()
+        self.changed()
 
     async def _send(self) -> None:
         while not (self._closed.is_set() and not self._has_news):
