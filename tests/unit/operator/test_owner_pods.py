@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.operator.test_pool import make_ready, plan, pool
+from tests.unit.operator.test_pod_cache import item
+from tests.unit.operator.test_pool import plan, pool
 
 from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.files import Owner
@@ -26,11 +27,11 @@ def reusing(**spec: Any) -> Pool:
 
 def use(made: Pool, owner: Owner, name: str) -> Pod:
     """Bind a new pod of that name to an execution of the owner."""
-    make_ready(made, name)
+    made.pods.observe(item(name, template=made.shape.template_hash), now=0)
+    made.mark_ready(name)
     pod = made.take(owner)
     assert pod is not None
-    pod.template = made.shape.template_hash
-    pod.owner, pod.caller, pod.uses, pod.owned_since = owner.digest, owner.caller, 1, made.clock()
+    pod.use.owner, pod.use.caller, pod.use.count, pod.use.owned_since = owner.digest, owner.caller, 1, made.clock()
     return pod
 
 
@@ -77,7 +78,7 @@ async def test_others_get_the_place_of_an_owner_above_its_share_and_no_more() ->
 async def test_a_pod_that_an_earlier_operator_left_serves_its_waiting_owner_in_a_full_pool() -> None:
     made = reusing(maxPods=1)
     pod = use(made, ALICE, "p1")
-    pod.caller = ""  # unknown
+    pod.use.caller = ""  # unknown
     waiter = join(made, ALICE)
     assert made.give_back(pod)
     assert waiter.future.result() is pod
@@ -108,7 +109,7 @@ async def test_an_idle_pod_is_evicted_for_others_in_a_full_pool_the_oldest_first
     made.clock = lambda: float(next(times))
     pods = [use(made, owner, f"p{number}") for number, owner in enumerate((ALICE, BOB, CAROL))]
     for pod in pods:
-        pod.owned_since = 0.0
+        pod.use.owned_since = 0.0
         assert made.give_back(pod)
     assert plan(made, now=made.clock()).delete == ()
     join(made, EVE)
@@ -133,21 +134,23 @@ async def test_one_owner_keeps_half_of_a_pool_at_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "template", "reason"),
     [
-        ({"uses": 10}, "maxUses are reached"),
-        ({"owned_since": -4000.0}, "maxAgeSeconds have passed"),
-        ({"template": "another"}, "the pool's template has changed"),
-        ({"owner": ""}, "it has no owner"),
-        ({}, ""),
+        ({"count": 10}, "", "maxUses are reached"),
+        ({"owned_since": -4000.0}, "", "maxAgeSeconds have passed"),
+        ({}, "another", "the pool's template has changed"),
+        ({"owner": ""}, "", "it has no owner"),
+        ({}, "", ""),
     ],
 )
-async def test_limits_end_the_life_of_a_pod(change: dict[str, Any], reason: str) -> None:
+async def test_limits_end_the_life_of_a_pod(change: dict[str, Any], template: str, reason: str) -> None:
     made = reusing()
     pod = use(made, ALICE, "p1")
-    pod.owned_since = 0.0
+    pod.use.owned_since = 0.0
     for name, value in change.items():
-        setattr(pod, name, value)
+        setattr(pod.use, name, value)
+    if template:
+        made.pods.observe(item("p1", template=template), now=1.0)
     made.clock = lambda: 1.0
     assert made.reuse.reason_to_end(pod, now=1.0) == reason
     assert made.give_back(pod) is not bool(reason)
@@ -183,7 +186,7 @@ async def test_pods_are_created_for_what_the_pods_of_an_owner_cannot_serve_soon(
     for _ in range(100):  # each use takes 50 ms: five fit into a quarter of a second
         times[0] += 0.05
         join(made, ALICE)
-        pod.uses = 1
+        pod.use.count = 1
         assert made.give_back(pod)
     assert plan(made, times[0]).create == 1
 
@@ -200,7 +203,7 @@ async def test_no_execution_waits_for_pods_that_are_usually_busy_for_long() -> N
 
 async def test_a_pod_on_its_last_use_is_not_expected_back() -> None:
     made, times = watched()
-    use(made, ALICE, "p1").uses = 10
+    use(made, ALICE, "p1").use.count = 10
     join(made, ALICE)
     assert plan(made, times[0]).create == 1
 
@@ -222,7 +225,7 @@ async def test_executions_that_wait_for_pods_of_their_owner_are_no_demand_for_ne
     for _ in range(200):
         join(made, ALICE)
         times[0] += 0.02
-        pod.uses = 1
+        pod.use.count = 1
         assert made.give_back(pod)
     measured = made.supply.autoscaler.demand.measure(times[0])
     assert (measured.rate, measured.reuse_rate) == (0.1, 1.0)  # the first one only
@@ -248,16 +251,21 @@ async def test_an_idle_pod_gives_way_before_a_new_owner_waits() -> None:
     assert plan(made, times[0]).delete == ()
 
 
+def observe_deletion(made: Pool, pod: Pod, *, seconds_ago: float) -> None:
+    body = item(pod.name)
+    body["metadata"]["deletionTimestamp"] = micro_time(now() - timedelta(seconds=seconds_ago))
+    made.pods.observe(body, now=made.clock())
+
+
 async def test_an_idle_pod_gives_way_to_a_new_owner_although_a_deleted_pod_does_not_go() -> None:
     made, times = watched(maxPods=2)
     idle, stuck = use(made, ALICE, "p1"), use(made, BOB, "p2")
     assert made.give_back(idle)
     made.pods.retire(stuck)
     join(made, EVE)
-    deleted = now()
-    stuck.newest["metadata"]["deletionTimestamp"] = micro_time(deleted)
+    observe_deletion(made, stuck, seconds_ago=0)
     assert plan(made, times[0]).delete == (), "its place is soon free"
-    stuck.newest["metadata"]["deletionTimestamp"] = micro_time(deleted - timedelta(seconds=11))
+    observe_deletion(made, stuck, seconds_ago=11)
     assert plan(made, times[0]).delete == (idle,)
 
 

@@ -115,7 +115,7 @@ def test_a_pod_that_is_not_ready_any_more_is_not_taken_and_starts_anew_when_it_i
     assert (cache.counts.not_ready, cache.counts.warm) == (1, 1)
     assert [pod.name for pod in iter(cache.take, None)] == ["b"]
     pod = cache.observe(item("a"), now=50)
-    assert (pod.state, pod.since) == (PodState.STARTING, 50)
+    assert (pod.state, pod.start.since) == (PodState.STARTING, 50)
     assert cache.mark_ready("a", now=51) is pod
 
 
@@ -135,7 +135,7 @@ def test_pods_that_start_on_a_lost_node_do_not_count_as_coming_until_it_is_back(
     cache.recheck_node("n1", now=5)
     pod = cache.get("a")
     assert pod is not None
-    assert (pod.state, pod.since, cache.counts.coming) == (PodState.STARTING, 5, 3)
+    assert (pod.state, pod.start.since, cache.counts.coming) == (PodState.STARTING, 5, 3)
 
 
 def test_a_list_forgets_what_is_gone_and_keeps_what_came_after_it() -> None:
@@ -197,7 +197,7 @@ class Life(RuleBasedStateMachine):
         if pod is None:
             return Pod(name="none", state=PodState.TERMINATING)
         assert pod.name not in self.used
-        assert not self.lost or pod.node is None
+        assert not self.lost or pod.seen.node is None
         self.used.add(pod.name)
         return pod
 
@@ -211,8 +211,8 @@ class Life(RuleBasedStateMachine):
     def keep(self, pod: Pod, owner: str) -> None:
         """The first owner of a pod is its owner for ever."""
         if pod.state is PodState.BUSY:
-            pod.owner = pod.owner or owner
-            self.owners.setdefault(pod.name, pod.owner)
+            pod.use.owner = pod.use.owner or owner
+            self.owners.setdefault(pod.name, pod.use.owner)
             self.cache.keep_owned(pod, now=self.now)
 
     @rule(target=taken, owner=st.sampled_from(["alice", "bob", "eve"]))
@@ -220,9 +220,9 @@ class Life(RuleBasedStateMachine):
         pod = self.cache.take_owned(owner)
         if pod is None:
             return Pod(name="none", state=PodState.TERMINATING)
-        assert (self.owners[pod.name], pod.owner, pod.state) == (owner, owner, PodState.BUSY)
+        assert (self.owners[pod.name], pod.use.owner, pod.state) == (owner, owner, PodState.BUSY)
         assert not pod.lost
-        assert not self.lost or pod.node is None
+        assert not self.lost or pod.seen.node is None
         return pod
 
     @rule(pod=consumes(taken))
@@ -268,7 +268,7 @@ class Life(RuleBasedStateMachine):
             pod.name for pod in pods if pod.state is PodState.WARM
         }
         assert excess_pods(warm=WARM_MIN, waiting=0, counts=counts) <= counts.warm + counts.coming
-        kept = [pod.owner for pod in self.cache.all(PodState.OWNED)]
+        kept = [pod.use.owner for pod in self.cache.all(PodState.OWNED)]
         assert {owner: self.cache.count_owned(owner) for owner in kept} == Counter(kept)
 
     def _one(self, data: st.DataObject, *states: PodState) -> Pod | None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.test_pod_cache import item
 from tests.unit.operator.test_pool import pool
 
-from mcp_exec_operator.core.pods.cache import NEVER, NOW, Schedule
+from mcp_exec_operator.core.pods.indexes import NEVER, NOW, Schedule
 from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.reviews import PodAction
@@ -29,7 +29,7 @@ def observe(made: Pool, name: str = "pod", *, status: Any = None, **state: Any) 
     body["metadata"]["ownerReferences"] = [{"uid": "u"}, {"uid": "", "blockOwnerDeletion": True}]
     body["status"] |= status or {}
     pod = made.pods.observe(body, now=0.0)
-    pod.verified = pod.created_here = True
+    pod.trust.verified = pod.start.created_here = True
     return pod
 
 
@@ -47,14 +47,14 @@ def test_a_pod_that_has_an_address_is_probed_once_and_sealed_at_its_age(made: Po
 
 def test_a_pod_without_the_owners_of_the_pool_is_guarded_at_once(made: Pool) -> None:
     pod = observe(made)
-    pod.sealed = True
+    pod.trust.sealed = True
     made.isolation.verify("policy")
     assert PodAction.GUARD in actions(made, 0.0)
 
 
 def test_a_pod_whose_image_cannot_be_pulled_is_kept_and_counts_every_ten_seconds(made: Pool) -> None:
     pod = observe(made, phase="Pending", status=PULLING)
-    pod.sealed = True
+    pod.trust.sealed = True
     counted = [PodAction.COUNT_FAILURE in actions(made, at) for at in (0.0, 9.0, 10.0, 15.0, 20.0, 500.0)]
     assert counted == [True, False, True, False, True, True]
 
@@ -70,7 +70,7 @@ def test_the_time_for_which_a_pod_was_held_does_not_count(made: Pool) -> None:
 
 def test_a_warm_pod_can_be_asked_for_libraries_and_is_not_looked_at_again(made: Pool) -> None:
     pod = observe(made)
-    pod.sealed = True
+    pod.trust.sealed = True
     made.mark_ready("pod")
     assert actions(made, 0.0) == {PodAction.READ_LIBRARIES}
     assert made.pods.next_at is None

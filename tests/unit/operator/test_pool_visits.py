@@ -26,7 +26,7 @@ def observe(made: Pool, name: str, **state: Any) -> Pod:
     body = item(name, template=made.shape.template_hash, **state)
     body["metadata"]["ownerReferences"] = OWNERS
     pod = made.pods.observe(body, now=made.clock())
-    pod.verified = pod.sealed = True
+    pod.trust.verified = pod.trust.sealed = True
     return pod
 
 

@@ -67,7 +67,7 @@ def probe_starting(found: ReadinessProber) -> None:
 async def test_a_new_operator_that_finds_thousands_of_pods_asks_a_few_at_a_time() -> None:
     made, sandboxes, tasks = pool(warm={"min": 2000}, maxPods=3000), Idle(), TaskRegistry()
     for number in range(2000):
-        made.pods.observe(item(f"pod-{number}"), now=0).verified = True
+        made.pods.observe(item(f"pod-{number}"), now=0).trust.verified = True
     probe_starting(prober(made, sandboxes, tasks))
     # the first probe to begin continues after the first step of each probe
     await asyncio.wait_for(sandboxes.begun.wait(), 10)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.operator.test_pod_cache import item
 
 from mcp_exec_operator.core.pods.nodes import NodeCache
-from mcp_exec_operator.core.pods.pod import Pod, PodCounts, PodState
+from mcp_exec_operator.core.pods.pod import Pod, PodCounts, PodState, SeenPod
 from mcp_exec_operator.core.scaling.plan import (
     OutdatedPod,
     OutdatedReason,
@@ -28,7 +28,7 @@ MOMENT = datetime(2026, 11, 21, 20, tzinfo=UTC)
 def pod(name: str, *, template: str = "new", age: float = 0, node: str = "n1") -> Pod:
     newest = item(name, template=template, node=node)
     newest["metadata"]["creationTimestamp"] = (MOMENT - timedelta(seconds=age)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Pod(name=name, state=PodState.WARM, template=template, node=node, newest=newest)
+    return Pod(name=name, state=PodState.WARM, seen=SeenPod().observe(newest))
 
 
 def old(*names: str, why: OutdatedReason = OutdatedReason.TEMPLATE) -> list[OutdatedPod]:

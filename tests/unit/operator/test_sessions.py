@@ -9,7 +9,7 @@ from mcp_exec_api.constants import LABEL_MANAGED_BY
 from mcp_exec_api.files import Owner
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase, format_memory
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.core.pods.pod import Pod, PodState, SeenPod
 from mcp_exec_operator.features.sessions.record import (
     KEEP_UNUSED,
     SessionRecord,
@@ -41,7 +41,7 @@ def ended(name: str, minutes: int, /, **options: Any) -> SessionRecord:
 
 def running(name: str = "s", /, **options: Any) -> SessionRecord:
     made = record(name, **options)
-    made.pod = Pod(name="p", uid="u", node="n", state=PodState.BUSY, labelled_busy=True)
+    made.pod = Pod(name="p", state=PodState.BUSY, seen=SeenPod(uid="u", node="n", labelled_busy=True))
     made.started_at = NOW
     return made
 

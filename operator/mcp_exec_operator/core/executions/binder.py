@@ -64,7 +64,7 @@ class Binder:
         pool, name = self.pools.get(facts.pool), str(execution.seen.status.get("podName") or "")
         pod = pool.pods.adopt(name, uid=execution.pod_uid, now=monotonic())
         # without the label another operator may not have recorded the owner: the pod serves this execution only
-        is_owned = pod.owner == facts.owner.digest and not facts.owner.is_nobody
+        is_owned = pod.use.owner == facts.owner.digest and not facts.owner.is_nobody
         owner = facts.owner.digest if is_owned or execution.holder is not None else None
         return Binding(pool=pool, pod=pod, owner=owner, is_recorded=True)
 
@@ -101,8 +101,8 @@ class Binder:
                 pod, start = await self._wait(execution, pool, reusing), Start.COLD
             else:
                 pod, start = taken, Start.WARM
-            start = Start.REUSED if pod.uses else start
-        pod.caller = owner.caller
+            start = Start.REUSED if pod.use.count else start
+        pod.use.caller = owner.caller
         is_owned = holder is not None or reusing is not None
         return Binding(pool=pool, pod=pod, owner=owner.digest if is_owned else None, start=start)
 
@@ -115,7 +115,7 @@ class Binder:
         spec = await execution.load()
         began = monotonic()
         connection = self.supervisors.get_connection(
-            namespace=pool.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+            namespace=pool.namespace, pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
         )
         job = build_job(spec, execution=execution, binding=binding, draft=draft)
         pending = connection.prepare_run(job, timeout_seconds=execution.longest_seconds)
@@ -123,7 +123,7 @@ class Binder:
             recording = self.writer.write_bound(
                 execution, pod, start=binding.start, code_findings=draft.findings, skills=skills
             )
-            if owner is None or pod.owner:
+            if owner is None or pod.use.owner:
                 await recording
             else:
                 # the owner of a pod that may be used again stands in its label
@@ -134,11 +134,11 @@ class Binder:
                     raise recorded
                 if claimed is not True:
                     owner = None  # the pod is deleted after this execution
-                pod.owned_since = monotonic()
+                pod.use.owned_since = monotonic()
         except BaseException:
             pending.withdraw()
             raise
-        pod.uses += 1
+        pod.use.count += 1
         now = monotonic()
         execution.binding = replace(
             binding, owner=owner, is_recorded=True, recorded=now, record_milliseconds=(now - began) * 1000
@@ -214,6 +214,6 @@ def build_job(spec: CodeExecutionSpec, *, execution: Execution, binding: Binding
         owner=binding.owner,
         session=execution.holder is not None,
         skills=draft.skills,
-        libraries=binding.pool.libraries.find_missing(binding.pod.template),
+        libraries=binding.pool.libraries.find_missing(binding.pod.seen.template),
         **{name: options[name] for name in _OPTIONS},
     )

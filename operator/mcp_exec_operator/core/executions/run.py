@@ -79,11 +79,11 @@ class Run:
     async def execute(self) -> ExecutionOutcome:
         """Dispatch the job, follow its events and return the outcome. Raises EndedBeforeRun if it need not begin."""
         execution = self.execution
-        if not self.binding.pod.address and (problem := await self._find_pod()) is not None:
+        if not self.binding.pod.seen.address and (problem := await self._find_pod()) is not None:
             return self._build_cancellation() if execution.cancelled else self._build_loss(problem)
         pod = self.binding.pod
         connection = self.supervisors.get_connection(
-            namespace=execution.facts.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+            namespace=execution.facts.namespace, pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
         )
         await self._check_dispatch(connection)
         supervision = RunSupervision(
@@ -202,13 +202,13 @@ class Run:
             pod = pods.adopt(binding.pod.name, uid=self.execution.pod_uid, now=monotonic())
             self.execution.binding = binding = replace(binding, pod=pod)
         pod = binding.pod
-        return None if pod.address else self.nodes.explain_loss(body, name=pod.name, node=pod.node)
+        return None if pod.seen.address else self.nodes.explain_loss(body, name=pod.name, node=pod.seen.node)
 
     async def _read_pod(self) -> Object | None:
         """Return the object of the execution's pod, or None if it is gone. Another pod of that name is not its own."""
         execution, known = self.execution, self.binding.pod
         pod = await self.api.get_pod(execution.facts.namespace, known.name)
-        return pod if pod is not None and pod["metadata"]["uid"] == (execution.pod_uid or known.uid) else None
+        return pod if pod is not None and pod["metadata"]["uid"] == (execution.pod_uid or known.seen.uid) else None
 
     async def _explain_loss(self, error: Exception, supervision: RunSupervision) -> ExecutionOutcome:
         """Return why the run has no end: a cancellation, the time, or the state of the pod."""
@@ -216,7 +216,7 @@ class Run:
         try:
             pod = await self._read_pod()
         except ApiError:
-            pod = known.newest
+            pod = known.seen.body
         if execution.cancelled:
             return self._build_cancellation()
         responds = isinstance(error, TimeoutError) and pod is not None
@@ -228,9 +228,9 @@ class Run:
             message = f"the run did not end within {self.execution.spec.timeout_seconds} s"
             failure = ExecutionError(type=Reason.TIMEOUT.value, message=message)
             return self._build_outcome(Phase.TIMED_OUT, Reason.TIMEOUT, message, failure)
-        if pod is None and known.has_ended:
-            pod = known.newest  # the last object of a pod that is gone shows how it ended
-        problem = self.nodes.explain_loss(pod, name=known.name, node=known.node)
+        if pod is None and known.seen.has_ended:
+            pod = known.seen.body  # the last object of a pod that is gone shows how it ended
+        problem = self.nodes.explain_loss(pod, name=known.name, node=known.seen.node)
         if problem.reason is Reason.STREAM_BROKEN and not responds:
             problem = PodProblem(reason=problem.reason, message=f"{problem.message}: {error}")
         # the message may quote the log of the container, and code can write that in gVisor
@@ -256,7 +256,7 @@ class Run:
         facts = RunFacts(
             code_bytes=execution.facts.code_bytes,
             has_workspace=execution.spec.workspace is not None,
-            pod=binding.pod.newest,
+            pod=binding.pod.seen.body,
             bound_at=datetime.fromisoformat(execution.seen.status["boundAt"]),
             bound=binding.recorded,
             bind_milliseconds=binding.record_milliseconds,

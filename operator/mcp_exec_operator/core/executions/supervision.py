@@ -68,7 +68,7 @@ class RunSupervision:
         """React to wakeups until cancelled."""
         pod, wakeup = self.pod, self.execution.wakeup
         # the label of its owner says the same
-        label_at = None if pod.labelled_busy or pod.owner else monotonic() + _LABEL_AFTER_SECONDS
+        label_at = None if pod.seen.labelled_busy or pod.use.owner else monotonic() + _LABEL_AFTER_SECONDS
         while True:
             wakeup.clear()
             if pod.lost:
@@ -78,7 +78,7 @@ class RunSupervision:
                 self.deadline.cut(_CANCEL_NAMESPACE_SECONDS if self.execution.cancelled else CANCEL_SECONDS)
                 self.tasks.spawn(self._cancel(), name=f"cancel {self.execution.facts.name}")
             # a sandbox may go on without its node, as it does while a kubelet restarts
-            if not self._polling and self.nodes.loss_reason(pod.node):
+            if not self._polling and self.nodes.loss_reason(pod.seen.node):
                 self._polling = True
                 self.tasks.spawn(self._poll(), name=f"poll {pod.name}")
             with suppress(TimeoutError):
@@ -91,7 +91,7 @@ class RunSupervision:
     async def _poll(self) -> None:
         """End the run if the supervisor does not respond, as long as its node is lost."""
         failures = 0
-        while not self.deadline.over and self.nodes.loss_reason(self.pod.node):
+        while not self.deadline.over and self.nodes.loss_reason(self.pod.seen.node):
             try:
                 await self.connection.get_execution()
                 failures = 0

@@ -88,7 +88,7 @@ class ExecutionStatusWriter:
         self, execution: Execution, pod: Pod, *, start: Start, code_findings: list[Object], skills: Sequence[str]
     ) -> None:
         """Write which pod an execution has. Raises Superseded, EndedBeforeRun and what `_write` raises."""
-        moment, created, ready_seconds = now(), execution.facts.created, monotonic() - pod.ready_at
+        moment, created, ready_seconds = now(), execution.facts.created, monotonic() - pod.start.ready_at
 
         def decide(body: Object) -> Object | None:
             status, phase = body.get("status") or {}, read_phase(body)
@@ -100,11 +100,11 @@ class ExecutionStatusWriter:
             return build_bound_status(
                 status,
                 pod=pod.name,
-                pod_uid=pod.uid,
-                node=pod.node,
+                pod_uid=pod.seen.uid,
+                node=pod.seen.node,
                 start=start,
                 ready_seconds=ready_seconds,
-                uses=pod.uses,
+                uses=pod.use.count,
                 digest=execution.facts.digest,
                 code_findings=code_findings,
                 skills=skills,

@@ -114,17 +114,17 @@ class Alterations:
         """Return whether a pod is as it was when it was verified or first seen. Costs a few comparisons."""
         if pod.state is PodState.TERMINATING:
             return True
-        parts, before = ChangeableParts.of(item), pod.parts
+        parts, before = ChangeableParts.of(item), pod.trust.parts
         changed = find_alterations(before, parts) if before is not None else ()
         if changed:
             self.note(pod, changed)
             return False
-        pod.parts = parts  # which frees the older object
+        pod.trust.parts = parts  # which frees the older object
         return True
 
     def note(self, pod: Pod, changed: tuple[str, ...]) -> None:
         """Record that a pod was altered. It is never used again."""
-        pod.verified = False
+        pod.trust.verified = False
         fields = {"pool": self.pool, "pod": pod.name}
         log.warning("pod %s is deleted, because somebody changed %s", pod.name, ", ".join(changed), extra=fields)
         if len(self._found) < _MAX_PODS or pod.name in self._found:

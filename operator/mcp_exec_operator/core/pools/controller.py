@@ -109,15 +109,15 @@ class PoolController:
 
         A pod without the record must serve one execution only.
         """
-        if pod.newest is None or not pod.verified:
+        if pod.seen.body is None or not pod.trust.verified:
             return False
-        patch = self.services.authenticator.build_owner_patch(pod.newest, self.pool.identity, owner=owner)
+        patch = self.services.authenticator.build_owner_patch(pod.seen.body, self.pool.identity, owner=owner)
         try:
             await self.services.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-owner")
         except ApiError as error:
             log.warning("the owner of pod %s was not recorded: %s", pod.name, error, extra={"pool": self.pool.name})
             return False
-        pod.owner, pod.sealed = owner, True
+        pod.use.owner, pod.trust.sealed = owner, True
         return True
 
     def delete_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
@@ -130,13 +130,13 @@ class PoolController:
         for pod in self.pool.pods.all():
             if (self.pool.namespace, pod.name) in held:
                 continue
-            deleted_for = age_of_deletion(pod.newest, utc_now()) if pod.newest is not None else 0.0
+            deleted_for = age_of_deletion(pod.seen.body, utc_now()) if pod.seen.body is not None else 0.0
             overdue = deleted_for > _FORCE_DELETE_SECONDS
-            orphaned = pod.state is PodState.BUSY and not pod.recycling
-            orphaned |= pod.state is PodState.STARTING and pod.labelled_busy
+            orphaned = pod.state is PodState.BUSY and not pod.use.recycling
+            orphaned |= pod.state is PodState.STARTING and pod.seen.labelled_busy
             undeleted = pod.state is PodState.TERMINATING and (overdue or not deleted_for)
             # an earlier operator had no time to seal it, or somebody copied one of its pods
-            unknown = not pod.verified and not pod.created_here and pod.state is not PodState.TERMINATING
+            unknown = not pod.trust.verified and not pod.start.created_here and pod.state is not PodState.TERMINATING
             if not orphaned and not undeleted and not unknown:
                 continue
             found.add(pod.name)
@@ -207,8 +207,8 @@ class PoolController:
         """Confirm or end a pod as its review says, before missing pods are counted."""
         pod = review.pod
         for action in review.actions:
-            if action is PodAction.CONFIRM and pod.requested is not None and pod.newest is not None:
-                self._confirm(pod.name, pod.requested, pod.newest)
+            if action is PodAction.CONFIRM and pod.start.requested is not None and pod.seen.body is not None:
+                self._confirm(pod.name, pod.start.requested, pod.seen.body)
             elif action is PodAction.COUNT_FAILURE and review.problem is not None:
                 self.remover.record_failure(review.problem)
             elif action is PodAction.FAIL:
@@ -226,17 +226,17 @@ class PoolController:
                 self.prober.probe(pod)
             elif action is PodAction.READ_LIBRARIES:
                 self.library_reader.note(pod)
-            elif action is PodAction.READ_EVENTS and pod.read_events_at < math.inf:
-                pod.read_events_at = math.inf
+            elif action is PodAction.READ_EVENTS and pod.delay.read_events_at < math.inf:
+                pod.delay.read_events_at = math.inf
                 self.services.tasks.spawn(self._read_events(pod), name=f"events of {pod.name}")
-            elif action is PodAction.GUARD and pod.newest is not None and pod.name not in self._guarding:
+            elif action is PodAction.GUARD and pod.seen.body is not None and pod.name not in self._guarding:
                 self._guarding.add(pod.name)
-                self.services.tasks.spawn(self._guard(pod, pod.newest), name=f"guard {pod.name}")
+                self.services.tasks.spawn(self._guard(pod, pod.seen.body), name=f"guard {pod.name}")
 
     def _replace_stuck(self, pod: Pod, seconds: float) -> None:
         """Replace a stuck pod. This is no failure of the pool: another pod became ready."""
         message = f"pod {pod.name} is not ready after {seconds:.0f} s, unlike a younger pod on its node; replacing it"
-        message += f": {pod.warning}" if pod.warning else ""
+        message += f": {pod.delay.warning}" if pod.delay.warning else ""
         log.warning(message, extra={"pool": self.pool.name, "pod": pod.name})
         self.remover.count_failure(Reason.POD_FAILED)
         self.remover.retire(pod)
@@ -245,7 +245,7 @@ class PoolController:
         try:
             warning = await self.services.api.get_pod_warning(self.pool.namespace, pod.name)
         except ApiError as error:
-            pod.read_events_at = monotonic() + _RECHECK_SECONDS
+            pod.delay.read_events_at = monotonic() + _RECHECK_SECONDS
             self.pool.pods.touch(pod)
             log.warning("reading the Events of pod %s failed: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
@@ -274,7 +274,7 @@ class PoolController:
         )
         self.pool.supply.refused_fields = manifest.refused
         if (pod := self.pool.pods.get(name)) is not None:
-            pod.requested = manifest.body
+            pod.start.requested = manifest.body
         try:
             created = await self.services.api.create_pod(manifest.body)
         except ApiError as error:
@@ -295,7 +295,7 @@ class PoolController:
         message = f"an admission webhook changed {', '.join(changed)} of pod {name}, which is not used"
         self._refuse(PodProblem(reason=Reason.POD_CHANGED, message=message), changed_fields=changed)
         if (pod := self.pool.pods.get(name)) is not None:
-            pod.verified = False
+            pod.trust.verified = False
             self.remover.retire(pod)
 
     async def _guard(self, pod: Pod, item: Object) -> None:
@@ -307,9 +307,9 @@ class PoolController:
                     return
                 patch = self.services.authenticator.build_seal_patch(item, self.pool.identity)
                 stored = await self.services.api.patch_pod(self.pool.namespace, pod.name, patch, what="pod-seal")
-                pod.sealed = True
-                if pod.newest is item:
-                    pod.newest = stored
+                pod.trust.sealed = True
+                if pod.seen.body is item and self.pool.pods.get(pod.name) is pod:
+                    self.pool.pods.observe(stored, now=monotonic())
         except ApiError as error:
             log.warning("pod %s was not sealed: %s", pod.name, error, extra={"pool": self.pool.name})
             await asyncio.sleep(_RECHECK_SECONDS)

@@ -136,14 +136,14 @@ class PodInspector:
 
     def accept(self, pod: Pod, stored: Object) -> None:
         """Compare later objects of a pod with this one, which was verified."""
-        pod.parts = ChangeableParts.of(stored)
-        if pod.newest is not None:  # a watch was faster than the answer
-            self.inspect(pod, pod.newest)
+        pod.trust.parts = ChangeableParts.of(stored)
+        if pod.seen.body is not None:  # a watch was faster than the answer
+            self.inspect(pod, pod.seen.body)
 
     def check_gone(self, pod: Pod) -> None:
         """Delete a pod that no watch or list shows any more, if it exists: somebody took its labels."""
-        ends = pod.state is PodState.TERMINATING or (pod.newest is not None and is_terminating(pod.newest))
-        if pod.uid is not None and not ends:
+        ends = pod.state is PodState.TERMINATING or (pod.seen.body is not None and is_terminating(pod.seen.body))
+        if pod.seen.uid is not None and not ends:
             self.services.tasks.spawn(self._check_gone(pod), name=f"look for {pod.name}")
 
     async def _check_gone(self, pod: Pod) -> None:
@@ -153,9 +153,11 @@ class PodInspector:
         except ApiError as error:
             log.warning("pod %s may still exist: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
-            if found is None or found["metadata"]["uid"] != pod.uid or is_terminating(found):
+            if found is None or found["metadata"]["uid"] != pod.seen.uid or is_terminating(found):
                 return
-            changed = find_alterations(pod.parts, ChangeableParts.of(found)) if pod.parts is not None else ()
+            changed = (
+                find_alterations(pod.trust.parts, ChangeableParts.of(found)) if pod.trust.parts is not None else ()
+            )
             self.pool.isolation.alterations.note(pod, changed or _LABELS)
             self._count()
         await self.remover.delete(pod)

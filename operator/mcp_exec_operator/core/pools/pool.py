@@ -161,7 +161,8 @@ class Pool:
         pod = self.pods.take()
         if pod is not None:
             self.supply.autoscaler.demand.add_arrival(self.clock(), warm=True)
-            self.uses.begin(pod, owner=owner.digest if owner is not None else "", now=self.clock())
+            if owner is not None:
+                self.uses.begin(pod, owner=owner.digest, now=self.clock())
             self.changed()
         return pod
 
@@ -198,10 +199,11 @@ class Pool:
 
     def release(self, pod: Pod) -> None:
         """Release a pod that was taken and not used. If it is lost, the controller deletes it."""
+        self.uses.cancel(pod)
         if self.pods.release(pod):
             self._serve_queue()
         if pod.state is PodState.OWNED:
-            self._serve_owner(pod.owner)
+            self._serve_owner(pod.use.owner)
         self.changed()
 
     def give_back(self, pod: Pod) -> bool:
@@ -219,19 +221,19 @@ class Pool:
             return False
         if self.counts.owned == 1:
             self.changed()  # from now on, limits are checked
-        self._serve_owner(pod.owner)
+        self._serve_owner(pod.use.owner)
         return True
 
     def mark_ready(self, name: str, *, protocol: int = PROTOCOLS[-1]) -> Pod | None:
         """Make a pod warm after its supervisor answered, and give it to the first waiting execution."""
         known = self.pods.get(name)
-        first = known is not None and known.created_here and not known.ready_at
+        first = known is not None and known.start.created_here and not known.start.ready_at
         pod = self.pods.mark_ready(name, now=self.clock())
         if pod is not None:
             if first:
-                self.supply.autoscaler.demand.add_startup(pod.ready_at - pod.since)
+                self.supply.autoscaler.demand.add_startup(pod.start.ready_at - pod.start.since)
                 self.health.record_start()
-            if pod.template == self.shape.template_hash:
+            if pod.seen.template == self.shape.template_hash:
                 self.supply.protocol = protocol
             self._mark_overtaken(pod)
             self.supply.succeed()
@@ -331,10 +333,10 @@ class Pool:
         self.reviews.update(rules, now=now)
 
     def _mark_overtaken(self, ready: Pod) -> None:
-        late = self.late_pods(ready.ready_at)
-        usual, at = self.supply.autoscaler.demand.usual_startup_seconds, ready.ready_at
+        late = self.late_pods(ready.start.ready_at)
+        usual, at = self.supply.autoscaler.demand.usual_startup_seconds, ready.start.ready_at
         for pod in overtaken_pods(late, by=ready, usual_startup=usual, now=at, moment=utc_now()) if late else ():
-            pod.overtaken_at = at
+            pod.delay.overtaken_at = at
             self.pods.touch(pod)
 
     def _serve_queue(self) -> None:
@@ -354,11 +356,12 @@ class Pool:
             self._serve(waiter, pod, now)
 
     def _serve(self, waiter: Waiter, pod: Pod, now: float) -> None:
-        self.uses.begin(pod, owner=waiter.owner, now=now)
+        if waiter.owner:
+            self.uses.begin(pod, owner=waiter.owner, now=now)
         waiter.future.set_result(pod)
         waiter.changed()
 
     def _may_keep(self, pod: Pod, spec: SandboxPoolSpec) -> bool:
         """Return whether the owner waits for the pod or may have one more idle pod."""
-        is_awaited = self.queue.first_of(pod.owner) is not None
-        return is_awaited or self.pods.count_owned(pod.owner) < max_idle_pods(spec)
+        is_awaited = self.queue.first_of(pod.use.owner) is not None
+        return is_awaited or self.pods.count_owned(pod.use.owner) < max_idle_pods(spec)

@@ -64,14 +64,14 @@ class ReadinessProber:
 
     async def _probe(self, pod: Pod) -> None:
         supervisor = self.services.connect(self.pool, pod)
-        first = not pod.ready_at
+        first = not pod.start.ready_at
         try:
             protocol = await wait_until_idle(
                 supervisor,
                 wanted=lambda: pod.state is PodState.STARTING and not pod.lost,
                 slots=self._slots,
                 timeout_seconds=self.pool.times.start_timeout,
-                check_uses=not pod.created_here,
+                check_uses=not pod.start.created_here,
             )
         except SandboxNotIdle as error:
             fields = {"pool": self.pool.name, "pod": pod.name}
@@ -85,7 +85,7 @@ class ReadinessProber:
             if protocol is not None and self.pool.mark_ready(pod.name, protocol=protocol) is not None:
                 if first:
                     start = self.services.metrics.pod_starts.labels(self.pool.namespace, self.pool.name)
-                    start.observe(pod.ready_at - pod.since)
+                    start.observe(pod.start.ready_at - pod.start.since)
                 if pod.state is PodState.WARM:
                     self.services.idle.emit(self.pool.namespace, pod)
         finally:
@@ -138,7 +138,7 @@ class Recycler:
 
     def recycle(self, pod: Pod, *, uid: str) -> None:
         """Start to clean a pod after its execution with this uid."""
-        pod.recycling = True
+        pod.use.recycling = True
         self.services.tasks.spawn(self._recycle(pod, uid), name=f"recycle {pod.name}")
 
     async def recover(self, pod: Pod) -> None:
@@ -146,7 +146,7 @@ class Recycler:
         try:
             await self._recover(pod)
         finally:
-            pod.recycling = False
+            pod.use.recycling = False
 
     async def _recover(self, pod: Pod) -> None:
         if self.pool.reuse.limits is None:
@@ -158,8 +158,8 @@ class Recycler:
             log.warning("pod %s was not recovered: %s", pod.name, error, extra={"pool": self.pool.name})
             self._end(pod)
             return
-        pod.uses = max(pod.uses, use.uses)
-        if not pod.recycling:
+        pod.use.count_up_to(use.uses)
+        if not pod.use.recycling:
             return  # an execution or a session was found that has it
         if use.id is not None:
             await self._clean(pod, use.id)
@@ -170,7 +170,7 @@ class Recycler:
 
     def _end(self, pod: Pod) -> None:
         """Delete a pod, unless an execution or a session was found that has it."""
-        if pod.recycling:
+        if pod.use.recycling:
             self._count("failed")
             self.remover.retire(pod)
 
@@ -178,7 +178,7 @@ class Recycler:
         try:
             await self._clean(pod, uid)
         finally:
-            pod.recycling = False
+            pod.use.recycling = False
 
     async def _clean(self, pod: Pod, uid: str) -> None:
         try:
@@ -187,8 +187,8 @@ class Recycler:
             log.warning("pod %s was not cleaned: %s", pod.name, error, extra={"pool": self.pool.name})
             self._end(pod)
             return
-        # the files of wrappers may be gone
-        pod.uses, pod.wrappers = max(pod.uses, uses), None
+        pod.use.count_up_to(uses)
+        pod.use.wrappers = None  # their files may be gone
         self._keep(pod)
 
     def _keep(self, pod: Pod) -> None:
@@ -244,13 +244,13 @@ class LibraryReader:
         pod = _choose_pod(self.pool)
         if pod is None or self._knows(pod):
             return None
-        image.template, image.id = pod.template, _read_image_id(pod)
+        image.template, image.id = pod.seen.template, _read_image_id(pod)
         image.reading, image.next_at = True, now + _AGAIN_SECONDS
         self.services.tasks.spawn(self._read(pod, image), name=f"libraries of {pod.name}")
         return None
 
     def _knows(self, pod: Pod) -> bool:
-        return self.pool.libraries.knows(pod.template) and _read_image_id(pod) == self._image.id
+        return self.pool.libraries.knows(pod.seen.template) and _read_image_id(pod) == self._image.id
 
     async def _read(self, pod: Pod, image: _Image) -> None:
         connection = self.services.connect(self.pool, pod)
@@ -264,7 +264,7 @@ class LibraryReader:
             log.info("the libraries of pod %s were not read: %s", pod.name, error, extra={"pool": self.pool.name})
         else:
             image.backoff.succeed()
-            self.pool.libraries.set(libraries, template=pod.template)
+            self.pool.libraries.set(libraries, template=pod.seen.template)
         finally:
             image.reading = False
             self.pool.changed()
@@ -274,12 +274,17 @@ def _choose_pod(pool: Pool) -> Pod | None:
     """Return a pod of the present template that can be asked: an idle one, else one that runs code."""
     for state in (PodState.WARM, PodState.OWNED, PodState.BUSY):
         for pod in pool.pods.each(state):
-            if pod.template == pool.shape.template_hash and pod.address and pod.verified and not pod.lost:
+            if (
+                pod.seen.template == pool.shape.template_hash
+                and pod.seen.address
+                and pod.trust.verified
+                and not pod.lost
+            ):
                 return pod
     return None
 
 
 def _read_image_id(pod: Pod) -> str:
     """Return the id of the image that the pod runs, which changes with a tag's image. Empty if it is unknown."""
-    statuses = ((pod.newest or {}).get("status") or {}).get("containerStatuses") or []
+    statuses = ((pod.seen.body or {}).get("status") or {}).get("containerStatuses") or []
     return next((str(each.get("imageID") or "") for each in statuses if each.get("name") == SANDBOX_CONTAINER), "")

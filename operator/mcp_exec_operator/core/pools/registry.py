@@ -138,7 +138,7 @@ class PoolRegistry:
             return pod
         known = pool.pods.get(item["metadata"]["name"])
         pool.isolation.remove_stranger(item["metadata"]["name"], item["metadata"]["uid"])
-        if known is not None and known.uid in (None, item["metadata"]["uid"]):
+        if known is not None and known.seen.uid in (None, item["metadata"]["uid"]):
             pool.pods.forget(known.name)
             if not is_terminating(item):
                 self._controllers[pool].inspector.check_gone(known)
@@ -227,7 +227,7 @@ class PoolRegistry:
 
     def has_withdrawn_key(self, namespace: str, pod: Pod) -> bool:
         """Return whether a pod has the token of a key that is not accepted any more."""
-        digest = pod.token_sha256
+        digest = pod.seen.token_sha256
         return bool(digest) and not self.services.authenticator.accepts(namespace, pod.name, digest=digest)
 
     def delete_leftovers(self, held: set[ObjectKey], *, at_once: bool) -> None:
@@ -246,12 +246,12 @@ class PoolRegistry:
     def _accepts(self, pool: Pool, item: Object) -> bool:
         """Return whether an operator created a pod that has the labels of the pool. Report a pod of others once."""
         known = pool.pods.get(item["metadata"]["name"])
-        if known is not None and known.uid == item["metadata"]["uid"]:
+        if known is not None and known.seen.uid == item["metadata"]["uid"]:
             return True
         if known is None and self._inspect_moved(item):
             return False
         # nobody else knew the digest of a pod that is being created
-        expected = known is not None and known.uid is None and self.services.authenticator.has_token_digest(item)
+        expected = known is not None and known.seen.uid is None and self.services.authenticator.has_token_digest(item)
         if expected or self.services.authenticator.claims_pool(item, pool.shape.uid):
             return True
         if pool.shape.body is not None and pool.note_stranger(item):
@@ -264,16 +264,16 @@ class PoolRegistry:
         namespace, name = object_key(item)
         for pool in self:
             pod = pool.pods.get(name) if pool.namespace == namespace else None
-            if pod is not None and pod.uid == item["metadata"]["uid"]:
+            if pod is not None and pod.seen.uid == item["metadata"]["uid"]:
                 self._controllers[pool].inspector.inspect(pod, item)
                 return True
         return False
 
     def _recognize(self, pool: Pool, pod: Pod, item: Object) -> None:
         """Trust a pod that an earlier operator has created, verified and sealed, and keep it for its owner."""
-        if not pod.verified and not pod.created_here and self.services.authenticator.is_sealed(item):
-            pod.verified = pod.sealed = True
-            pod.owner = self.services.authenticator.read_owner(item)
+        if not pod.trust.verified and not pod.start.created_here and self.services.authenticator.is_sealed(item):
+            pod.trust.verified = pod.trust.sealed = True
+            pod.use.owner = self.services.authenticator.read_owner(item)
             pool.pods.set_aside(pod)
 
     def _replace_pods(self, pool: Pool, items: list[Object], *, listed_at: float) -> int:

@@ -51,20 +51,20 @@ class ReuseRules:
         limits = self.limits
         if limits is None:
             return "the pool does not reuse pods"
-        if not pod.owner:
+        if not pod.use.owner:
             return "it has no owner"
-        if pod.uses >= limits.max_uses:
+        if pod.use.count >= limits.max_uses:
             return "maxUses are reached"
-        if now - pod.owned_since >= limits.max_age_seconds:
+        if now - pod.use.owned_since >= limits.max_age_seconds:
             return "maxAgeSeconds have passed"
-        if pod.template != self.template_hash:
+        if pod.seen.template != self.template_hash:
             return "the pool's template has changed"
-        return self.nodes.reason_to_leave(pod.node, tolerations_of(pod.newest))
+        return self.nodes.reason_to_leave(pod.seen.node, tolerations_of(pod.seen.body))
 
     def reason_to_end_idle(self, pod: Pod, *, now: float) -> str:
         """Return why an idle pod must not be kept for its owner any longer, or an empty string."""
         limits = self.limits
-        if limits is not None and now - pod.idle_since >= limits.idle_seconds:
+        if limits is not None and now - pod.use.idle_since >= limits.idle_seconds:
             return "idleSeconds have passed"
         return self.reason_to_end(pod, now=now)
 
@@ -80,23 +80,27 @@ class PodUses:
     """Pods by name that owners have taken within a short wait, the latest last."""
 
     def begin(self, pod: Pod, *, owner: str, now: float) -> None:
-        """Record that an execution of an owner has taken a pod; an empty owner if the pod is used once."""
-        pod.taken_by, pod.taken_at = owner, now
-        if owner:
-            self._taken[pod.name] = pod
-            self._taken.move_to_end(pod.name)
+        """Record that an execution of an owner has taken a pod, which is used again."""
+        pod.use.taken_by, pod.use.taken_at = owner, now
+        self._taken[pod.name] = pod
+        self._taken.move_to_end(pod.name)
+
+    def cancel(self, pod: Pod) -> None:
+        """Record that a pod was not used."""
+        pod.use.taken_by = ""
+        self._taken.pop(pod.name, None)
 
     def end(self, pod: Pod, *, now: float) -> None:
         """Record that a pod is clean after a use."""
-        if pod.taken_by:
-            self._time.add(now - pod.taken_at)
+        if pod.use.taken_by:
+            self._time.add(now - pod.use.taken_at)
 
     def update_unserved(self, queue: WaitQueue, *, limits: Reuse | None, now: float) -> int:
         """Return how many waiting executions need a new pod, because none of their owner comes back soon.
 
         `limits` are None if pods are used once.
         """
-        while self._taken and now - next(iter(self._taken.values())).taken_at >= SHORT_WAIT_SECONDS:
+        while self._taken and now - next(iter(self._taken.values())).use.taken_at >= SHORT_WAIT_SECONDS:
             self._taken.popitem(last=False)
         if limits is None or not queue:
             self.unserved = Unserved(number=len(queue))
@@ -104,7 +108,7 @@ class PodUses:
             busy = [
                 pod
                 for pod in self._taken.values()
-                if pod.state is PodState.BUSY and not pod.gone and pod.uses < limits.max_uses
+                if pod.state is PodState.BUSY and not pod.gone and pod.use.count < limits.max_uses
             ]
             self.unserved = find_unserved(queue.count_by_owner(), busy, use_time=self._time, now=now)
         return self.unserved.number
@@ -123,7 +127,7 @@ def find_spare_pods(pods: PodCache, *, short: int, stuck: int, max_pods: int, no
     if not short and not is_tight:
         return []
     owned = pods.first(PodState.OWNED, short or 1)
-    return owned if short else [pod for pod in owned if now - pod.idle_since >= _SPARE_IDLE_SECONDS]
+    return owned if short else [pod for pod in owned if now - pod.use.idle_since >= _SPARE_IDLE_SECONDS]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -146,7 +150,7 @@ class OwnerShares:
         waiting = Counter((waiter.caller, waiter.owner) for waiter in waiters)
         callers = {owner: caller for caller, owner in waiting}
         # the caller of a pod that an earlier operator left is unknown until its owner asks for it
-        held = Counter((callers.get(pod.owner, pod.caller), pod.owner) for pod in pods if pod.owner)
+        held = Counter((callers.get(pod.use.owner, pod.use.caller), pod.use.owner) for pod in pods if pod.use.owner)
         return cls(places=places, held=held, waiting=waiting)
 
     def exceeds(self, caller: str, owner: str) -> bool:
@@ -177,20 +181,20 @@ class PlaceSharing:
 
     def must_give_up(self, pod: Pod, *, max_pods: int, now: float) -> bool:
         """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
-        own, counts = self.queue.first_of(pod.owner), self.pods.counts
+        own, counts = self.queue.first_of(pod.use.owner), self.pods.counts
         ending = counts.terminating - self.pods.count_stuck(utc_now())
         if len(self.queue) <= counts.coming + ending or counts.total < max_pods:
             return False
         if own is None:
             return True
         first = self.queue.peek()
-        if first.priority.rank < own.priority.rank and first.owner != pod.owner:
+        if first.priority.rank < own.priority.rank and first.owner != pod.use.owner:
             return True
         shares = self._count(now, places=max_pods)
         # the caller of an owner never changes, and that of a pod which an earlier operator left is unknown
-        if not shares.exceeds(own.caller, pod.owner):
+        if not shares.exceeds(own.caller, pod.use.owner):
             return False
-        shares.give_up(own.caller, pod.owner)
+        shares.give_up(own.caller, pod.use.owner)
         return True
 
     def _count(self, now: float, *, places: int) -> OwnerShares:

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.tokens import supervisor_token, token_digest
-from mcp_exec_operator.core.pods.cache import NEVER, PodCache
+from mcp_exec_operator.core.pods.cache import PodCache
+from mcp_exec_operator.core.pods.indexes import NEVER
 from mcp_exec_operator.core.pods.manifest import PoolIdentity, has_owners
 from mcp_exec_operator.core.pods.pod import IDLE, Pod, PodState
 from mcp_exec_operator.core.pods.status import PodProblem, is_over, starting_problem
@@ -146,19 +147,19 @@ def review_pod(pod: Pod, rules: ReviewRules, *, usable: bool, now: float, moment
 
 
 def _review_starting(pod: Pod, rules: ReviewRules, *, now: float, moment: datetime) -> PodReview:
-    problem = starting_problem(pod.newest) if pod.newest is not None else None
+    problem = starting_problem(pod.seen.body) if pod.seen.body is not None else None
     review = PodReview(pod=pod, state=pod.state, problem=problem)
-    if pod.newest is not None and is_over(pod.newest):
+    if pod.seen.body is not None and is_over(pod.seen.body):
         return replace(review, actions=(PodAction.FAIL,))
     actions = []
-    if pod.uncertain and pod.requested is not None and pod.newest is not None:
+    if pod.start.uncertain and pod.start.requested is not None and pod.seen.body is not None:
         actions.append(PodAction.CONFIRM)
-    if pod.verified and pod.address and not pod.labelled_busy:
+    if pod.trust.verified and pod.seen.address and not pod.seen.labelled_busy:
         actions.append(PodAction.PROBE)
-    review = replace(review, actions=tuple(actions), stale=pod.template != rules.reuse.template_hash)
+    review = replace(review, actions=tuple(actions), stale=pod.seen.template != rules.reuse.template_hash)
     if problem is not None and problem.held:
         return _hold(review, problem, now=now)
-    seconds = 0.0 if pod.held else pod.starting_for(now, moment)
+    seconds = 0.0 if pod.delay.held else pod.starting_for(now, moment)
     return _review_slow(replace(review, seconds=seconds), rules, now=now)
 
 
@@ -166,8 +167,8 @@ def _hold(review: PodReview, problem: PodProblem, *, now: float) -> PodReview:
     """Keep a pod whose replacement would have the same problem."""
     if problem.reason is not Reason.IMAGE_PULL_FAILED:
         return replace(review, held=True)
-    if now < review.pod.next_failure_at:
-        return replace(review, held=True, next_at=review.pod.next_failure_at)
+    if now < review.pod.delay.next_failure_at:
+        return replace(review, held=True, next_at=review.pod.delay.next_failure_at)
     actions = (*review.actions, PodAction.COUNT_FAILURE)
     return replace(review, held=True, actions=actions, next_at=now + _IMAGE_FAILURE_SECONDS)
 
@@ -179,20 +180,20 @@ def _review_slow(review: PodReview, rules: ReviewRules, *, now: float) -> PodRev
     if is_stuck(pod, now):
         return replace(review, actions=(PodAction.REPLACE,))
     if seconds > timeout:
-        message = pod.warning or f"pod {pod.name} was not ready after {seconds:.0f} s"
+        message = pod.delay.warning or f"pod {pod.name} was not ready after {seconds:.0f} s"
         problem = review.problem or PodProblem(reason=Reason.POD_FAILED, message=message)
         return replace(review, actions=(PodAction.FAIL,), problem=problem)
-    if pod.address:
+    if pod.seen.address:
         return replace(review, next_at=born + timeout)
     actions, times, limit = list(review.actions), [born + timeout], late_after(rules.usual_startup)
-    if seconds > _READ_EVENTS_SECONDS and now >= pod.read_events_at:
+    if seconds > _READ_EVENTS_SECONDS and now >= pod.delay.read_events_at:
         actions.append(PodAction.READ_EVENTS)
     else:
-        times.append(max(born + _READ_EVENTS_SECONDS, pod.read_events_at))
+        times.append(max(born + _READ_EVENTS_SECONDS, pod.delay.read_events_at))
     check_at = max(born + MIN_LATE_SECONDS, now + _LATE_CHECK_SECONDS)
     times.append(min(check_at, born + limit) if seconds <= limit else check_at)
-    if pod.overtaken_at and pod.overtaken_at + OVERTAKEN_SECONDS > now:
-        times.append(pod.overtaken_at + OVERTAKEN_SECONDS)
+    if pod.delay.overtaken_at and pod.delay.overtaken_at + OVERTAKEN_SECONDS > now:
+        times.append(pod.delay.overtaken_at + OVERTAKEN_SECONDS)
     late = seconds > limit and should_run(pod)
     return replace(review, actions=tuple(actions), next_at=min(times), late=late)
 
@@ -200,8 +201,8 @@ def _review_slow(review: PodReview, rules: ReviewRules, *, now: float) -> PodRev
 def _review_unused(pod: Pod, rules: ReviewRules, *, now: float, moment: datetime) -> PodReview:
     """Review a pod that is, or was, warm."""
     review = PodReview(pod=pod, state=pod.state)
-    if pod.newest is not None and is_over(pod.newest):
-        return replace(review, actions=(PodAction.FAIL,), problem=starting_problem(pod.newest))
+    if pod.seen.body is not None and is_over(pod.seen.body):
+        return replace(review, actions=(PodAction.FAIL,), problem=starting_problem(pod.seen.body))
     if pod.state is PodState.NOT_READY:
         return review
     max_age, template, nodes = rules.max_idle_age, rules.reuse.template_hash, rules.reuse.nodes
@@ -225,14 +226,14 @@ def _has_former_key(pod: Pod, rules: ReviewRules) -> bool:
 
 def _has_withdrawn_key(pod: Pod, rules: ReviewRules) -> bool:
     """Return whether its token is of a key that is not accepted any more: whoever has read that could use the pod."""
-    if rules.signing_key is None or not pod.token_sha256:
+    if rules.signing_key is None or not pod.seen.token_sha256:
         return False
     return not any(_is_of(key, pod, rules) for key in (rules.signing_key, *rules.other_keys))
 
 
 def _is_of(key: bytes, pod: Pod, rules: ReviewRules) -> bool:
     token = supervisor_token(key=key, namespace=rules.identity.namespace, pod=pod.name)
-    return pod.token_sha256 == token_digest(token)
+    return pod.seen.token_sha256 == token_digest(token)
 
 
 def _review_owned(pod: Pod, rules: ReviewRules, *, usable: bool, now: float) -> PodReview:
@@ -241,22 +242,23 @@ def _review_owned(pod: Pod, rules: ReviewRules, *, usable: bool, now: float) -> 
     if limits is None or not usable or rules.reuse.reason_to_end_idle(pod, now=now):
         return replace(review, actions=(PodAction.END,))
     return replace(
-        review, next_at=min(pod.idle_since + limits.idle_seconds, pod.owned_since + limits.max_age_seconds) + _STRICT
+        review,
+        next_at=min(pod.use.idle_since + limits.idle_seconds, pod.use.owned_since + limits.max_age_seconds) + _STRICT,
     )
 
 
 def _can_be_asked(pod: Pod, rules: ReviewRules) -> bool:
-    runs = pod.state in (PodState.WARM, PodState.OWNED, PodState.BUSY) and bool(pod.address) and not pod.lost
-    return runs and pod.verified and pod.template == rules.reuse.template_hash
+    runs = pod.state in (PodState.WARM, PodState.OWNED, PodState.BUSY) and bool(pod.seen.address) and not pod.lost
+    return runs and pod.trust.verified and pod.seen.template == rules.reuse.template_hash
 
 
 def _find_guard_time(pod: Pod, rules: ReviewRules) -> float:
     """Return when a pod has to be sealed or gets its owners again."""
-    if not pod.verified or pod.newest is None or pod.lost:
+    if not pod.trust.verified or pod.seen.body is None or pod.lost:
         return NEVER
-    if not pod.sealed and pod.state is not PodState.BUSY:
-        return pod.existing_since + rules.times.seal_after
-    return -NEVER if rules.isolated and not has_owners(pod.newest, rules.identity) else NEVER
+    if not pod.trust.sealed and pod.state is not PodState.BUSY:
+        return pod.start.existing_since + rules.times.seal_after
+    return -NEVER if rules.isolated and not has_owners(pod.seen.body, rules.identity) else NEVER
 
 
 @dataclass(kw_only=True, eq=False)
@@ -300,17 +302,17 @@ class PodReviews:
     def list_stale(self) -> list[Pod]:
         """Return the pods that start from another template than the pool's, those without an address first."""
         self._stale = {name: pod for name, pod in self._stale.items() if _is_in(pod, PodState.STARTING)}
-        return sorted(self._stale.values(), key=lambda pod: bool(pod.address))
+        return sorted(self._stale.values(), key=lambda pod: bool(pod.seen.address))
 
     def _store(self, review: PodReview, *, now: float) -> None:
         pod = review.pod
         _put(self._outdated, pod.name, review.outdated)
         _put(self._late, pod.name, pod if review.late else None)
         _put(self._stale, pod.name, pod if review.stale else None)
-        if review.held or pod.held:
-            pod.held, pod.held_at = review.held, now
+        if review.held or pod.delay.held:
+            pod.delay.held, pod.delay.held_at = review.held, now
         if PodAction.COUNT_FAILURE in review.actions:
-            pod.next_failure_at = review.next_at
+            pod.delay.next_failure_at = review.next_at
         self.pods.look_again(pod, review.next_at)
         if review.actions:
             self._open.append(review)

@@ -52,7 +52,7 @@ class PoolServices:
     def connect(self, pool: Pool, pod: Pod) -> SupervisorConnection:
         """Return the connection to the supervisor of a pod."""
         return self.supervisors.get_connection(
-            namespace=pool.namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+            namespace=pool.namespace, pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
         )
 
 
@@ -73,7 +73,7 @@ class PodRemover:
         failure = problem or PodProblem(reason=Reason.POD_FAILED, message=f"pod {pod.name} failed")
         self.pool.supply.fail(failure, now=monotonic())
         self.count_failure(failure.reason)
-        if not pod.ready_at:
+        if not pod.start.ready_at:
             self.record_failure(failure)
         log.warning("pod %s: %s", pod.name, failure.message, extra={"pool": self.pool.name, "pod": pod.name})
         self.retire(pod)
@@ -90,7 +90,9 @@ class PodRemover:
     async def delete(self, pod: Pod, *, grace_seconds: int = 1) -> None:
         """Delete a pod from the API server."""
         try:
-            await self.services.api.delete_pod(self.pool.namespace, pod.name, uid=pod.uid, grace_seconds=grace_seconds)
+            await self.services.api.delete_pod(
+                self.pool.namespace, pod.name, uid=pod.seen.uid, grace_seconds=grace_seconds
+            )
         except ApiError as error:
             # the next resync tries again
             log.warning("pod %s was not deleted: %s", pod.name, error, extra={"pool": self.pool.name})

@@ -174,8 +174,8 @@ def find_unserved(waiting: Mapping[str, int], busy: Iterable[Pod], *, use_time: 
     A pod that is busy for longer than a short wait is not expected back. `waiting` has their numbers by the digest of
     their owner, which is empty if they need a new pod. `busy` are the pods that may be used again.
     """
-    taken = [pod for pod in busy if pod.taken_by in waiting and now - pod.taken_at < SHORT_WAIT_SECONDS]
-    returning = Counter(pod.taken_by for pod in taken if pod.taken_by)
+    taken = [pod for pod in busy if pod.use.taken_by in waiting and now - pod.use.taken_at < SHORT_WAIT_SECONDS]
+    returning = Counter(pod.use.taken_by for pod in taken if pod.use.taken_by)
     number = sum(max(0, count - returning[owner] * use_time.uses_in_short_wait) for owner, count in waiting.items())
-    oldest = min((pod.taken_at for pod in taken if pod.taken_by), default=None)
+    oldest = min((pod.use.taken_at for pod in taken if pod.use.taken_by), default=None)
     return Unserved(number=number, until=None if oldest is None else oldest + SHORT_WAIT_SECONDS)

@@ -66,9 +66,9 @@ def find_outdated(
     pod: Pod, *, template_hash: str, has_former_key: bool, max_age: float | None, nodes: NodeCache, age: float
 ) -> OutdatedPod | None:
     """Return why a warm pod should be replaced, or None. Ages are seconds; without `max_age`, none is too high."""
-    if message := nodes.reason_to_leave(pod.node, tolerations_of(pod.newest)):
+    if message := nodes.reason_to_leave(pod.seen.node, tolerations_of(pod.seen.body)):
         return OutdatedPod(pod=pod, reason=OutdatedReason.NODE, message=message)
-    if pod.template != template_hash:
+    if pod.seen.template != template_hash:
         message = "the pool's template has changed"
         return OutdatedPod(pod=pod, reason=OutdatedReason.TEMPLATE, message=message)
     if has_former_key:
@@ -283,7 +283,7 @@ def _pods_to_delete(state: PoolState, rollout: RolloutStep) -> list[Pod]:
     if not excess:
         return [*state.stale, *rollout.delete]
     # pods furthest from being warm first
-    starting = sorted(state.pods.each(PodState.STARTING), key=lambda pod: bool(pod.address))
+    starting = sorted(state.pods.each(PodState.STARTING), key=lambda pod: bool(pod.seen.address))
     first = dict.fromkeys([*state.stale, *starting, *[each.pod for each in state.outdated]])
     current = (pod for pod in state.pods.each(PodState.WARM) if pod not in first)
     return list(islice(chain(first, current), excess))
@@ -339,18 +339,18 @@ def overtaken_pods(
 ) -> list[Pod]:
     """Return the late pods that the ready pod `by` proves stuck: of the same node and template, created much later."""
     age = by.age(now, moment) + late_after(usual_startup)
-    alike = (pod for pod in late if pod.node == by.node and pod.template == by.template)
-    return [pod for pod in alike if not pod.overtaken_at and pod.age(now, moment) >= age]
+    alike = (pod for pod in late if pod.seen.node == by.seen.node and pod.seen.template == by.seen.template)
+    return [pod for pod in alike if not pod.delay.overtaken_at and pod.age(now, moment) >= age]
 
 
 def is_stuck(pod: Pod, now: float) -> bool:
     """Return whether a pod was overtaken and still does not run after a grace period."""
-    return bool(pod.overtaken_at) and now >= pod.overtaken_at + OVERTAKEN_SECONDS and should_run(pod)
+    return bool(pod.delay.overtaken_at) and now >= pod.delay.overtaken_at + OVERTAKEN_SECONDS and should_run(pod)
 
 
 def should_run(pod: Pod) -> bool:
     """Return whether a starting pod has a node, no address, and no problem that is not its own."""
-    if pod.state is not PodState.STARTING or pod.address or not pod.node or pod.newest is None:
+    if pod.state is not PodState.STARTING or pod.seen.address or not pod.seen.node or pod.seen.body is None:
         return False
-    problem = starting_problem(pod.newest)
+    problem = starting_problem(pod.seen.body)
     return problem is None or not problem.held

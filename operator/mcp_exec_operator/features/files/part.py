@@ -155,7 +155,7 @@ class FilesPart(Part):
             execution=facts.uid,
             workspace=access,
             artifacts=_ALLOWANCE,
-            pod_address=binding.pod.address,
+            pod_address=binding.pod.seen.address,
             replica=replica.uid,
             expires=ceil(time()) + self.execution.deadline.grant_seconds,
         )

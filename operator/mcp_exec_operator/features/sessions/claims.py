@@ -237,7 +237,7 @@ class SessionClaims:
         """Write status and labels, so that the next operator finds the pod."""
         pod = record.pod
         assert pod is not None  # noqa: S101 - the callers have checked it
-        patch = session_patch(session=record.name, owner=record.owner.digest, pod_uid=pod.uid or "")
+        patch = session_patch(session=record.name, owner=record.owner.digest, pod_uid=pod.seen.uid or "")
         ends = await asyncio.gather(
             self.writer.write(record, lambda: self._build(record), what="session-start"),
             self.api.patch_pod(record.key[0], pod.name, patch),
@@ -246,7 +246,8 @@ class SessionClaims:
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
-        pod.labelled_busy, pod.owner = True, record.owner.digest
+        pod.note_label()
+        pod.use.owner = record.owner.digest
 
     def _build(self, record: SessionRecord) -> Object:
         queued = self.sessions.turns.count_waiting(record.key)

@@ -137,10 +137,10 @@ class SessionController:
         pod = record.pod
         record.probe_at = monotonic() + _PROBE_SECONDS
         try:
-            if pod is None or not pod.address:
+            if pod is None or not pod.seen.address:
                 return
             connection = self.supervisors.get_connection(
-                namespace=record.key[0], pod=pod.name, address=pod.address, digest=pod.token_sha256
+                namespace=record.key[0], pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
             )
             state = await connection.get_session()
         except SandboxError as error:

@@ -219,7 +219,7 @@ class SessionRecord:
     def is_durable(self) -> bool:
         """Whether the next operator finds its pod, by the stored status and the pod's labels."""
         pod = self.pod
-        return pod is not None and pod.labelled_busy and self.find_stored_pod() == (pod.name, pod.uid)
+        return pod is not None and pod.seen.labelled_busy and self.find_stored_pod() == (pod.name, pod.seen.uid)
 
     def find_stored_pod(self) -> tuple[str, str] | None:
         """Return name and uid of the pod that the stored status keeps for it, or None."""

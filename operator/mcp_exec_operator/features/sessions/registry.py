@@ -161,7 +161,8 @@ class SessionRegistry:
         pod = record.pod
         if pod is None:
             return
-        loss = self.pools.nodes.explain_loss(pod.newest if pod.has_ended else None, name=pod.name, node=pod.node)
+        body = pod.seen.body if pod.seen.has_ended else None
+        loss = self.pools.nodes.explain_loss(body, name=pod.name, node=pod.seen.node)
         self.lose(record, SessionReason.POD_LOST, f"{loss.reason}: {loss.message}")
 
     def expire(self, record: SessionRecord, reason: SessionReason) -> None:
@@ -285,9 +286,9 @@ class SessionSettler:
             pod = record.pod
             if pod is None or pod.lost:
                 return None
-            if pod.address:
+            if pod.seen.address:
                 connection = self.supervisors.get_connection(
-                    namespace=record.key[0], pod=pod.name, address=pod.address, digest=pod.token_sha256
+                    namespace=record.key[0], pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
                 )
                 try:
                     state, uid = await connection.get_execution()

@@ -323,7 +323,7 @@ class ToolsPart(Part):
             namespace=facts.namespace,
             pool_tools=pool.tools if pool is not None else _DENY_ALL,
             caller=facts.named_caller or None,
-            pod_address=binding.pod.address,
+            pod_address=binding.pod.seen.address,
             replica=replica.uid,
             expires=ceil(time()) + execution.deadline.grant_seconds,
         )

@@ -159,7 +159,7 @@ class WrapperDistributor:
     def deliver(self, namespace: str, pod: Pod) -> None:
         """Start a task that gives an idle pod the newest wrappers, if it lacks them."""
         state = self.bundles.get(namespace)
-        if state is None or state.bundle is None or pod.wrappers == state.bundle.hash:
+        if state is None or state.bundle is None or pod.use.wrappers == state.bundle.hash:
             return
         task = self.tasks.spawn(self._deliver(namespace, state, pod), name=f"wrappers for {pod.name}")
         self._deliveries.add(task)
@@ -178,7 +178,7 @@ class WrapperDistributor:
         """
         state = self.bundles.get(namespace)
         if state is None:
-            return pod.wrappers
+            return pod.use.wrappers
         extra = {"namespace": namespace, "pod": pod.name}
         try:
             async with asyncio.timeout(_ASK_SECONDS):
@@ -189,14 +189,14 @@ class WrapperDistributor:
             async with asyncio.timeout(_BIND_SECONDS):
                 if (request := self.in_flight.get(pod)) is not None:
                     await asyncio.wait({request})
-                if state.bundle is not None and pod.wrappers != state.bundle.hash:
+                if state.bundle is not None and pod.use.wrappers != state.bundle.hash:
                     await asyncio.wait({self._start_put(namespace, pod, state.bundle)})
         except TimeoutError:
             log.warning("a pod did not take its wrappers within %g s", _BIND_SECONDS, extra=extra)
         if (request := self.in_flight.get(pod)) is not None:
             request.cancel()  # it is unknown now which wrappers the pod has
-            pod.wrappers = None
-        return pod.wrappers
+            pod.use.wrappers = None
+        return pod.use.wrappers
 
     async def _refresh(self, state: NamespaceBundle, tools: Collection[str]) -> None:
         """Wait until the bundle has what the broker has for these patterns, and all available servers of them."""
@@ -218,10 +218,10 @@ class WrapperDistributor:
                 await self.write_priority.wait_until_idle()
                 if pod.state not in (PodState.WARM, PodState.OWNED) or state.bundle is not bundle or bundle is None:
                     return
-                if pod.wrappers == bundle.hash:
+                if pod.use.wrappers == bundle.hash:
                     return
                 await asyncio.wait({self.in_flight.get(pod) or self._start_put(namespace, pod, bundle)})
-            if pod.wrappers == bundle.hash:
+            if pod.use.wrappers == bundle.hash:
                 return
             await asyncio.sleep(delay)
 
@@ -233,14 +233,14 @@ class WrapperDistributor:
 
     async def _put(self, namespace: str, pod: Pod, bundle: WrapperBundle) -> None:
         sandbox = self.sandboxes.get_connection(
-            namespace=namespace, pod=pod.name, address=pod.address, digest=pod.token_sha256
+            namespace=namespace, pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
         )
         try:
             # a former leader may have given it the bundle already
-            pod.wrappers = await sandbox.get_wrappers_hash()
-            if pod.wrappers != bundle.hash:
+            pod.use.wrappers = await sandbox.get_wrappers_hash()
+            if pod.use.wrappers != bundle.hash:
                 await sandbox.put_wrappers(bundle.body, timeout_seconds=_PUT_SECONDS)
-                pod.wrappers = bundle.hash
+                pod.use.wrappers = bundle.hash
         except SandboxError as error:
             log.info("a pod did not take its wrappers: %s", error, extra={"pod": pod.name})
 
