@@ -7,16 +7,12 @@ import pytest
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY
 from mcp_exec_api.files import Owner
-from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase, format_memory
+from mcp_exec_api.reasons.execution import SessionReason
+from mcp_exec_api.sandbox_session import SessionPhase, format_memory
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.core.pods.pod import Pod, PodState, SeenPod
-from mcp_exec_operator.features.sessions.record import (
-    KEEP_UNUSED,
-    SessionRecord,
-    find_disposable,
-    find_excess,
-    find_expiry,
-)
+from mcp_exec_operator.features.sessions.limits import KEEP_UNUSED, find_disposable, find_excess
+from mcp_exec_operator.features.sessions.record import SessionEnd, SessionRecord
 from mcp_exec_operator.features.sessions.status import build_session_status, describe_owner, is_urgent
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,20 +30,22 @@ def record(name: str = "s", /, *, caller: str = "k8s/ann", **options: Any) -> Se
 
 def ended(name: str, minutes: int, /, **options: Any) -> SessionRecord:
     made = record(name, **options)
-    made.end, made.ended_at = SessionPhase.LOST, NOW - timedelta(minutes=minutes)
-    made.unused_since = made.ended_at
+    made.unused_since = NOW - timedelta(minutes=minutes)
+    made.end = SessionEnd(phase=SessionPhase.LOST, reason=SessionReason.POD_LOST, at=made.unused_since)
     return made
 
 
 def running(name: str = "s", /, **options: Any) -> SessionRecord:
     made = record(name, **options)
-    made.pod = Pod(name="p", state=PodState.BUSY, seen=SeenPod(uid="u", node="n", labelled_busy=True))
-    made.started_at = NOW
+    pod = Pod(name="p", state=PodState.BUSY, seen=SeenPod(uid="u", node="n", labelled_busy=True))
+    made.start(pod, moment=NOW)
     return made
 
 
 def test_a_session_without_a_pod_does_not_end() -> None:
-    assert find_expiry(SandboxSessionSpec(), started_at=None, last_used_at=NOW) is None
+    made = record()
+    made.use.count(NOW)
+    assert made.find_expiry() is None
 
 
 def test_sessions_without_a_pod_are_deleted_after_a_time_and_beyond_a_number_unless_somebody_made_them() -> None:
@@ -86,7 +84,8 @@ def test_a_session_of_another_owner_or_version_stays_unusable_after_an_event(sta
 def test_only_a_change_that_the_next_operator_needs_is_written_at_once() -> None:
     made = running()
     stored = build_session_status(made, held=False, queued=0, moment=NOW)
-    made.executions = 5
+    for _ in range(5):
+        made.use.count(NOW)
     assert not is_urgent(stored, build_session_status(made, held=True, queued=3, moment=NOW))
     made.resets = 1
     assert is_urgent(stored, build_session_status(made, held=True, queued=0, moment=NOW))

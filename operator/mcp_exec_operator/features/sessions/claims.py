@@ -25,7 +25,8 @@ from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.queueing.turns import Turn
 from mcp_exec_operator.core.queueing.wait_queue import QueueFull
-from mcp_exec_operator.features.sessions.record import MANAGED, SessionRecord, find_excess, find_expiry
+from mcp_exec_operator.features.sessions.limits import find_excess
+from mcp_exec_operator.features.sessions.record import MANAGED, SessionRecord
 from mcp_exec_operator.features.sessions.registry import SessionRegistry, SessionSettler
 from mcp_exec_operator.features.sessions.status import SessionGone, SessionStatusWriter, build_session_status
 
@@ -86,7 +87,7 @@ class SessionClaims:
         record = self.sessions.get(request.key)
         if record is not None:
             _check(record, request)
-        limit = DEFAULT_SESSION_QUEUED if record is None else record.spec.max_queued
+        limit = DEFAULT_SESSION_QUEUED if record is None else record.seen.spec.max_queued
         try:
             turn = self.sessions.turns.join(request.key, limit=limit, wakeup=wakeup)
         except QueueFull as error:
@@ -111,7 +112,7 @@ class SessionClaims:
             record = self.sessions.get(request.key)
             try:
                 if record is not None and record.unproven and record.pod is None and record.end is None:
-                    await self.api.delete_session(*record.key, uid=record.uid)
+                    await self.api.delete_session(*record.key, uid=record.seen.uid)
                     self.sessions.discard(record)
                     record = None
                 if record is None:
@@ -160,9 +161,8 @@ class SessionClaims:
             self.sessions.turns.leave(turn)
             self.sessions.touch(turn.key)
             return False
-        record.executions += 1
-        record.last_used_at = now()
-        record.probe_at = min(record.probe_at, monotonic() + _PROBE_SECONDS)
+        record.use.count(now())
+        record.schedule.probe_at = min(record.schedule.probe_at, monotonic() + _PROBE_SECONDS)
         self.sessions.watch_pod(record)
         if reason is Reason.SESSION_LOST:
             self.sessions.renew(record)
@@ -182,9 +182,8 @@ class SessionClaims:
         self.sessions.touch(turn.key)
 
     async def _prepare(self, record: SessionRecord, request: SessionRequest) -> SessionRecord:
-        if record.spec.resets > record.resets:
-            self.sessions.renew(record)
-            record.resets = record.spec.resets
+        if record.is_reset:
+            self.sessions.reset(record)
         if record.unsettled:
             await self.settler.settle(record)
         self._end_if_due(record)
@@ -218,16 +217,14 @@ class SessionClaims:
         if record.pod.lost:
             self.sessions.lose_pod(record)
             return
-        expiry = find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at)
+        expiry = record.find_expiry()
         if expiry is not None and expiry[0] <= now():
             self.sessions.expire(record, expiry[1])
 
     async def _report_loss(self, record: SessionRecord, uid: str) -> None:
         """Record durably that this execution reports the loss, and end it so."""
-        name = record.spec.name or record.name
-        message = (
-            f"the session {name} was lost: {record.message or record.reason.meaning}; the next execution starts afresh"
-        )
+        message = f"the session {record.seen.spec.name or record.name} was lost: {record.end}; "
+        message += "the next execution starts afresh"
         self.sessions.renew(record)
         record.lost_reported_to = uid
         await self.writer.write(record, lambda: self._build(record), what="session-lost")

@@ -18,7 +18,8 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.cluster.kube.api import OperatorApi, WritePriority
-from mcp_exec_operator.features.sessions.record import SessionRecord, find_disposable, find_expiry
+from mcp_exec_operator.features.sessions.limits import find_disposable
+from mcp_exec_operator.features.sessions.record import SessionRecord
 from mcp_exec_operator.features.sessions.registry import SessionRegistry, SessionSettler
 from mcp_exec_operator.features.sessions.status import (
     SessionGone,
@@ -72,19 +73,19 @@ class SessionController:
         """Reconcile once. Return the seconds until something changes without an event, or None."""
         at, moment = monotonic(), now()
         for record in self.sessions:
-            if record.dirty or record.due <= at or (record.pod is not None and record.pod.lost):
-                record.dirty = False
-                record.due = at + self._reconcile(record, at, moment)
+            if record.schedule.dirty or record.schedule.due <= at or (record.pod is not None and record.pod.lost):
+                record.schedule.dirty = False
+                record.schedule.due = at + self._reconcile(record, at, moment)
         self._measure()
-        shortest = min((record.due - at for record in self.sessions), default=inf)
+        shortest = min((record.schedule.due - at for record in self.sessions), default=inf)
         disposable, due = find_disposable(
             [each for each in self.sessions if not self.sessions.turns.is_held(each.key)],
             moment=moment,
             max_unused=self.max_unused,
         )
         for record in disposable:
-            if not record.writing:
-                record.writing = True
+            if not record.schedule.writing:
+                record.schedule.writing = True
                 self.tasks.spawn(self._delete(record), name=f"delete session {record.name}")
         if due is not None:
             shortest = min(shortest, (due - moment).total_seconds())
@@ -107,9 +108,8 @@ class SessionController:
 
     def _reconcile_idle(self, record: SessionRecord, at: float, moment: datetime) -> float:
         """Reset, end or check a session that no execution uses."""
-        if record.spec.resets > record.resets:
-            self.sessions.renew(record)
-            record.resets = record.spec.resets
+        if record.is_reset:
+            self.sessions.reset(record)
         if record.pod is None:
             return inf
         if self.sessions.has_withdrawn_key(record):
@@ -121,21 +121,21 @@ class SessionController:
         if record.unsettled:
             self.settler.start(record)
             return inf
-        expiry = find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at)
+        expiry = record.find_expiry()
         if expiry is not None and expiry[0] <= moment:
             log.info("session ended: %s", expiry[1], extra=record.log_fields)
             self.sessions.expire(record, expiry[1])
             return inf
-        if record.probe_at <= at and not record.probing:
-            record.probing = True
+        if record.schedule.probe_at <= at and not record.schedule.probing:
+            record.schedule.probing = True
             self.tasks.spawn(self._probe(record), name=f"probe session {record.name}")
         rest = (expiry[0] - moment).total_seconds() if expiry is not None else inf
-        return min(rest, max(record.probe_at - at, 0.0) if not record.probing else inf)
+        return min(rest, max(record.schedule.probe_at - at, 0.0) if not record.schedule.probing else inf)
 
     async def _probe(self, record: SessionRecord) -> None:
         """Ask the sandbox for the session's memory. One that does not answer is asked again later."""
         pod = record.pod
-        record.probe_at = monotonic() + _PROBE_SECONDS
+        record.schedule.probe_at = monotonic() + _PROBE_SECONDS
         try:
             if pod is None or not pod.seen.address:
                 return
@@ -145,32 +145,32 @@ class SessionController:
             state = await connection.get_session()
         except SandboxError as error:
             log.info("the sandbox of a session did not answer: %s", error, extra=record.log_fields)
-            record.probe_at = monotonic() + _RETRY_SECONDS
+            record.schedule.probe_at = monotonic() + _RETRY_SECONDS
             return
         finally:
-            record.probing = False
+            record.schedule.probing = False
             self.sessions.touch(record.key)
         if record.pod is not pod:
             return
-        record.memory_bytes = state.memory_bytes
+        record.use.memory_bytes = state.memory_bytes
         if not state.alive and not self.sessions.turns.is_held(record.key):
             self.sessions.lose(record, SessionReason.INTERPRETER_LOST, "its interpreter ended while nothing ran")
 
     def _plan_write(self, record: SessionRecord, at: float, moment: datetime) -> float:
         """Start a write of the status if it is due. Return the seconds until it is."""
-        if record.writing or record.starting:
+        if record.schedule.writing or record.starting:
             return inf  # what is being written has the newest state, or wakes the controller at its end
         wanted = self._build(record, moment)
-        if wanted == record.stored:
-            record.write_at = inf
+        if wanted == record.seen.status:
+            record.schedule.write_at = inf
             return inf
-        if is_urgent(record.stored, wanted):
-            record.write_at = min(record.write_at, at)
-        elif record.write_at == inf:
-            record.write_at = max(at + _SETTLE_SECONDS, record.written_at + _WRITE_SECONDS)
-        if record.write_at > at:
-            return record.write_at - at
-        record.writing = True
+        if is_urgent(record.seen.status, wanted):
+            record.schedule.write_at = min(record.schedule.write_at, at)
+        elif record.schedule.write_at == inf:
+            record.schedule.write_at = max(at + _SETTLE_SECONDS, record.schedule.written_at + _WRITE_SECONDS)
+        if record.schedule.write_at > at:
+            return record.schedule.write_at - at
+        record.schedule.writing = True
         self.tasks.spawn(self._write(record), name=f"status of session {record.name}")
         return inf
 
@@ -189,16 +189,16 @@ class SessionController:
         except ApiError as error:
             log.warning("the status of a session was not written: %s", error, extra=record.log_fields)
         finally:
-            record.writing, record.written_at, record.write_at = False, monotonic(), inf
+            record.schedule.writing, record.schedule.written_at, record.schedule.write_at = False, monotonic(), inf
             self.sessions.touch(record.key)
 
     async def _delete(self, record: SessionRecord) -> None:
         try:
-            await self.api.delete_session(*record.key, uid=record.uid)
+            await self.api.delete_session(*record.key, uid=record.seen.uid)
             self.sessions.discard(record)
         except ApiError as error:
             log.warning("a session was not deleted: %s", error, extra=record.log_fields)
             await asyncio.sleep(_RETRY_SECONDS)
         finally:
-            record.writing = False
+            record.schedule.writing = False
             self.sessions.touch(record.key)

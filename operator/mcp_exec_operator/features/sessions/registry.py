@@ -25,7 +25,7 @@ from mcp_exec_operator.core.pools.health import SessionPods
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.core.queueing.turns import SerialQueue, Turn
-from mcp_exec_operator.features.sessions.record import SessionRecord, find_expiry
+from mcp_exec_operator.features.sessions.record import SessionEnd, SessionRecord
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,7 @@ class SessionIndex:
         """Return the pods of a pool that sessions keep."""
         kept = [record for record in self if record.pod is not None and record.pool == pool]
         idle = [record for record in kept if not record.starting and not self.turns.is_held(record.key)]
-        ends = [
-            find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at) for record in idle
-        ]
+        ends = [record.find_expiry() for record in idle]
         until = min((end[0] for end in ends if end is not None), default=None)
         return SessionPods(kept=len(kept), idle=len(idle), idle_until=until)
 
@@ -92,7 +90,7 @@ class SessionRegistry:
     def touch(self, key: ObjectKey) -> None:
         """Let the controller look at a session that may have changed."""
         if (record := self.index.records.get(key)) is not None:
-            record.dirty = True
+            record.schedule.dirty = True
         self.changed()
 
     def get(self, key: ObjectKey) -> SessionRecord | None:
@@ -107,7 +105,7 @@ class SessionRegistry:
             self._deleted.add(uid)
         elif uid in self._deleted:
             return None
-        if known is not None and known.uid != uid:
+        if known is not None and known.seen.uid != uid:
             if deleted:
                 return known
             self.discard(known)
@@ -122,7 +120,7 @@ class SessionRegistry:
         else:
             known.observe(body)
             self._renew_proof(known, body)
-            if known.spec.resets > known.resets and self.turns.is_held(key):
+            if known.is_reset and self.turns.is_held(key):
                 self.interrupted.emit(key, _RESET)
         self.touch(key)
         return known
@@ -135,7 +133,7 @@ class SessionRegistry:
             self.observe(body, deleted=False)
         uids = {body["metadata"]["uid"] for body in bodies}
         for record in self:
-            if record.key[0] == namespace and record.uid not in uids and record.first_seen < listed_at:
+            if record.key[0] == namespace and record.seen.uid not in uids and record.first_seen < listed_at:
                 self.discard(record)
         return missed
 
@@ -144,7 +142,7 @@ class SessionRegistry:
         if self.index.records.get(record.key) is not record:
             return
         record.gone = True
-        self._deleted.add(record.uid)
+        self._deleted.add(record.seen.uid)
         del self.index.records[record.key]
         if self.turns.is_held(record.key):
             self.interrupted.emit(record.key, _DELETED)
@@ -174,6 +172,11 @@ class SessionRegistry:
         self._release_pod(record)
         self.touch(record.key)
 
+    def reset(self, record: SessionRecord) -> None:
+        """Start afresh, because the spec asks for it."""
+        self.renew(record)
+        record.resets = record.seen.spec.resets
+
     def has_withdrawn_key(self, record: SessionRecord) -> bool:
         """Return whether a session lives by a key that is not accepted any more, which proved its owner or its pod."""
         pod = record.pod
@@ -188,7 +191,7 @@ class SessionRegistry:
         for record in self:
             if record.proof is not None and self.attestor.read_listed_caller(record.proof).startswith(CLAIMED):
                 record.unproven, record.proof = True, None
-            record.dirty = True
+            record.schedule.dirty = True
         self.changed()
 
     def _renew_proof(self, record: SessionRecord, body: Object) -> None:
@@ -217,7 +220,7 @@ class SessionRegistry:
         name, uid = stored
         record.pod = self.pools.get(record.pool).pods.adopt(name, uid=uid, now=monotonic())
         record.unsettled = True
-        record.probe_at = monotonic()
+        record.schedule.probe_at = monotonic()
         self.watch_pod(record)
 
     def watch_pod(self, record: SessionRecord) -> None:
@@ -230,7 +233,7 @@ class SessionRegistry:
     def _end(self, record: SessionRecord, phase: SessionPhase, reason: SessionReason, message: str) -> None:
         log.info("session %s: %s: %s", phase, reason, message, extra=record.log_fields)
         self._release_pod(record)
-        record.end, record.reason, record.message, record.ended_at = phase, reason, message, now()
+        record.end = SessionEnd(phase=phase, reason=reason, message=message, at=now())
         self.touch(record.key)
 
     def _release_pod(self, record: SessionRecord) -> None:
@@ -299,7 +302,7 @@ class SessionSettler:
                     elif state in ("idle", "finished"):
                         found = await connection.get_session()
                         if state == "idle" and found.alive:
-                            record.memory_bytes = found.memory_bytes
+                            record.use.memory_bytes = found.memory_bytes
                             return None
                         return SessionReason.INTERPRETER_LOST, SessionReason.INTERPRETER_LOST.meaning
                 except SandboxError as error:

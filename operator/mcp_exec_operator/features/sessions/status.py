@@ -15,7 +15,7 @@ from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.features.sessions.record import SessionRecord, find_expiry
+from mcp_exec_operator.features.sessions.record import SessionRecord
 from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _MAX_ATTEMPTS: Final = 12
 def find_phase(record: SessionRecord, *, held: bool) -> SessionPhase:
     """Return the phase. `held` says whether an execution has its turn."""
     if record.end is not None:
-        return record.end
+        return record.end.phase
     if record.pod is None:
         return SessionPhase.PENDING
     return SessionPhase.BUSY if held else SessionPhase.READY
@@ -43,8 +43,8 @@ def build_session_status(record: SessionRecord, *, held: bool, queued: int, mome
     """Return the status of a session, with its conditions' times where they are unchanged."""
     phase = find_phase(record, held=held)
     invalid = bool(record.invalid) and record.pod is None and record.end is None
-    reason = SessionReason.INVALID if invalid else record.reason
-    expiry = find_expiry(record.spec, started_at=record.started_at, last_used_at=record.last_used_at)
+    reason = SessionReason.INVALID if invalid else record.end.reason if record.end is not None else SessionReason.NONE
+    expiry = record.find_expiry()
     status = SandboxSessionStatus(
         phase=phase,
         reason=reason,
@@ -55,14 +55,14 @@ def build_session_status(record: SessionRecord, *, held: bool, queued: int, mome
         pod_name=record.pod.name if record.pod is not None else None,
         pod_uid=record.pod.seen.uid if record.pod is not None else None,
         node_name=record.pod.seen.node if record.pod is not None else None,
-        started_at=record.started_at,
-        executions=record.executions,
+        started_at=record.use.started_at,
+        executions=record.use.executions,
         queued=queued,
-        memory_bytes=record.memory_bytes,
-        memory=None if record.memory_bytes is None else format_memory(record.memory_bytes),
-        last_used_at=record.last_used_at,
+        memory_bytes=record.use.memory_bytes,
+        memory=None if record.use.memory_bytes is None else format_memory(record.use.memory_bytes),
+        last_used_at=record.use.last_used_at,
         expires_at=expiry[0] if expiry is not None and record.pod is not None and not held else None,
-        ended_at=record.ended_at,
+        ended_at=record.end.at if record.end is not None else None,
         resets=record.resets,
         lost_reported_to=record.lost_reported_to or None,
     )
@@ -86,7 +86,7 @@ def _build_condition(record: SessionRecord, phase: SessionPhase, reason: Session
     if reason is SessionReason.INVALID:
         text = record.invalid
     elif record.end is not None:
-        text = record.message or record.reason.meaning
+        text = str(record.end)
     elif usable:
         text = "its interpreter is kept in its pod"
     else:
@@ -99,7 +99,7 @@ def _build_condition(record: SessionRecord, phase: SessionPhase, reason: Session
         message=shorten(text, _MAX_MESSAGE),
         last_transition_time=moment,
     )
-    known = [each for each in record.stored.get("conditions") or () if each.get("type") == "Ready"]
+    known = [each for each in record.seen.status.get("conditions") or () if each.get("type") == "Ready"]
     return set_condition([Condition.model_validate(each) for each in known[:1]], new)[0]
 
 
@@ -131,7 +131,7 @@ class SessionStatusWriter:
                 raise SessionGone
             try:
                 written = await self.api.replace_session_status(
-                    *record.key, version=record.version, status=build(), what=what
+                    *record.key, version=record.seen.version, status=build(), what=what
                 )
             except ApiError as error:
                 if error.code == 404:
@@ -152,6 +152,6 @@ class SessionStatusWriter:
         except ApiError as error:
             log.warning("a session can't be read: %s", error, extra=record.log_fields)
             return
-        if body is None or body["metadata"]["uid"] != record.uid:
+        if body is None or body["metadata"]["uid"] != record.seen.uid:
             raise SessionGone
         record.observe(body)
