@@ -180,7 +180,7 @@ async def _log_ready(server: HttpServer, metrics_server: HttpServer | None, depe
     await server.listening.wait()
     if metrics_server:
         await metrics_server.listening.wait()
-    for reflector in tuple(dependencies.reflectors.values()):
+    for reflector in tuple(dependencies.namespaces.reflectors.values()):
         if reflector.required:
             await reflector.synced.wait()
     exempt_started_objects()

@@ -30,7 +30,7 @@ from mcp_exec_gateway.core.executions.service import ExecutionService
 from mcp_exec_gateway.core.executions.submission import Submitter
 from mcp_exec_gateway.core.extensions import Extensions
 from mcp_exec_gateway.core.http.access_log import ShutdownSignals
-from mcp_exec_gateway.core.http.limits import CallerThreads, MemoryBudget, RequestSlots
+from mcp_exec_gateway.core.http.limits import CallerThreads, MemoryBudget, RequestSlots, StreamSlots
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.core.openapi import Examples
 from mcp_exec_gateway.core.pools import PoolCache
@@ -39,8 +39,6 @@ from mcp_exec_gateway.settings import Settings
 
 _SHORT_REQUESTS: Final = 1024
 """Requests without a wait at once, which watch their execution as long as the API server takes to answer."""
-MAX_FOLLOWERS: Final = 8
-"""Event streams of one execution, of the 64 connections that a supervisor accepts."""
 _FEATURES: Final = "mcp_exec_gateway.features."
 
 Service = TypeVar("Service")
@@ -67,7 +65,7 @@ class Dependencies:
         self.settings, self.kube, self.supervisors = settings, kube, supervisors
         self.features, self.extensions = tuple(features), Extensions()
         self._services: dict[type, object] = {}
-        self.shutdown, self.served = ShutdownSignals(), ServedNamespaces(settings.namespaces)
+        self.shutdown, served = ShutdownSignals(), ServedNamespaces(settings.namespaces)
         self.attestor = Attestor(keys=supervisors.keys, accounts_proven=settings.accounts_proven)
         self.memory, self.threads = MemoryBudget(), CallerThreads()
         self.index = ExecutionIndex(
@@ -75,24 +73,21 @@ class Dependencies:
             max_waits=settings.max_waits + 2 * settings.max_streams + _SHORT_REQUESTS,
             attestor=self.attestor,
             memory=self.memory,
-            lists=ExecutionLists(served=self.served),
+            lists=ExecutionLists(served=served),
             stored=StoredExecutions(max_stored=settings.max_stored, max_stored_bytes=settings.max_stored_bytes),
             observers=self.extensions.observers,
         )
         self.pools, self.keys = PoolCache(), ApiKeyStore()
         self.extensions.caches |= {"executions": self.index, "pools": self.pools}
-        self.reflectors: dict[str, Reflector] = {}
-        """By a description of what each reflects."""
-        self.release_reflectors: dict[str, Reflector] = {}
-        """Those of no served namespace."""
+        reflectors: dict[str, Reflector] = {}
         if settings.api_keys_secret:
-            self.release_reflectors["API keys"] = self.keys.build_reflector(
+            self.extensions.reflectors["API keys"] = self.keys.build_reflector(
                 kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
             )
         self.broker: BrokerClient | None = None
         """None if no broker is configured."""
         if settings.broker_service:
-            self.broker, self.release_reflectors["addresses of the broker"] = follow_broker(
+            self.broker, self.extensions.reflectors["addresses of the broker"] = follow_broker(
                 kube=kube,
                 session=supervisors.broker_session,
                 namespace=settings.release_namespace,
@@ -100,23 +95,19 @@ class Dependencies:
                 keys=supervisors.keys,
                 sender="gateway",
             )
-        self.stream_slots = build_stream_slots(settings, "event streams")
-        """Event streams, by caller."""
-        self.follower_slots = RequestSlots(kind="event streams", max_total=settings.max_streams, max_each=MAX_FOLLOWERS)
-        """Event streams, by execution."""
-        self.metrics = Metrics(count_waits=lambda: self.index.wait_count, count_streams=lambda: self.stream_slots.open)
-        self.rate_limiter = RateLimiter()
+        self.streams = StreamSlots(max_total=settings.max_streams, max_each=settings.max_streams_per_caller)
+        self.metrics = Metrics(count_waits=lambda: self.index.wait_count, count_streams=lambda: self.streams.open)
         self.callers = CallerResolver(
             authenticator=Authenticator(
                 keys=self.keys,
                 tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
-                namespaces=self.served,
+                namespaces=served,
             ),
-            rate_limiter=self.rate_limiter,
+            rate_limiter=RateLimiter(),
             peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
             trusted_proxies=settings.trusted_proxies,
             metrics=self.metrics,
-            reflectors=self.reflectors,
+            reflectors=reflectors,
         )
         self.executions = ExecutionService(
             kube=kube,
@@ -138,15 +129,15 @@ class Dependencies:
             feature.build(self)
         # last, because it builds the reflectors of all caches, those of features included
         self.namespaces = NamespaceReflectors(
-            served=self.served,
+            served=served,
             release_namespace=settings.release_namespace,
             build=lambda namespace: {
                 f"{kind} in {namespace}": cache.build_reflector(kube=kube, namespace=namespace)
                 for kind, cache in self.extensions.caches.items()
             },
-            reflectors=self.reflectors,
+            reflectors=reflectors,
         )
-        self.reflectors.update(self.release_reflectors)
+        reflectors.update(self.extensions.reflectors)
 
     def add(self, service: object) -> None:
         """Keep what a feature has built: one object of each class."""
@@ -177,7 +168,7 @@ class Dependencies:
             async with asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(reflector.run(), name=description)
-                    for description, reflector in dependencies.release_reflectors.items()
+                    for description, reflector in dependencies.extensions.reflectors.items()
                 ]
                 tasks.append(
                     group.create_task(dependencies.namespaces.run(settings.mounted_namespaces), name="namespaces")

@@ -58,5 +58,7 @@ class Extensions:
     stats: list[StatsSource] = field(default_factory=list)
     caches: dict[str, ReflectedCache] = field(default_factory=dict)
     """By the kind that each reflects, in the plural."""
+    reflectors: dict[str, Reflector] = field(default_factory=dict)
+    """Reflectors of no served namespace, by a description of what each reflects."""
     tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(default_factory=dict)
     """What runs as long as the gateway does, by name."""

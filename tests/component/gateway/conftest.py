@@ -173,14 +173,14 @@ async def serving(
             session=kube_session, credentials=KubeCredentials(server=""), retry_delays=(0.001,), timeout_seconds=5
         )
         dependencies = Dependencies(made, kube=kube, supervisors=supervisors, features=features)
-        following = [group.create_task(reflector.run()) for reflector in dependencies.release_reflectors.values()]
+        following = [group.create_task(reflector.run()) for reflector in dependencies.extensions.reflectors.values()]
         following.append(group.create_task(dependencies.namespaces.run(made.mounted_namespaces)))
         following += [group.create_task(run()) for run in dependencies.extensions.tasks.values()]
         server = build_server(build_app(dependencies), port=0, keep_alive_seconds=75, shutdown_seconds=1)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             served = group.create_task(server.serve(sockets=[listener]))
-            await until(lambda: not find_unsynced(dependencies.reflectors))
+            await until(lambda: not find_unsynced(dependencies.namespaces.reflectors))
             yield Gateway(api, dependencies, session, url)
             server.should_exit = server.force_exit = True
             await session.close()

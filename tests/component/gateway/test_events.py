@@ -360,12 +360,12 @@ async def test_streams_are_bounded_in_number_and_given_back(api: FakeApiServer) 
         name = (await gateway.post(query="?wait=0")).json["name"]
         reader = Reader(gateway, name)
         reading = asyncio.create_task(reader.upto())
-        await until(lambda: gateway.dependencies.stream_slots.open == 1 and len(reader.frames) == 1)
+        await until(lambda: gateway.dependencies.streams.open == 1 and len(reader.frames) == 1)
         answer = await gateway.ask("GET", f"/v1/executions/{name}/events")
         assert (answer.status, "Retry-After" in answer.headers) == (429, True)
         reading.cancel()
         await asyncio.wait({reading})
-        await until(lambda: gateway.dependencies.stream_slots.open == 0)
+        await until(lambda: gateway.dependencies.streams.open == 0)
         assert gateway.dependencies.index.wait_count == 0
         assert not gateway.executions[name]["spec"]["cancelRequested"]
 

@@ -30,7 +30,7 @@ async def test_it_is_not_ready_while_it_stops_and_still_serves(gateway: Gateway)
 
 
 async def test_it_is_not_ready_before_it_knows_all_and_says_what_is_missing(gateway: Gateway) -> None:
-    reflector = gateway.dependencies.reflectors["pools in agents"]
+    reflector = gateway.dependencies.namespaces.reflectors["pools in agents"]
     reflector.synced.clear()
     answer = await gateway.ask("GET", "/readyz")
     assert answer.status == 503

@@ -53,7 +53,7 @@ async def test_a_retry_of_what_was_made_is_served_while_the_queue_is_full(gatewa
 async def test_a_keys_requests_a_minute_are_bounded_on_every_route(gateway: Gateway) -> None:
     await limited(gateway, requestsPerMinute=3)
     now = [100.0]
-    gateway.dependencies.rate_limiter.clock = lambda: now[0]
+    gateway.dependencies.callers.rate_limiter.clock = lambda: now[0]
     name = (await gateway.post(query="?wait=0")).json["name"]
     assert (await gateway.ask("GET", f"/v1/executions/{name}")).status == 200
     assert (await gateway.ask("GET", "/v1/executions")).status == 200
@@ -119,7 +119,7 @@ async def test_streams_of_one_caller_and_of_one_execution_are_bounded(api: FakeA
     api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, maxStreams=10), "b": key_entry("mcpx_b")}))
     async with serving(api, max_streams_per_caller=1) as gateway:
         one, two = [(await gateway.post(query="?wait=0")).json["name"] for _ in range(2)]
-        streams = gateway.dependencies.stream_slots
+        streams = gateway.dependencies.streams
 
         async def follow(name: str, key: str = KEY) -> None:
             async with gateway.request("GET", f"/v1/executions/{name}/events", key=key) as answer:
@@ -141,4 +141,4 @@ async def test_streams_of_one_caller_and_of_one_execution_are_bounded(api: FakeA
             assert "team-a has 10 open event streams" in assert_problem(answer, 429).detail
             for each in following:
                 each.cancel()
-        await until(lambda: streams.open == 0 == gateway.dependencies.follower_slots.open)
+        await until(lambda: streams.open == 0 == streams.by_execution.open)

@@ -95,7 +95,7 @@ async def test_a_rollout_that_contradicts_itself_can_be_aborted_and_not_promoted
 
 
 async def test_a_cluster_without_the_definition_serves_everything_else(gateway: Gateway) -> None:
-    gateway.dependencies.reflectors["rollouts in agents"].synced.clear()
+    gateway.dependencies.namespaces.reflectors["rollouts in agents"].synced.clear()
     for method, path, body in (
         ("GET", "/v1/rollouts", None),
         ("GET", PATH, None),

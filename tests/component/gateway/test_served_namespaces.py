@@ -35,13 +35,13 @@ async def test_a_namespace_is_served_from_when_it_is_named_until_it_is_not(api: 
         await until(lambda: gateway.executions)
         assert await submit(gateway) == 403
         mount_namespaces(folder, "agents", "others")
-        await until(lambda: "others" in gateway.dependencies.served)
+        await until(lambda: "others" in gateway.dependencies.namespaces.served)
         assert await submit(gateway) == 202
         (name,) = api.collections[OTHERS]
         listed = (await gateway.ask("GET", "/v1/executions", key=OTHER_KEY)).json["items"]
         await until(lambda: gateway.dependencies.index.count_all_active("others") == 1)
         mount_namespaces(folder, "agents")
-        await until(lambda: "others" not in gateway.dependencies.served)
+        await until(lambda: "others" not in gateway.dependencies.namespaces.served)
         assert await submit(gateway) == 403
         assert gateway.dependencies.index.count_all_active("others") == 0
         assert [each["name"] for each in listed] in ([], [name])
@@ -55,23 +55,23 @@ async def test_a_namespace_without_rights_yet_delays_nobody_else(api: FakeApiSer
     api.hanging.add("/namespaces/others/codeexecutions")
     async with serving(api, namespaces_folder=folder) as gateway:
         mount_namespaces(folder, "agents", "others")
-        await until(lambda: "executions in others" in gateway.dependencies.reflectors)
+        await until(lambda: "executions in others" in gateway.dependencies.namespaces.reflectors)
         assert (await gateway.ask("GET", "/readyz", key=None)).status == 200
         assert (await gateway.post(query="?wait=0", key=KEY)).status == 202
         assert await submit(gateway) == 403
         mount_namespaces(folder, "agents")
-        await until(lambda: "executions in others" not in gateway.dependencies.reflectors)
+        await until(lambda: "executions in others" not in gateway.dependencies.namespaces.reflectors)
 
 
 async def test_a_namespace_whose_rights_were_taken_away_stops_no_gateway_that_starts(api: FakeApiServer) -> None:
     api.forbidden.add("/namespaces/others/")
     async with serving(api, namespaces=("agents", "others")) as gateway:
-        assert list(gateway.dependencies.served) == ["agents"]
+        assert list(gateway.dependencies.namespaces.served) == ["agents"]
         assert (await gateway.ask("GET", "/readyz", key=None)).status == 200
         assert (await gateway.post(query="?wait=0", key=KEY)).status == 202
         assert await submit(gateway) == 403
         api.forbidden.clear()
-        await until(lambda: "others" in gateway.dependencies.served)
+        await until(lambda: "others" in gateway.dependencies.namespaces.served)
         assert await submit(gateway) == 202
 
 
@@ -83,5 +83,5 @@ async def test_a_list_that_is_not_valid_changes_nothing(
     async with serving(api, namespaces_folder=folder, release_namespace="mcp-exec-system") as gateway:
         mount_namespaces(folder, *names)
         await until(lambda: "so its last content stays in use" in caplog.text)
-        assert list(gateway.dependencies.served) == ["agents"]
+        assert list(gateway.dependencies.namespaces.served) == ["agents"]
         assert (await gateway.post(query="?wait=0")).status == 202

@@ -118,6 +118,29 @@ class RequestSlots:
                 del self._by_holder[holder]
 
 
+_MAX_FOLLOWERS: Final = 8
+"""Event streams of one execution, of the 64 connections that a supervisor accepts."""
+
+
+class StreamSlots:
+    """Limits of the open event streams of executions, for each caller and each execution."""
+
+    def __init__(self, *, max_total: int, max_each: int) -> None:
+        self.by_caller = RequestSlots(kind="event streams", max_total=max_total, max_each=max_each)
+        self.by_execution = RequestSlots(kind="event streams", max_total=max_total, max_each=_MAX_FOLLOWERS)
+
+    @property
+    def open(self) -> int:
+        """Number of open streams."""
+        return self.by_caller.open
+
+    @contextmanager
+    def hold(self, caller: str, execution: tuple[str, str], *, limit: int | None) -> Iterator[None]:
+        """Hold a slot of a caller, by its own limit if it has one, and one of an execution. Raises HttpProblem."""
+        with self.by_caller.hold(caller, limit=limit), self.by_execution.hold("/".join(execution)):
+            yield
+
+
 _MAX_RUNNING: Final = 4
 """Threads that work at once. More would not be faster: the interpreter runs one at a time."""
 _MAX_WORKS_EACH: Final = 64

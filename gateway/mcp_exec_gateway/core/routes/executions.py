@@ -189,8 +189,7 @@ async def stream_events(
         memory=dependencies.memory,
         namespace=caller.namespace,
         slots=[
-            dependencies.stream_slots.hold(caller.name, limit=caller.limits.max_streams),
-            dependencies.follower_slots.hold(f"{caller.namespace}/{name}"),
+            dependencies.streams.hold(caller.name, (caller.namespace, name), limit=caller.limits.max_streams),
         ],
     )
 

@@ -102,7 +102,9 @@ async def check_readiness(dependencies: Injected) -> Response:
 
     Returns 200 if the gateway accepts requests, and 503 while it starts or stops.
     """
-    report = report_readiness(find_unsynced(dependencies.reflectors), stopping=dependencies.shutdown.draining.is_set())
+    report = report_readiness(
+        find_unsynced(dependencies.namespaces.reflectors), stopping=dependencies.shutdown.draining.is_set()
+    )
     return json_response(report.body, status=report.status_code)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -299,9 +299,7 @@ class Run:
             opened=self._relayed,
         )
         try:
-            with ExitStack() as slots:
-                slots.enter_context(dependencies.stream_slots.hold(caller.name, limit=caller.limits.max_streams))
-                slots.enter_context(dependencies.follower_slots.hold("/".join(self.key)))
+            with dependencies.streams.hold(caller.name, self.key, limit=caller.limits.max_streams):
                 await relay.relay(follower.read_frames())
         except (ApiError, ShuttingDown, HttpProblem) as error:
             # the run and its outcome do not need the stream
