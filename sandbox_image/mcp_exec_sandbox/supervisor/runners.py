@@ -67,6 +67,15 @@ class Tenancy:
         self.owner, self.last_id, self.is_session = request.owner, request.id, request.session
 
 
+class KeptSession:
+    """What the interpreter of a session has done, until the sandbox is cleaned."""
+
+    def __init__(self) -> None:
+        self.executions = 0
+        self.cpu_seconds: float | None = None
+        """CPU time of the interpreter at the end of its last job."""
+
+
 class RunnerFailed(Exception):
     """An interpreter did not get ready, or has ended."""
 

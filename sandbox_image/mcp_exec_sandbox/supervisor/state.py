@@ -25,7 +25,14 @@ from mcp_exec_sandbox.supervisor.resources.processes import (
     stop_descendants,
 )
 from mcp_exec_sandbox.supervisor.resources.usage import CGROUP_ROOT, find_gauge, read_proportional_bytes
-from mcp_exec_sandbox.supervisor.runners import InterpreterEnded, RunnerFailed, RunnerSet, StateConflict, Tenancy
+from mcp_exec_sandbox.supervisor.runners import (
+    InterpreterEnded,
+    KeptSession,
+    RunnerFailed,
+    RunnerSet,
+    StateConflict,
+    Tenancy,
+)
 from mcp_exec_sandbox.supervisor.settings import Settings
 from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER, WrapperStore
 
@@ -63,9 +70,7 @@ class SandboxState:
         self._clean_ms = 0.0
         self._problem = ""
         """Why the sandbox can't be used again."""
-        self._session_executions = 0
-        self._session_cpu_seconds: float | None = None
-        """CPU time of the session's interpreter at the end of its last job."""
+        self._session = KeptSession()
         self._memory = find_gauge(settings.memory_bytes)
         self._tasks = TaskCounter(supervisor=os.getpid(), cgroup_root=CGROUP_ROOT)
         self._mirror = LogMirror(sys.stdout.fileno()).add if settings.log_output else None
@@ -144,9 +149,9 @@ class SandboxState:
 
     def _check_session(self, request: ExecutionRequest) -> None:
         """Check that a job suits the interpreter, which may have the variables of earlier ones."""
-        if self._session_executions and not request.session:
+        if self._session.executions and not request.session:
             raise StateConflict("this sandbox keeps a session; other jobs can run once it was recycled")
-        if self._session_executions and self.runners.current.find_process() is None:
+        if self._session.executions and self.runners.current.find_process() is None:
             self.state = "finished"
             raise InterpreterEnded("the interpreter of this sandbox's session has ended")
 
@@ -158,7 +163,7 @@ class SandboxState:
         if request.owner is not None:
             self._prepare_owned()
         if request.session:
-            self._session_executions += 1
+            self._session.executions += 1
         self._run = CodeRun(
             request=request,
             runner=self.runners.current,
@@ -168,7 +173,7 @@ class SandboxState:
             files=RunFiles(request=request.files, kept=self._files),
             grace_seconds=self._settings.grace_seconds,
             template=self.runners.template,
-            runner_cpu_seconds=self._session_cpu_seconds,
+            runner_cpu_seconds=self._session.cpu_seconds,
         )
         self._task = asyncio.create_task(self._complete(self._run, request))
 
@@ -230,7 +235,7 @@ class SandboxState:
         if self.state in ("running", "stopping"):
             raise StateConflict(f"the sandbox is {self.state}")
         if self._recycling is None:
-            if self.state == "idle" and not self._session_executions:
+            if self.state == "idle" and not self._session.executions:
                 return self._clean_ms
             self.state = "cleaning"
             self._recycling = asyncio.create_task(self._recycle())
@@ -250,8 +255,7 @@ class SandboxState:
         if self._problem:
             self.state = "finished"
             raise NotCleaned(self._problem)
-        self._session_executions = 0
-        self._session_cpu_seconds = None
+        self._session = KeptSession()
         self.state = "idle"
         self._clean_ms = (time.perf_counter() - started) * 1000
         return self._clean_ms
@@ -277,12 +281,12 @@ class SandboxState:
 
     def describe_session(self) -> dict[str, int] | None:
         """Return the state of the session, or None if the last execution belongs to none."""
-        if not self._tenancy.is_session or not self._session_executions:
+        if not self._tenancy.is_session or not self._session.executions:
             return None
         process = self.runners.current.find_process()
         alive = process is not None and self.state in ("idle", "running")
         memory = read_proportional_bytes(process) if process is not None else 0
-        return {"executions": self._session_executions, "memoryBytes": memory, "alive": alive}
+        return {"executions": self._session.executions, "memoryBytes": memory, "alive": alive}
 
     def lose_isolation(self, problem: str) -> bool:
         """End the execution at once. Return False if there is none: then the sandbox accepts none any more."""
@@ -336,7 +340,7 @@ class SandboxState:
         """Keep the stopped interpreter for the next job of its session, and end all other processes."""
         if not run.keeps_interpreter:
             return False
-        self._session_cpu_seconds = run.runner_cpu_seconds
+        self._session.cpu_seconds = run.runner_cpu_seconds
         self.runners.rest()
         stop_descendants()
         spare = (*self.runners.template, self.runners.current.pid)

@@ -19,7 +19,7 @@ from tests.support.fuzz import fuzz_settings
 from tests.support.pace import paced
 
 from mcp_exec_sandbox.protocol import RunnerLimits
-from mcp_exec_sandbox.supervisor.execution import code_run
+from mcp_exec_sandbox.supervisor.execution import code_run, output
 from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
 from mcp_exec_sandbox.supervisor.execution.events import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
@@ -73,13 +73,14 @@ class Unlimited:
 class NoFiles:
     """Files of a run that has none."""
 
-    has_workspace = False
+    has_workspace = is_placing = False
+    report = FilesReport()
 
     def has_work(self, **_):
         return False
 
     async def finish(self, **_):
-        return FilesReport()
+        pass
 
 
 class NoWrappers:
@@ -203,7 +204,7 @@ def test_a_flood_that_does_not_end_delays_nothing(data):
 def test_a_flood_of_messages_ends_the_run_by_its_size():
     async def check():
         async with hostile_run(timeoutSeconds=100) as (run, log, channel):
-            with mock.patch.object(code_run, "MAX_WRITTEN_BYTES", 100_000):
+            with mock.patch.object(output, "MAX_WRITTEN_BYTES", 100_000):
                 task = asyncio.create_task(run.run())
                 await asyncio.get_running_loop().sock_sendall(channel, b"{}\n" * 50_000)
                 async with asyncio.timeout(paced(20)):

@@ -22,7 +22,7 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
     decide_outcome,
     explain_decision,
 )
-from mcp_exec_sandbox.supervisor.execution.output import OutputStream
+from mcp_exec_sandbox.supervisor.execution.output import MAX_WRITTEN_BYTES, RunOutput
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.watchdog import RunClock, Watchdog
 from mcp_exec_sandbox.supervisor.files.request import FilesReport, KeptFiles, RequestedFiles
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from mcp_exec_sandbox.supervisor.files.transfer import FilesTransfer
 
 
-MAX_WRITTEN_BYTES = 128 * MIB
-"""More output than this, of both streams together, or more messages, ends the run: it would only use CPU."""
 LONG_RUN_SECONDS = 1.0
 """Runs longer than this have the CPU time of all processes read at their end, which takes up to a millisecond."""
 KILL_AFTER_SECONDS = 0.1
@@ -60,6 +58,10 @@ class RunFiles:
         self._kept = kept
         self._is_untouched = kept.take_untouched()
         self._transfer: FilesTransfer | None = None
+        self.is_placing = False
+        """Whether the workspace is being put in place."""
+        self.report = FilesReport()
+        """What was saved and stored, after `finish`."""
 
     @property
     def has_workspace(self) -> bool:
@@ -68,7 +70,10 @@ class RunFiles:
 
     async def place(self) -> str:
         """Put the workspace in place. Return the problem, or an empty text."""
-        return await self._load().place()
+        self.is_placing = True
+        problem = await self._load().place()
+        self.is_placing = False
+        return problem
 
     def show(self, message: dict[str, Any]) -> None:
         """Take in the runner's message about a file that the code shows."""
@@ -79,12 +84,12 @@ class RunFiles:
         saves = self._transfer is not None and self._transfer.writes(may_save)
         return saves or (keeps_artifacts and self._kept.has_artifacts())
 
-    async def finish(self, *, may_save: bool, keeps_artifacts: bool) -> FilesReport:
+    async def finish(self, *, may_save: bool, keeps_artifacts: bool) -> None:
         """Save the workspace and store the artifacts, if the run may. Call it while no code runs."""
         has_work = self.has_work(may_save=may_save, keeps_artifacts=keeps_artifacts)
-        if not has_work and self._transfer is None:
-            return FilesReport()
-        return await self._load().finish(has_work=has_work, may_save=may_save, keeps_artifacts=keeps_artifacts)
+        if has_work or self._transfer is not None:
+            transfer = self._load()
+            self.report = await transfer.finish(has_work=has_work, may_save=may_save, keeps_artifacts=keeps_artifacts)
 
     def cancel(self) -> None:
         """End the transfer in progress, at its next step."""
@@ -97,6 +102,15 @@ class RunFiles:
 
             self._transfer = FilesTransfer(request=self._request, kept=self._kept, is_untouched=self._is_untouched)
         return self._transfer
+
+
+class RunEvents:
+    """Events that the code brings about, which are checked and copied to the log."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.tool_calls = ToolCallEvents(log)
+        self.progress = ProgressEvents(log)
+        self.skills = SkillEvents(log)
 
 
 class CodeRun:
@@ -125,11 +139,8 @@ class CodeRun:
         self._watchdog = watchdog
         self._wrappers = wrappers
         self._files = files
-        self._files_report = FilesReport()
-        self._is_placing = False
-        self._tool_events = ToolCallEvents(log)
-        self._progress_events = ProgressEvents(log)
-        self._skill_events = SkillEvents(log)
+        self._events = RunEvents(log)
+        self._output = RunOutput(limit=request.output_bytes, log=log)
         self._grace_seconds = grace_seconds
         self._clock = RunClock(timeout_seconds=request.timeout_seconds, on_timeout=self._time_out)
         self._over = asyncio.Event()
@@ -138,18 +149,12 @@ class CodeRun:
         self._early_report: RunnerReport | None = None
         """The report of code that has ended, while its threads, exit handlers or files still take time."""
         self._interruption = InterruptLocation()
-        self._closed = False
-        self._control_bytes = 0
         self._template = template
         self._has_started = False
         self._cpu = CpuMeter(find_runner=lambda: runner.pid, runner_seconds=runner_cpu_seconds)
         self.reason: Reason = "RunnerDied"
         """Reason of the outcome, once the run has ended."""
         self._cpu_seconds: float | None = None
-        self._streams = {
-            1: OutputStream(kind="stdout", limit=request.output_bytes, log=log),
-            2: OutputStream(kind="stderr", limit=request.output_bytes, log=log),
-        }
 
     async def run(self) -> None:
         """Run the job to its end; none of its code runs afterwards.
@@ -200,9 +205,7 @@ class CodeRun:
 
     async def _place_files(self) -> bool:
         """Put the workspace's files in place. Return whether the code can start now."""
-        self._is_placing = True
         problem = await self._files.place()
-        self._is_placing = False
         if problem and self._decision is None:
             self._decision = SupervisorDecision(phase="Failed", reason="WorkspaceUnavailable", message=problem)
         return self._decision is None
@@ -214,7 +217,7 @@ class CodeRun:
             self._clock.stop()
             stop_descendants()
             await wait_until_stopped()
-        self._files_report = await self._files.finish(may_save=may_save, keeps_artifacts=keeps_artifacts)
+        await self._files.finish(may_save=may_save, keeps_artifacts=keeps_artifacts)
 
     @property
     def _has_ended_late(self) -> bool:
@@ -280,16 +283,16 @@ class CodeRun:
         kind = message.get("type")
         if kind in TOOL_EVENTS:
             self._runner.take_output(parse_written(message))
-            if self._tool_events.add(kind, message) and kind == "approval":
+            if self._events.tool_calls.add(kind, message) and kind == "approval":
                 self._clock.expect_extension()
         elif kind == PROGRESS_EVENT:
             self._runner.take_output(parse_written(message))
-            self._progress_events.add(message)
+            self._events.progress.add(message)
         elif kind == ARTIFACT_EVENT:
             self._runner.take_output(parse_written(message))
             self._files.show(message)
         elif kind == SKILL_EVENT:
-            self._skill_events.add(message)
+            self._events.skills.add(message)
         elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()
@@ -308,16 +311,12 @@ class CodeRun:
 
     def on_output(self, stream: int, data: memoryview) -> None:
         """Add output of the code. Output after the end is dropped."""
-        if self._closed:
-            return
-        self._streams[stream].write(data)
-        if sum(output.total for output in self._streams.values()) > MAX_WRITTEN_BYTES:
+        if not self._output.write(stream, data):
             self._end_flood("stdout and stderr")
 
     def on_control(self, size: int) -> None:
         """Count bytes of the control channel, which code can write to as well."""
-        self._control_bytes += size
-        if self._control_bytes > MAX_WRITTEN_BYTES:
+        if not self._output.count_control(size):
             self._end_flood("the control channel of the sandbox")
 
     def on_exit(self, code: int) -> None:
@@ -339,7 +338,7 @@ class CodeRun:
         if self._over.is_set() or self._decision is not None:
             return
         self._decision = decision
-        if self._is_placing:
+        if self._files.is_placing:
             self._files.cancel()
             return
         self._runner.interrupt()
@@ -350,17 +349,15 @@ class CodeRun:
         if not self._over.is_set():
             self._decision = self._decision or decision
             self._over.set()
-            if self._is_placing:
+            if self._files.is_placing:
                 self._files.cancel()
 
     def _finish(self, *, run_ms: float) -> None:
         """Write the last output, the result and the event `end`, whatever the code has sent."""
         try:
             self._runner.drain_output()
-            self._closed = True
-            for output in self._streams.values():
-                output.finish()
-            self._progress_events.finish()
+            self._output.finish()
+            self._events.progress.finish()
             if self._has_ended_late:
                 self._report = self._report or self._early_report
             outcome = decide_outcome(
@@ -375,19 +372,19 @@ class CodeRun:
             self._write_end(outcome, is_cut=self._write_result(outcome), run_ms=run_ms)
         except Exception as error:
             log_failure("the outcome of the run could not be read", error)
-            self._closed = True
+            self._output.close()
             decision = self._decision or _SUPERVISOR_FAILED
             self._write_end(explain_decision(decision, InterruptLocation()), is_cut=True, run_ms=run_ms)
 
     def _collect_notes(self, *, is_cut: bool) -> Sequence[NoteFields]:
         """Return the supervisor's notes, then the runner's, so that forged ones displace none."""
         notes = Notes()
-        for output in self._streams.values():
+        for output in self._output.streams:
             if output.truncated:
                 notes.add("OutputCut", output.describe_cut(), path=output.kind)
             if output.was_redrawn:
                 notes.add("OutputCut", "Lines that were redrawn are here in their last state.", path=output.kind)
-        for text in self._files_report.notes:
+        for text in self._files.report.notes:
             notes.add("FileNotKept", text)
         reported = self._report.notes if self._report else ()
         for note in reported:
@@ -398,7 +395,7 @@ class CodeRun:
 
     def _write_end(self, outcome: RunOutcome, *, is_cut: bool, run_ms: float) -> None:
         self.reason = outcome.reason
-        for artifact in self._files_report.artifacts:
+        for artifact in self._files.report.artifacts:
             self._log.append("artifact", **artifact)
         self._log.append(
             "end",
@@ -406,13 +403,13 @@ class CodeRun:
             reason=outcome.reason,
             error=outcome.error,
             exitCode=outcome.exit_code,
-            stdoutBytes=self._streams[1].total,
-            stderrBytes=self._streams[2].total,
-            truncated=is_cut or any(output.truncated for output in self._streams.values()),
+            stdoutBytes=self._output.stdout.total,
+            stderrBytes=self._output.stderr.total,
+            truncated=is_cut or self._output.truncated,
             runMs=round(run_ms, 3),
             peakMemoryBytes=self._find_peak_memory(),
             cpuSeconds=None if self._cpu_seconds is None else round(self._cpu_seconds, 6),
-            **({} if self._files_report.workspace is None else {"workspace": self._files_report.workspace}),
+            **({} if self._files.report.workspace is None else {"workspace": self._files.report.workspace}),
             **({"notes": notes} if (notes := self._collect_notes(is_cut=is_cut)) else {}),
         )
 

@@ -6,11 +6,14 @@ from typing import Literal
 
 from mcp_exec_sandbox.supervisor.execution.events import EventLog
 from mcp_exec_sandbox.supervisor.execution.redraws import RedrawnLines
+from mcp_exec_sandbox.supervisor.settings import MIB
 from mcp_exec_tools.text import cut_marker
 
 PROMPT_EVENTS = 100
 """Events of a stream that are written at once. Later output is collected, so that single bytes can't fill the log."""
 COLLECT_SECONDS = 0.025
+MAX_WRITTEN_BYTES = 128 * MIB
+"""More output than this, of both streams together, or more messages, ends the run: it would only use CPU."""
 
 
 class OutputStream:
@@ -66,6 +69,48 @@ class OutputStream:
         if text:
             self._events += 1
             self._log.append(self.kind, text=text)
+
+
+class RunOutput:
+    """Both output streams of a run, and how much the code has written in all."""
+
+    def __init__(self, *, limit: int, log: EventLog) -> None:
+        self.stdout = OutputStream(kind="stdout", limit=limit, log=log)
+        self.stderr = OutputStream(kind="stderr", limit=limit, log=log)
+        self._control_bytes = 0
+        self._closed = False
+
+    @property
+    def streams(self) -> tuple[OutputStream, OutputStream]:
+        """The streams."""
+        return self.stdout, self.stderr
+
+    @property
+    def truncated(self) -> bool:
+        """Whether bytes of a stream were cut. Known after `finish`."""
+        return any(stream.truncated for stream in self.streams)
+
+    def write(self, descriptor: int, data: memoryview) -> bool:
+        """Add output of the code; after the end it is dropped. Return False if there was too much in all."""
+        if self._closed:
+            return True
+        (self.stdout if descriptor == 1 else self.stderr).write(data)
+        return self.stdout.total + self.stderr.total <= MAX_WRITTEN_BYTES
+
+    def count_control(self, size: int) -> bool:
+        """Count bytes of the control channel. Return False if there were too many in all."""
+        self._control_bytes += size
+        return self._control_bytes <= MAX_WRITTEN_BYTES
+
+    def close(self) -> None:
+        """Drop all later output."""
+        self._closed = True
+
+    def finish(self) -> None:
+        """Write the remaining events, and drop all later output. Call it once."""
+        self.close()
+        for stream in self.streams:
+            stream.finish()
 
 
 class HeadTailBuffer:
