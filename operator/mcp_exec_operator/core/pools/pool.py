@@ -10,7 +10,6 @@ from mcp_exec_api.constants import DEFAULT_MAX_QUEUED
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import now as utc_now
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.core.pods.authenticity import Alterations
@@ -23,7 +22,7 @@ from mcp_exec_operator.core.pods.status import PodProblem
 from mcp_exec_operator.core.pools.health import PoolHealth, SessionPodFinder, SessionPods, explain_shortage
 from mcp_exec_operator.core.pools.isolation import Isolation
 from mcp_exec_operator.core.pools.libraries import NamespaceLibraries, PoolLibraries
-from mcp_exec_operator.core.pools.reuse import PlaceSharing, PodUses, ReuseRules, max_idle_pods
+from mcp_exec_operator.core.pools.reuse import PlaceSharing, PodUses, ReuseRules
 from mcp_exec_operator.core.pools.reviews import PodReview, PodReviews, PodTimes, ReviewRules
 from mcp_exec_operator.core.pools.shape import PoolShape
 from mcp_exec_operator.core.pools.supply import Supply
@@ -79,9 +78,8 @@ class Pool:
     @property
     def identity(self) -> PoolIdentity:
         """What its pods refer to as their owner."""
-        return PoolIdentity(
-            namespace=self.namespace, name=self.name, uid=self.shape.uid, policy_uid=self.isolation.policy_uid
-        )
+        uid, policy_uid = self.shape.uid, self.isolation.policy_uid
+        return PoolIdentity(namespace=self.namespace, name=self.name, uid=uid, policy_uid=policy_uid)
 
     @property
     def session_pods(self) -> SessionPods:
@@ -215,9 +213,7 @@ class Pool:
         self.uses.end(pod, now=now)
         if spec is None or self.reuse.reason_to_end(pod, now=now):
             return False
-        if self.sharing.must_give_up(pod, max_pods=spec.max_pods, now=now) or not self._may_keep(pod, spec):
-            return False
-        if not self.pods.keep_owned(pod, now=now):
+        if not self.sharing.may_keep(pod, spec, now=now) or not self.pods.keep_owned(pod, now=now):
             return False
         if self.counts.owned == 1:
             self.changed()  # from now on, limits are checked
@@ -325,8 +321,7 @@ class Pool:
             isolated=self.isolation.verified,
             reuse=self.reuse,
             max_idle_age=spec.max_idle_age_seconds if spec is not None else None,
-            signing_key=self.keys.signing if self.keys is not None else None,
-            other_keys=tuple(self.keys)[1:] if self.keys is not None else (),
+            keys=tuple(self.keys) if self.keys is not None else (),
             times=self.times,
             usual_startup=self.supply.autoscaler.demand.usual_startup_seconds,
         )
@@ -360,8 +355,3 @@ class Pool:
             self.uses.begin(pod, owner=waiter.owner, now=now)
         waiter.future.set_result(pod)
         waiter.changed()
-
-    def _may_keep(self, pod: Pod, spec: SandboxPoolSpec) -> bool:
-        """Return whether the owner waits for the pod or may have one more idle pod."""
-        is_awaited = self.queue.first_of(pod.use.owner) is not None
-        return is_awaited or self.pods.count_owned(pod.use.owner) < max_idle_pods(spec)

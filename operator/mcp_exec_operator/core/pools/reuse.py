@@ -179,8 +179,15 @@ class PlaceSharing:
     _shares: tuple[float, OwnerShares] | None = None
     """The shares that were counted last, and when."""
 
-    def must_give_up(self, pod: Pod, *, max_pods: int, now: float) -> bool:
-        """Return whether the place of a given-back pod is due to others, who wait for pods that do not come."""
+    def may_keep(self, pod: Pod, spec: SandboxPoolSpec, *, now: float) -> bool:
+        """Return whether a given-back pod stays with its owner, which awaits it or may have one more idle pod."""
+        if self._must_give_up(pod, max_pods=spec.max_pods, now=now):
+            return False
+        is_awaited = self.queue.first_of(pod.use.owner) is not None
+        return is_awaited or self.pods.count_owned(pod.use.owner) < max_idle_pods(spec)
+
+    def _must_give_up(self, pod: Pod, *, max_pods: int, now: float) -> bool:
+        """Return whether the place of a pod is due to others, who wait for pods that do not come."""
         own, counts = self.queue.first_of(pod.use.owner), self.pods.counts
         ending = counts.terminating - self.pods.count_stuck(utc_now())
         if len(self.queue) <= counts.coming + ending or counts.total < max_pods:

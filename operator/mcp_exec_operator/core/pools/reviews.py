@@ -88,10 +88,8 @@ class ReviewRules:
     times: PodTimes
     usual_startup: float | None = field(compare=False)
     """Median startup time in seconds."""
-    signing_key: bytes | None = field(default=None, repr=False)
-    """The release's key that tokens of new pods are derived from; None if it is not known."""
-    other_keys: tuple[bytes, ...] = field(default=(), repr=False)
-    """The other keys that are accepted now."""
+    keys: tuple[bytes, ...] = field(default=(), repr=False)
+    """The release's keys that are accepted now, that of new tokens first; empty if they are not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,14 +219,14 @@ def _review_unused(pod: Pod, rules: ReviewRules, *, now: float, moment: datetime
 
 
 def _has_former_key(pod: Pod, rules: ReviewRules) -> bool:
-    return rules.signing_key is not None and not _is_of(rules.signing_key, pod, rules)
+    return bool(rules.keys) and not _is_of(rules.keys[0], pod, rules)
 
 
 def _has_withdrawn_key(pod: Pod, rules: ReviewRules) -> bool:
     """Return whether its token is of a key that is not accepted any more: whoever has read that could use the pod."""
-    if rules.signing_key is None or not pod.seen.token_sha256:
+    if not rules.keys or not pod.seen.token_sha256:
         return False
-    return not any(_is_of(key, pod, rules) for key in (rules.signing_key, *rules.other_keys))
+    return not any(_is_of(key, pod, rules) for key in rules.keys)
 
 
 def _is_of(key: bytes, pod: Pod, rules: ReviewRules) -> bool:
