@@ -373,8 +373,8 @@ class CodeExecutionStatus(Model):
     """Reason for the phase, for example `PoolAtCapacity` while it waits, or `UserError` if the code raised an
     exception. Empty if the phase needs none."""
     spec_digest: str | None = None
-    """Digest of the immutable fields of the spec at binding, or at the end of an execution that got no pod. It identifies
-    what ran or was refused."""
+    """Digest of the immutable fields of the spec at binding, or at the end of an execution that got no pod. It
+    identifies what ran or was refused."""
     conditions: list[Condition] = Field(default_factory=list)
     """Bound: has a pod, or why not yet. Finished: has ended. SpecUnchanged: False if an immutable field was changed."""
     queue: QueuePlace | None = None
