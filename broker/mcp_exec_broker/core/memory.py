@@ -290,6 +290,8 @@ class AnswerReceiver:
     """Why a message was refused."""
     notes: Sequence[str] = ()
     """What was changed in the result of a call."""
+    has_halves: bool = False
+    """Whether halves of surrogate pairs were replaced in a message."""
     held: int = 0
     """Bytes held for messages."""
 

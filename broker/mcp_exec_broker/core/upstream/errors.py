@@ -11,6 +11,7 @@ from mcp import MCPError
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.core.upstream import http_transport as http
 from mcp_exec_broker.core.upstream.addresses import explain_connection_error
+from mcp_exec_broker.core.upstream.messages import explain_unreadable
 from mcp_exec_broker.core.upstream.result_repair import UnreadableResult
 
 MARK: Final = "[CREDENTIAL REDACTED]"
@@ -102,7 +103,7 @@ _REASONS: Final = {
 }
 """Reasons of marks without one of their own."""
 _REDIRECT: Final = "Redirect to "
-_UNPARSED: Final = "Failed to parse "
+UNPARSED: Final = "Failed to parse "
 """Begin of the SDK's message on a redirect that it does not follow."""
 
 
@@ -145,8 +146,8 @@ def interpret_error(error: MCPError, *, over_bridge: bool, why: str) -> Exceptio
         return OverflowError("the result exceeds its size limit")
     if mark == http.BROKEN or error.code == types.CONNECTION_CLOSED or http.BROKE in error.message:
         return ConnectionLost(why or error.message)
-    if error.code == types.PARSE_ERROR and error.message.startswith(_UNPARSED):
-        return UnreadableResult("the answer is no JSON-RPC message whose result is an object")
+    if error.code == types.PARSE_ERROR and error.message.startswith(UNPARSED):
+        return UnreadableResult(explain_unreadable(error.message))
     return None
 
 

@@ -19,6 +19,7 @@ from mcp_exec_api.reasons.server import ServerReason, find_server_reason
 from mcp_exec_broker.core.memory import AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.core.upstream.addresses import explain_connection_error, explain_status
 from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, TokenRefused, UpstreamCredentials
+from mcp_exec_broker.core.upstream.messages import replace_halves
 
 UNREACHED: Final = "mcp-exec/unreached"
 """The request was not sent."""
@@ -69,7 +70,7 @@ class _BodyStream(httpx2.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         length = 0 if self._is_events else self._response.content_length or 0
         scale = MessageScale(receiver=self._receiver, expected=min(length, self._max_bytes))
-        received = 0
+        received, held = 0, bytearray()
         # StreamError is the only exception that the SDK treats as an unreadable response
         try:
             async for chunk in self._response.content.iter_any():
@@ -77,11 +78,24 @@ class _BodyStream(httpx2.AsyncByteStream):
                 if not self._is_events and received > self._max_bytes:
                     raise httpx2.StreamError(TOO_LARGE)
                 await self._weigh(chunk, scale)
-                yield chunk
+                # a line of events, or a whole body, is passed on at once, so that no escape is cut in two
+                line_end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1 if self._is_events else 0
+                end = len(held) + (line_end or len(chunk))
+                held += chunk
+                if line_end or end > self._max_bytes:
+                    yield self._repair(bytes(held[:end]))
+                    del held[:end]
+            if held:
+                yield self._repair(bytes(held))
         except AnswerRefused as error:
             raise httpx2.StreamError(str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise httpx2.StreamError(f"{BROKE}: {type(error).__name__}") from None
+
+    def _repair(self, text: bytes) -> bytes:
+        repaired = replace_halves(text)
+        self._receiver.has_halves = self._receiver.has_halves or repaired is not text
+        return repaired
 
     async def _weigh(self, chunk: bytes, scale: MessageScale) -> None:
         """Weigh a chunk. In a stream of events, what follows the last empty line begins a message."""

@@ -27,6 +27,7 @@ from mcp_exec_broker.core.upstream.errors import (
     redact_excerpt,
     redact_output,
 )
+from mcp_exec_broker.core.upstream.messages import HALVES_NOTE
 from mcp_exec_broker.core.upstream.result_repair import CHECKED
 from mcp_exec_broker.core.upstream.servers import TransportFactory, UpstreamRoute
 from mcp_exec_broker.core.upstream.tool_listing import OmittedEntry, ToolCollector, accept_malformed_answers
@@ -134,7 +135,8 @@ class UpstreamSession:
             if receiver.refused is not None:
                 raise receiver.refused from None
             raise
-        checked, receiver.notes = result[CHECKED]
+        checked, notes = result[CHECKED]
+        receiver.notes = [*notes, HALVES_NOTE] if receiver.has_halves else notes
         repaired: dict[str, Any] = checked
         return repaired
 

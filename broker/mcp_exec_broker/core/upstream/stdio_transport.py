@@ -31,7 +31,8 @@ from pydantic import ValidationError
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.core.memory import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.core.upstream.addresses import describe_exit
-from mcp_exec_broker.core.upstream.errors import ServerUnavailable
+from mcp_exec_broker.core.upstream.errors import UNPARSED, ServerUnavailable
+from mcp_exec_broker.core.upstream.messages import explain_unreadable, replace_halves
 from mcp_exec_common.peers import PeerNotProven, ProvenPeer, connect, demand_proof
 from mcp_exec_common.supervisor.tokens import token_digest
 
@@ -50,8 +51,10 @@ _HOLD_SECONDS: Final = 1.0
 _GAP: Final = rb"\s{0,9}"
 _ID: Final = _GAP + rb'"id"' + _GAP + b":" + _GAP + rb"(\d{1,15})" + _GAP
 _VERSION: Final = rb'"jsonrpc"' + _GAP + b":" + _GAP + rb'"2.0"' + _GAP + b","
-_FIRST_ID: Final = re.compile(_GAP + rb"\{" + _GAP + b"(?:" + _VERSION + b")?" + _ID + b",")
-_LAST_ID: Final = re.compile(b"," + _ID + rb"\}" + _GAP + rb"\Z")
+_FIRST_ID: Final = re.compile(
+    _GAP + rb"\{" + _GAP + b"(?:" + _VERSION + b")?" + _ID + b"," + _GAP + rb'(?:"jsonrpc"|"result"|"error")'
+)
+_LAST_ID: Final = re.compile(b"," + _ID + rb'(?:,\s?"jsonrpc"\s?:\s?"2.0"\s?)?\}' + _GAP + rb"\Z")
 _ID_BYTES: Final = 100
 _REFUSALS: Final = {
     "the server can't be started": ServerReason.COMMAND_NOT_STARTED,
@@ -188,6 +191,10 @@ def _build_refusal(text: str) -> ServerUnavailable:
     return ServerUnavailable(reason, f"the bridge refused: {text[:300]}")
 
 
+class _Unreadable(Exception):
+    """A line is a message that can't be read, and its request is unknown. The text contains nothing of the server."""
+
+
 async def _receive(
     reader: asyncio.StreamReader,
     received: MemoryObjectSendStream[SessionMessage | Exception],
@@ -198,7 +205,7 @@ async def _receive(
         async with received:  # closing it ends the session
             try:
                 cause = await _pass_messages(reader, received, receivers)
-            except AnswerRefused as error:
+            except (AnswerRefused, _Unreadable) as error:
                 cause = ServerUnavailable(ServerReason.NOT_MCP, f"a line that the server wrote: {error}")
             except ValueError:
                 cause = ServerUnavailable(ServerReason.NOT_MCP, "the server wrote a line that exceeds its size limit")
@@ -213,6 +220,7 @@ async def _pass_messages(
     """Pass messages on until the process or the connection ends, and return why.
 
     A line that is no message is held back for a moment. If the process ends with it, the end is the cause to report.
+    Raises _Unreadable for a message that can't be read and whose request is unknown.
     """
     own = get_receiver()
     text: Exception | None = None
@@ -221,6 +229,8 @@ async def _pass_messages(
             return exited
         if line is not None and not line.strip():
             continue
+        if isinstance(text, _Unreadable):
+            raise text
         if text is not None:
             await received.send(text)
             text = None
@@ -277,7 +287,7 @@ async def _parse_message(line: bytes, own: AnswerReceiver, receivers: Receivers)
     """
     try:
         await MessageScale(receiver=own).add(line)
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        message = jsonrpc_message_adapter.validate_json(text := replace_halves(line), by_name=False)
     except AnswerRefused as error:
         receiver = receivers.get(id := _find_id(line))
         if receiver is None or receiver is own:
@@ -285,12 +295,20 @@ async def _parse_message(line: bytes, own: AnswerReceiver, receivers: Receivers)
         receiver.refused, own.refused = own.refused, None
         failure = ErrorData(code=PARSE_ERROR, message=str(error))
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=failure))
-    except ValidationError:
+    except ValidationError as error:
+        if (id := _find_id(line)) in receivers and line.rstrip().endswith(b"}"):
+            failure = ErrorData(code=PARSE_ERROR, message=f"{UNPARSED}a line: {error}")
+            return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=failure))
+        if line.lstrip()[:1] in (b"{", b"[") and b'"jsonrpc"' in line:
+            return _Unreadable(explain_unreadable(str(error)))
         return ValueError("the server wrote a line that is not JSON-RPC")
+    if isinstance(message, JSONRPCError) and message.id is None and len(receivers) == 1:
+        message.id = next(iter(receivers))  # the server could not read the id of its only request
     if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
         receiver = receivers.pop(message.id, None)
         if receiver is not None and receiver is not own:
             receiver.size = len(line)
+            receiver.has_halves = text is not line
             receiver.take_over(own)
     return SessionMessage(message)
 
