@@ -7,7 +7,7 @@ from mcp.client.session import ClientSession
 from mcp_types import ListToolsResult
 from mcp_types.methods import validate_server_result
 
-from mcp_exec_broker.core.upstream.tool_listing import repair_listing
+from mcp_exec_broker.core.upstream.tool_listing import ToolCollector, repair_listing
 
 Object = dict[str, Any]
 OBJECT = {"type": "object"}
@@ -61,8 +61,13 @@ def test_a_malformed_field_hides_no_tool(fields: Object, revision: str) -> None:
 
 
 @pytest.mark.parametrize("entry", [{"inputSchema": OBJECT}, {"name": 5}, 5, None])
-def test_an_entry_without_a_name_is_left_out(entry: Any) -> None:
-    assert [each.name for each in repair(entry, REVISIONS[-1]).tools] == ["last"]
+def test_an_entry_without_a_name_has_an_empty_one_and_is_left_out_with_the_reason(entry: Any) -> None:
+    collector = ToolCollector()
+    listed = [tool.model_dump(by_alias=True, exclude_none=True) for tool in repair(entry, REVISIONS[-1]).tools]
+    collector.add_all(listed)
+    assert [tool["name"] for tool in listed] == ["", "last"]
+    assert [tool["name"] for tool in collector.tools] == ["last"]
+    assert [(each.name, each.reason) for each in collector.omitted] == [("(no name)", "it has no name")]
 
 
 def test_the_sdk_has_the_part_that_is_replaced() -> None:

@@ -49,14 +49,14 @@ def build_status(server: ToolServer, entry: CatalogEntry, schemas: Schemas, *, m
         "observedGeneration": entry.generation,
         "available": entry.available is True,
         "protocolVersion": entry.protocol_version or None,
-        "server": entry.identity or None,
+        "server": _replace_halves(entry.identity) or None,
         "tools": len(listing.catalog.tools) if listing else None,
         "omitted": (listing.omitted_count or None) if listing else None,
         "omittedTools": [asdict(tool) for tool in listing.omitted] or None if listing else None,
         "catalogHash": listing.catalog.hash if listing else None,
         "lastSync": micro_time(entry.listed_at) if entry.listed_at else None,
         "reason": entry.reason or None,
-        "message": entry.message[:1000] or None,
+        "message": _describe(entry) or None,
         "inferredOutputs": schemas or None,
         "conditions": [drop_empty_fields(condition.to_api()) for condition in _build_conditions(server, entry, moment)],
     }
@@ -86,17 +86,26 @@ def _build_conditions(server: ToolServer, entry: CatalogEntry, moment: datetime)
         type="Available",
         status=ConditionStatus.TRUE if entry.available else ConditionStatus.FALSE,
         reason="Listed" if entry.available else entry.reason or "Unknown",
-        message=entry.message[:1000],
+        message=_describe(entry),
         last_transition_time=moment,
     )
     credentials_found = Condition(
         type="CredentialsFound",
         status=ConditionStatus.TRUE if entry.credentials_found else ConditionStatus.FALSE,
         reason="Found" if entry.credentials_found else entry.reason,
-        message="" if entry.credentials_found else entry.message[:1000],
+        message="" if entry.credentials_found else _describe(entry),
         last_transition_time=moment,
     )
     return set_condition(set_condition(conditions, available), credentials_found)
+
+
+def _describe(entry: CatalogEntry) -> str:
+    return _replace_halves(entry.message[:1000])
+
+
+def _replace_halves(text: str) -> str:
+    """Return a text without halves of surrogate pairs, which a server may send and no type accepts."""
+    return text.encode(errors="replace").decode()
 
 
 def _is_old(stored: object, new: object, refresh_seconds: float) -> bool:

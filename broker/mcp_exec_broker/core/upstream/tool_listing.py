@@ -46,6 +46,8 @@ _MAX_REFERENCES: Final = 32
 """Length of a chain of references."""
 _MAX_REPORTED: Final = 20
 _SHOWN_NAME: Final = 80
+_NO_NAME: Final = "(no name)"
+"""API servers may reject an empty text in a status, and a person does not see blanks."""
 
 
 class RepairingDispatcher:
@@ -81,10 +83,10 @@ def accept_malformed_answers(session: ClientSession, *, is_modern: bool) -> None
 
 
 def repair_listing(result: Any, *, is_modern: bool) -> Any:
-    """Return the result of `tools/list` with tools that the SDK accepts. An entry without a name stays out."""
+    """Return the result of `tools/list` with tools that the SDK accepts. The name of an entry without one is empty."""
     if not isinstance(result, Mapping) or not isinstance(tools := result.get("tools"), list):
         return result
-    named = [tool for tool in tools if isinstance(tool, dict) and isinstance(tool.get("name"), str)]
+    named = [tool if isinstance(tool, dict) and isinstance(tool.get("name"), str) else {"name": ""} for tool in tools]
     return {**result, "tools": [_repair(tool, is_modern=is_modern) for tool in named]}
 
 
@@ -130,7 +132,7 @@ class OmittedEntry:
     """A tool that was left out."""
 
     name: str
-    """Its name, cut, with unprintable characters escaped."""
+    """Its name, cut, with unprintable characters escaped; `(no name)` if it is blank."""
     reason: str
 
 
@@ -172,7 +174,8 @@ class ToolCollector:
         """Record a tool that is left out."""
         self.omitted_count += 1
         if len(self.omitted) < _MAX_REPORTED:
-            self.omitted.append(OmittedEntry(name=ascii(name[:_SHOWN_NAME])[1:-1][:_SHOWN_NAME], reason=reason))
+            shown = ascii(name[:_SHOWN_NAME])[1:-1][:_SHOWN_NAME]
+            self.omitted.append(OmittedEntry(name=shown if shown.strip() else _NO_NAME, reason=reason))
 
     def _add(self, tool: dict[str, Any]) -> None:
         name, listed = tool.get("name"), tool
