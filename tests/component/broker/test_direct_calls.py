@@ -129,6 +129,65 @@ async def test_all_kinds_of_content_pass_unchanged(gateway: Gateway, evil: Hosti
     assert line["result"] == {"content": content, "structuredContent": {"rows": [1]}}
 
 
+NOT_FINITE = "JSON has no NaN and no infinity: {} in structuredContent became null."
+
+
+@pytest.mark.parametrize(
+    ("structured", "kept", "count"),
+    [
+        ({"a": float("nan"), "b": float("inf"), "c": 1.5}, {"a": None, "b": None, "c": 1.5}, 2),
+        ({"rows": [[{"x": float("-inf")}], [0.0, float("nan")]]}, {"rows": [[{"x": None}], [0.0, None]]}, 2),
+        (float("nan"), None, 1),
+        ({"NaN": "Infinity"}, {"NaN": "Infinity"}, 0),
+    ],
+)
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_a_number_that_json_does_not_have_is_null_with_a_note(
+    gateway: Gateway, evil: HostileServer, structured: Any, kept: Any, count: int, is_error: bool
+) -> None:
+    answer(evil, {"content": [], "structuredContent": structured, "isError": is_error})
+    line = await gateway.call("evil.act")
+    assert line["result"]["structuredContent"] == kept
+    notes = [note for note in line.get("notes", []) if note.startswith("JSON")]
+    assert notes == ([NOT_FINITE.format(count)] if count else []), line
+
+
+async def test_a_null_that_was_nan_keeps_to_the_schema_or_is_an_error(gateway: Gateway, evil: HostileServer) -> None:
+    nullable: Object = {"type": "object", "properties": {"a": {"type": ["number", "null"]}}}
+    number: Object = {"type": "object", "properties": {"a": {"type": "number"}}}
+    evil.tools = [
+        {"name": name, "inputSchema": {"type": "object"}, "outputSchema": schema}
+        for name, schema in (("nullable", nullable), ("number", number))
+    ]
+    gateway.world.broker.catalogs.refresh(("agents", "evil"))
+    await until(lambda: gateway.world.status("evil").get("tools") == 2)
+
+    async def reply(request: Object, writer: asyncio.StreamWriter) -> None:
+        writer.write(result(request, {"content": [], "structuredContent": {"a": float("nan")}}))
+
+    evil.replies |= {"nullable": reply, "number": reply}
+    line = await gateway.call("evil.nullable")
+    assert (line["result"]["structuredContent"], line["notes"]) == ({"a": None}, [NOT_FINITE.format(1)])
+    assert (await gateway.call("evil.number"))["reason"] == "UnexpectedResult"
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        ({"content": []}, "the tool failed without a message"),
+        ({"content": [{"type": "text", "text": " \n"}]}, "the tool failed without a message"),
+        ({"content": [], "structuredContent": {"code": 5}}, '{"code": 5}'),
+    ],
+)
+async def test_an_error_without_words_says_that_the_tool_failed(
+    gateway: Gateway, evil: HostileServer, sent: Object, said: str
+) -> None:
+    answer(evil, {**sent, "isError": True})
+    line = await gateway.call("evil.act")
+    assert line["result"]["content"] == [{"type": "text", "text": said}]
+    assert line["result"]["isError"] is True
+
+
 async def test_only_a_grant_of_the_gateway_makes_direct_calls(gateway: Gateway, box: Toolbox) -> None:
     tokens = {
         "of a sandbox": grant(),

@@ -7,6 +7,7 @@ is neither text nor structured stays a list of MCP content blocks, which the san
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final, TypeVar
 
 from mcp_exec_broker.core.calls.call import INLINE_BYTES, Call, Offload, ResolvedTool
@@ -100,6 +101,26 @@ def format_error_text(result: Mapping[str, Any]) -> str:
         return "\n".join(texts)
     structured = result.get("structuredContent")
     return json.dumps(structured)[:1000] if structured is not None else "the tool failed without a message"
+
+
+def _replace_not_finite(value: Any) -> tuple[Any, int]:
+    """Return JSON with null in place of NaN and infinities, which it does not have, and their number."""
+    root, count = [value], 0
+    remaining: list[Any] = [root]
+    while remaining:
+        part = remaining.pop()
+        for key, item in part.items() if isinstance(part, dict) else enumerate(part):
+            if isinstance(item, (dict, list)):
+                remaining.append(item)
+            elif isinstance(item, float) and not isfinite(item):
+                part[key] = None  # the value of an entry changes, and no key
+                count += 1
+    return root[0], count
+
+
+def _has_words(result: Mapping[str, Any]) -> bool:
+    """Return whether the content of a result has anything but blank texts."""
+    return any(not _is_text(block) or block["text"].strip() for block in _list_blocks(result))
 
 
 def _list_blocks(result: Mapping[str, Any]) -> list[Block]:
@@ -207,21 +228,27 @@ class ResponseBuilder:
         Raises ToolCallError if the result breaks its schema.
         """
         is_error = bool(result.get("isError"))
-        if not is_error:
-            declared = resolved.listing.declared.get(resolved.tool.name)
-            parses_text = declared is not None and await self._may_parse_text(call, result)
-            await self._validate(call, resolved, result, declared, parses_text=parses_text)
-            if declared is not None:
-                output = await self._run(call, lambda: read_output(result, parses_text=parses_text))
-                if output is not None:
-                    # clients refuse a result without the structured content that its tool declares
-                    result = {**result, "structuredContent": output.value}
+        declared = None if is_error else resolved.listing.declared.get(resolved.tool.name)
+        parses_text = declared is not None and await self._may_parse_text(call, result)
+        if declared is not None:
+            output = await self._run(call, lambda: read_output(result, parses_text=parses_text))
+            if output is not None:
+                # clients refuse a result without the structured content that its tool declares
+                result = {**result, "structuredContent": output.value}
+        if "structuredContent" in result:
+            structured, count = await self._run(call, lambda: _replace_not_finite(result["structuredContent"]))
+            result = {**result, "structuredContent": structured}
+            if count:
+                call.notes.append(f"JSON has no NaN and no infinity: {count} in structuredContent became null.")
+        await self._validate(call, resolved, result, declared, parses_text=parses_text)
         content = result.get("content")
         kept: dict[str, Any] = {"content": content if isinstance(content, list) else []}
         if "structuredContent" in result:
             kept["structuredContent"] = result["structuredContent"]
         if is_error:
             kept["isError"] = True
+            if not _has_words(result):
+                kept["content"] = [{"type": "text", "text": format_error_text(result)}]
         max_bytes = resolved.spec.limits.result_bytes
         redacted, text = await self._run(call, lambda: _redact(call, kept, max_bytes))
         scanned = await call.scanner.scan_result(redacted, resolved.spec.scan, size=len(text))

@@ -127,10 +127,8 @@ def build_result(answer: Object, *, is_modern: bool) -> CallToolResult:
     if isinstance(result, dict):
         # before 2026 structured content was an object
         if not is_modern and not isinstance(structured := result.get("structuredContent", {}), dict):
-            text = [] if structured is None else [{"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
-            content = result.get("content") or text
             result = {name: value for name, value in result.items() if name != "structuredContent"}
-            result["content"] = content
+            result["content"] = _add_text(result.get("content") or [], structured)
         notes = answer.get("notes")
         meta = {"_meta": {NOTES_META: notes}} if isinstance(notes, list) and notes else {}
         return CallToolResult.model_validate({**result, **meta}, by_name=False)
@@ -139,6 +137,21 @@ def build_result(answer: Object, *, is_modern: bool) -> CallToolResult:
         is_safe = code == INVALID_PARAMS or code not in _RESERVED
         raise MCPError(code if is_safe else INTERNAL_ERROR, message, {"code": code, "tool": answer.get("tool")})
     return build_error(message, reason=str(reason or answer.get("kind")), parameters=answer.get("parameters"))
+
+
+def _add_text(content: list[Any], structured: Any) -> list[Any]:
+    """Return content with a value that has no other place as its last text, unless a text is this value."""
+    if structured is None or any(_parse_text(block) == [structured] for block in content):
+        return content
+    return [*content, {"type": "text", "text": json.dumps(structured, ensure_ascii=False)}]
+
+
+def _parse_text(block: Any) -> list[Any]:
+    """Return the value of a block whose text is JSON, or nothing."""
+    try:
+        return [json.loads(block["text"])]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return []
 
 
 def build_error(message: str, *, reason: str, parameters: Any = None) -> CallToolResult:
