@@ -74,7 +74,7 @@ def describe(found: Mapping[str, Any], model: type[BaseModel] | None, hidden: Co
         return f"it must be {words}"
     if kind.startswith(("datetime", "timezone")):
         return f"{message}; {_TIME_EXAMPLE}"
-    return message
+    return message.removeprefix("Value error, ")
 
 
 def _find_words(message: str) -> str | None:
@@ -134,12 +134,16 @@ def _find_model(annotation: Any) -> type[BaseModel] | None:
     return next((model for part in get_args(annotation) if (model := _find_model(part)) is not None), None)
 
 
+WHOLE: Final = "body"
+"""Path of an error that concerns an input as a whole, such as two fields that exclude each other."""
+
+
 def format_path(location: Sequence[Any]) -> str:
     """Return the path of a field, `limits.outputBytes`, from the location in an error of pydantic.
 
     A field of the body itself is `body`.
     """
-    return ".".join(shorten_line(str(part), MAX_PART) for part in location if part != "body") or "body"
+    return ".".join(shorten_line(str(part), MAX_PART) for part in location if part != WHOLE) or WHOLE
 
 
 def micro_time(moment: datetime) -> str:
@@ -260,6 +264,11 @@ class FieldError(BaseModel):
     message: str
     """What is wrong and what is allowed."""
 
+    def format(self, place: str = "") -> str:
+        """Return path and message; the path begins with `place`. An error of the whole input has no path of its own."""
+        path = ".".join(part for part in (place, self.field) if part and part != WHOLE)
+        return f"{path}: {self.message}" if path else self.message
+
 
 MAX_FIELD_ERRORS: Final = 20
 """Errors of one input that are reported: each names all that is allowed, so that more would multiply a body's bytes."""
@@ -278,7 +287,12 @@ def field_errors(
         for each in found[:MAX_FIELD_ERRORS]
     ]
     more = len(found) - len(errors)
-    return [*errors, FieldError(field="body", message=f"{more} more errors")] if more else errors
+    return [*errors, FieldError(field=WHOLE, message=f"{more} more errors")] if more else errors
+
+
+def explain_errors(error: ValidationError, model: type[BaseModel] | None = None, *, place: str = "") -> str:
+    """Return all errors of an input as one text. See `field_errors` and `FieldError.format`."""
+    return "; ".join(each.format(place) for each in field_errors(error, model))
 
 
 def _write_quantity(value: Any) -> Any:

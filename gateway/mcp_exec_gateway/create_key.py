@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Priority
-from mcp_exec_api.meta import field_errors, now
+from mcp_exec_api.meta import explain_errors, now
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KeyEntry, digest_key, generate_key
 from mcp_exec_gateway.core.auth.api_keys import check_key_name
@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         entry = _build_entry(arguments, key)
     except ValidationError as error:
-        parser.error("; ".join(f"{violation.field}: {violation.message}" for violation in field_errors(error)))
+        parser.error(explain_errors(error))
     except ValueError as error:
         parser.error(str(error))
     # a merge patch of stringData changes this entry and keeps the others

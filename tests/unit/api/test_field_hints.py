@@ -9,8 +9,9 @@ from pydantic import BaseModel, ValidationError
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.crd_schema import build_definitions
-from mcp_exec_api.meta import MAX_FIELD_ERRORS, PATTERN_WORDS, field_errors
+from mcp_exec_api.meta import MAX_FIELD_ERRORS, PATTERN_WORDS, explain_errors, field_errors
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_api.wire.executions import NewExecution
 
 
@@ -18,6 +19,29 @@ def errors(model: type[BaseModel], value: dict[str, Any], *hidden: str) -> dict[
     with pytest.raises(ValidationError) as caught:
         model.model_validate(value, by_name=False, by_alias=True)
     return {error.field: error.message for error in field_errors(caught.value, model, hidden=hidden)}
+
+
+WHOLE: list[tuple[type[BaseModel], dict[str, Any], str]] = [
+    (ToolServerSpec, {}, "exactly one of url and stdio must be set"),
+    (SandboxPoolSpec, {"image": "i", "maxPods": 1, "warm": {"min": 0, "max": 2}}, "warm.max is 2"),
+]
+
+
+@pytest.mark.parametrize(("model", "given", "said"), WHOLE)
+def test_an_error_of_the_whole_input_names_no_field_and_no_part_of_the_parser(
+    model: type[BaseModel], given: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        model.model_validate(given)
+    assert explain_errors(caught.value, model).startswith(said)
+    assert explain_errors(caught.value, model, place="spec").startswith(f"spec: {said}")
+
+
+def test_an_error_of_a_field_has_its_path_below_a_place() -> None:
+    with pytest.raises(ValidationError) as caught:
+        CodeExecutionSpec.model_validate({"code": "1", "timeoutSeconds": "x"})
+    assert explain_errors(caught.value, CodeExecutionSpec, place="spec").startswith("spec.timeoutSeconds: ")
+    assert "Value error" not in explain_errors(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import ToolServerSpec, Workload
 from mcp_exec_broker.core.memory import BytesInFlight
@@ -65,9 +65,7 @@ class ToolServer:
             spec = ToolServerSpec.model_validate(item.get("spec") or {})
             workload = Workload.model_validate(status["workload"]) if status.get("workload") else None
         except ValidationError as error:
-            invalid_spec = "; ".join(
-                f"{problem.field}: {problem.message}" for problem in field_errors(error, ToolServerSpec)
-            )[:1000]
+            invalid_spec = explain_errors(error, ToolServerSpec)[:1000]
         return cls(
             namespace=meta["namespace"],
             name=meta["name"],

@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from mcp_exec_api.meta import field_errors, now
+from mcp_exec_api.meta import explain_errors, now
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KeyEntry, digest_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
@@ -56,10 +56,7 @@ def parse_keys(secret: Object) -> dict[str, ApiKey]:
             check_key_name(name)
             entry = KeyEntry.model_validate_json(base64.b64decode(encoded or ""), strict=True)
         except ValidationError as error:
-            violations = "; ".join(
-                f"{violation.field}: {violation.message}" for violation in field_errors(error, KeyEntry)
-            )
-            log.warning("API key %s is skipped: %s", name, violations)
+            log.warning("API key %s is skipped: %s", name, explain_errors(error, KeyEntry))
         except ValueError as error:
             log.warning("API key %s is skipped: %s", name, error)
         else:

@@ -48,7 +48,7 @@ class HttpProblem(Exception):
 
 def invalid(*errors: FieldError, execution: str | None = None) -> HttpProblem:
     """Return a 422 for invalid fields."""
-    detail = "; ".join(f"{error.field}: {error.message}" for error in errors)
+    detail = "; ".join(error.format() for error in errors)
     return HttpProblem("invalid", 422, detail, errors=errors, execution=execution)
 
 

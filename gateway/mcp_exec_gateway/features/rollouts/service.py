@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.constants import GROUP, ROLLOUTS
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, RolloutPhase
 from mcp_exec_api.wire.rollouts import Assignment, StageSummary
 from mcp_exec_common.broker.records import RecordsClient
@@ -54,7 +54,7 @@ class CachedRollout:
         try:
             spec = ExecutionRolloutSpec.model_validate(rollout.get("spec") or {})
         except ValidationError as error:
-            problem = "; ".join(f"{each.field}: {each.message}" for each in field_errors(error, ExecutionRolloutSpec))
+            problem = explain_errors(error, ExecutionRolloutSpec)
         stage = status.get("stage")
         phase = _PHASES.get(str(status.get("phase")), RolloutPhase.PENDING)
         return cls(

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import IMMUTABLE, CodeExecutionSpec, spec_digest
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.weight import weigh
@@ -189,8 +189,7 @@ def _parse(spec: Object, *, is_pending: bool) -> CodeExecutionSpec:
         return CodeExecutionSpec.model_validate(spec)
     except ValidationError as error:
         if is_pending:
-            found = field_errors(error, CodeExecutionSpec)
-            text = "; ".join(f"spec.{invalid.field}: {invalid.message}" for invalid in found)
+            text = explain_errors(error, CodeExecutionSpec, place="spec")
         else:
             text = "the spec was changed after its binding and is invalid"
         raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
@@ -67,8 +67,7 @@ class PoolShape:
             labels = select_labels(spec.template.to_api(), prefixes=prefixes) | pool_labels(pool)
             digest = template_hash(spec, template_prefixes=prefixes)
         except ValidationError as error:
-            text = "; ".join(f"{found.field}: {found.message}" for found in field_errors(error, SandboxPoolSpec))
-            message = f"the pool's spec is invalid: {text}"
+            message = f"the pool's spec is invalid: {explain_errors(error, SandboxPoolSpec)}"
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             message = f"the pool's template is invalid: {error}"
         else:

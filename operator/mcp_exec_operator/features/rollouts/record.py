@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 
 from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors, field_errors
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardState, RolloutPhase
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
@@ -47,8 +47,7 @@ class RolloutRecord:
         try:
             spec = ExecutionRolloutSpec.model_validate(body.get("spec") or {})
         except ValidationError as error:
-            found = field_errors(error, ExecutionRolloutSpec)
-            problems.append("the spec is invalid: " + "; ".join(f"{each.field}: {each.message}" for each in found))
+            problems.append("the spec is invalid: " + explain_errors(error, ExecutionRolloutSpec))
         try:
             status = ExecutionRolloutStatus.model_validate(body.get("status") or {})
         except ValidationError as error:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.constants import LABEL_MANAGED_BY, MANAGED_BY
 from mcp_exec_api.files import Owner
-from mcp_exec_api.meta import field_errors, now
+from mcp_exec_api.meta import explain_errors, now
 from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SandboxSessionStatus, SessionPhase
 from mcp_exec_common.broker.attestations import CLAIMED, select_proof
@@ -66,8 +66,7 @@ class SeenSession:
             if _read_identity(given) != self.identity:
                 problem = "spec.name, spec.poolRef or spec.user was changed after its creation"
         except ValidationError as error:
-            found = field_errors(error, SandboxSessionSpec)
-            problem = "; ".join(f"spec.{each.field}: {each.message}" for each in found)
+            problem = explain_errors(error, SandboxSessionSpec, place="spec")
         version, status = str(body["metadata"]["resourceVersion"]), _reduce_status(body.get("status") or {})
         return replace(self, version=version, spec=spec, problem=problem, status=status)
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import SkillUse
 from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, LABEL_CALLER, LABEL_SHIPPED
-from mcp_exec_api.meta import field_errors, now
+from mcp_exec_api.meta import explain_errors, now
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import build_shipped, build_skill
@@ -163,8 +163,7 @@ def _build_spec(event: SkillEvent, by: SavedBy, *, version: int, digest: str, mo
             provenance=provenance,
         )
     except ValidationError as error:
-        text = "; ".join(f"{each.field}: {each.message}" for each in field_errors(error, SkillSpec))
-        raise DraftRefused(text) from None
+        raise DraftRefused(explain_errors(error, SkillSpec)) from None
 
 
 @dataclass(kw_only=True, eq=False)

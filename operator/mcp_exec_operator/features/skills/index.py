@@ -9,7 +9,7 @@ from typing import Final, Self
 from pydantic import ValidationError
 
 from mcp_exec_api.files import Owner
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
 from mcp_exec_common.broker.attestations import Attestor, drop_claim
 from mcp_exec_common.broker.skill_proofs import LatestReviews, SkillReading, is_numbered_here
@@ -228,7 +228,7 @@ def _find_problem(body: Object) -> str:
     try:
         spec = SkillSpec.model_validate(body.get("spec"))
     except ValidationError as error:
-        return "; ".join(f"spec.{each.field}: {each.message}" for each in field_errors(error, SkillSpec))
+        return explain_errors(error, SkillSpec, place="spec")
     if body["metadata"]["name"] != (name := object_name(spec.name, spec.version)):
         return f"the object of version {spec.version} of skill {spec.name} must have the name {name}"
     return ""

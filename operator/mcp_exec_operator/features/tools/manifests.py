@@ -20,7 +20,7 @@ from mcp_exec_api.constants import (
     LABEL_TOOL_SERVER,
     MANAGED_BY,
 )
-from mcp_exec_api.meta import field_errors, parse_quantity
+from mcp_exec_api.meta import explain_errors, parse_quantity
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import Stdio, ToolServerSpec, Variable, Workload
 from mcp_exec_common.kube.objects import Object
@@ -376,7 +376,7 @@ def validate_stdio(body: Object, *, has_bridge: bool) -> Stdio | None:
     try:
         spec = ToolServerSpec.model_validate(body.get("spec") or {})
     except ValidationError as error:
-        text = "; ".join(f"spec.{problem.field}: {problem.message}" for problem in field_errors(error, ToolServerSpec))
+        text = explain_errors(error, ToolServerSpec, place="spec")
         raise CannotRunServer(ServerReason.INVALID_SPEC, text) from error
     if spec.stdio is None:
         return None

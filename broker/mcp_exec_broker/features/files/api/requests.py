@@ -95,8 +95,7 @@ class FilesRequest:
         try:
             return model.model_validate_json(await self.read_body(limit) or b"{}")
         except ValidationError as error:
-            first = field_errors(error, model)[0]
-            raise build_invalid(f"{first.field}: {first.message}") from None
+            raise build_invalid(field_errors(error, model)[0].format()) from None
 
     @property
     def length(self) -> int | None:

@@ -391,8 +391,7 @@ def _read_change_head(line: bytes) -> ChangeHead:
     try:
         return ChangeHead.model_validate_json(line)
     except ValidationError as error:
-        first = field_errors(error, ChangeHead)[0]
-        raise build_invalid(f"the first line of a change set: {first.field}: {first.message}") from None
+        raise build_invalid(f"the first line of a change set: {field_errors(error, ChangeHead)[0].format()}") from None
 
 
 def _read_number(request: FilesRequest, name: str) -> int | None:
