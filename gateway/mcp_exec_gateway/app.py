@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp
 
 from mcp_exec_common.kube.errors import ApiError
@@ -112,7 +113,18 @@ async def _handle_http_exception(request: Request, error: Exception) -> Response
     details = {404: f"there is no {operation}", 405: f"the path does not support {operation}"}
     kind = kinds.get(error.status_code, "invalid" if error.status_code < 500 else "internal")
     detail = details.get(error.status_code, str(error.detail))
-    return HttpProblem(kind, error.status_code, detail, headers=error.headers).response()
+    headers = dict(error.headers or {})
+    if error.status_code == 405 and (methods := _list_methods(request)):
+        headers["Allow"] = methods
+    return HttpProblem(kind, error.status_code, detail, headers=headers).response()
+
+
+def _list_methods(request: Request) -> str:
+    """Return the methods of a path: each of its routes has some of them."""
+    routers = list_routers(request.app.state.dependencies.features)
+    routes = (route for router in routers for route in router.routes if isinstance(route, APIRoute))
+    found = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    return ", ".join(sorted({method for route in found for method in route.methods}))
 
 
 async def _handle_api_error(request: Request, error: Exception) -> Response:

@@ -128,7 +128,24 @@ async def test_lines_and_reports_are_progress_that_grows(scene: Scene, revision:
     values, totals, texts = zip(*scene.progress, strict=True)
     assert list(values) == sorted(set(values))
     assert (values[1], totals[1]) == (3, 10)
+    assert totals[0] is None
+    assert set(totals[1:]) == {10}
     assert sorted(texts) == ["back", "one", "page 3", "two\nthree"]
+
+
+async def test_progress_is_never_beyond_the_total_also_after_the_last_report(scene: Scene) -> None:
+    async with connecting(scene.gateway.url, MODERN) as client:
+        running = run(client, scene, progress_callback=scene.note_progress)
+        await scene.bind()
+        scene.supervisor.say("progress", done=3, total=3, text="all")
+        await until(lambda: len(scene.progress) == 1)
+        scene.supervisor.say("stdout", text="done\n")
+        await until(lambda: len(scene.progress) == 2)
+        scene.finish()
+        await ended(running)
+    assert scene.progress[0] == (3, 3, "all")
+    (progress, total, message) = scene.progress[1]
+    assert (progress > 3, total, message) == (True, progress, "done")
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

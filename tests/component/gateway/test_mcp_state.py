@@ -118,6 +118,14 @@ async def test_files_are_written_read_and_listed(gateway: Gateway, broker: FakeB
         assert first.content[0].text.endswith("(5 more characters: read on with offset 20000)")
         rest = await client.call_tool("read_file", {"workspace": "w", "path": "notes/a.txt", "offset": shown})
         assert first.content[0].text[:shown] + rest.content[0].text == text
+        for offset in (len(text), len(text) + 5):
+            beyond = await client.call_tool("read_file", {"workspace": "w", "path": "notes/a.txt", "offset": offset})
+            said = f"(notes/a.txt has {len(text)} characters: offset {offset} is its end or beyond)"
+            assert beyond.content[0].text == said
+        await client.call_tool("write_file", {"workspace": "w", "path": "b.txt", "content": ""})
+        for offset in (0, 5):
+            empty = await client.call_tool("read_file", {"workspace": "w", "path": "b.txt", "offset": offset})
+            assert empty.content[0].text == "(b.txt has 0 characters: it is empty)"
         dense = await client.call_tool("write_file", {"workspace": "w", "path": "b.txt", "content": "\u4e2d" * shown})
         dense = await client.call_tool("read_file", {"workspace": "w", "path": "b.txt"})
         assert "more characters: read on with offset" in dense.content[0].text

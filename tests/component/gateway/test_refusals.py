@@ -148,6 +148,23 @@ async def test_paths_and_methods_that_do_not_exist_are_problems_too(
     assert (status == 405) == ("Allow" in answer.headers)
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/mcp", "DELETE, GET, POST"),
+        ("HEAD", "/mcp", "DELETE, GET, POST"),
+        ("GET", "/mcp", "DELETE, GET, POST"),
+        ("PATCH", "/mcp/", "DELETE, GET, POST"),
+        ("PUT", "/v1/executions", "GET, POST"),
+    ],
+)
+async def test_a_method_that_a_path_does_not_have_names_all_that_it_has(
+    gateway: Gateway, method: str, path: str, allowed: str
+) -> None:
+    answer = await gateway.ask(method, path)
+    assert (answer.status, answer.headers["Allow"]) == (405, allowed)
+
+
 async def test_a_body_of_another_type_is_refused(gateway: Gateway) -> None:
     answer = await gateway.ask("POST", "/v1/executions", data=b"print(1)", headers={"Content-Type": "text/plain"})
     assert_problem(answer, 415)

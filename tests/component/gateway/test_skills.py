@@ -324,6 +324,19 @@ async def test_mcp_clients_save_find_and_run_skills(gateway: Gateway) -> None:
         assert "there is no execution missing" in saved.content[0].text
         for arguments in ({}, {"name": "report", "code": "1"}, {"name": "report", "arguments": 1}):
             assert (await client.call_tool("run_skill", arguments)).is_error
+        count = len(gateway.executions)
+        for arguments, said in (
+            ({"name": "repord"}, "name: there is no skill 'repord'; did you mean report?"),
+            ({"name": "nope"}, "name: there is no skill 'nope'; search_tools finds skills"),
+            ({"name": "report", "version": 7}, "version: skill report has no version 7, only 1"),
+            ({"name": "report", "version": "x"}, "version: "),
+            ({"name": "report", "timeout": 10**9}, "timeout: "),
+        ):
+            refused = await client.call_tool("run_skill", arguments)
+            assert (refused.is_error, refused.content[0].text.startswith(said)) == (True, True), refused.content
+        assert len(gateway.executions) == count
+        empty = await client.call_tool("run_code", {"code": ""})
+        assert empty.content[0].text == "code is missing: send the Python to run"
         forged = await client.call_tool("run_code", {"skill": {"name": "report"}, "code": "1"})
         assert "unknown arguments: skill" in forged.content[0].text
 

@@ -27,6 +27,16 @@ def test_a_value_that_is_false_is_a_result(value: Any) -> None:
     assert text.startswith(f"result: {json.dumps(value)}\n")
 
 
+@pytest.mark.parametrize("value", ["null", "true", "3", "-0.5e3", "NaN", " ", "\n", " null"])
+def test_a_text_that_reads_as_another_value_is_in_quotes(value: str) -> None:
+    assert format_text(outcome(result=value)) == f"result: {json.dumps(value)}"
+
+
+@pytest.mark.parametrize("value", ["nothing", "2026-11-28", "007", "1.2.3", '{"a": 1}', "3 rows", "1" * 100])
+def test_any_other_text_is_as_it_is(value: str) -> None:
+    assert format_text(outcome(result=value)) == f"result: {value}"
+
+
 def test_long_parts_keep_head_and_tail_and_the_text_its_limit() -> None:
     long = "a" + "x" * 100_000 + "z"
     error = {"type": "E", "traceback": long}

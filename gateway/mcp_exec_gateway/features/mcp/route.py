@@ -6,7 +6,7 @@ The SDK's server of the mode serves a request; the gateway itself accepts notifi
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends
 from fastapi.security import HTTPAuthorizationCredentials
@@ -56,6 +56,8 @@ log = logging.getLogger(__name__)
 Body = dict[str, Any]
 
 router = APIRouter(include_in_schema=False)
+METHODS: Final = "DELETE, GET, POST"
+"""The header `Allow` of the endpoint: a GET resumes a stream."""
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 
@@ -174,7 +176,7 @@ def read_resumption(sender: Sender) -> RpcMessage:
         return RpcMessage(kind="request", id="changes", method=CHANGES_METHOD, params={})
     if event_id is None or is_modern(sender.http):
         detail = "a GET resumes the response of a request by its Last-Event-ID; there is no other stream of events"
-        raise HttpProblem("method-not-allowed", 405, detail, headers={"Allow": "POST, DELETE"})
+        raise HttpProblem("method-not-allowed", 405, detail, headers={"Allow": METHODS})
     point = ResumePoint.parse(event_id, field="Last-Event-ID")
     meta = {} if point.progress_token is None else {"progressToken": point.progress_token}
     params = {"name": "run_code", "requestState": event_id, "_meta": meta}

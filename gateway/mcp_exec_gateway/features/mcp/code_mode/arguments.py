@@ -33,9 +33,16 @@ def read_arguments(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
             name = given  # which the tool refuses
         if name in properties and name not in required and (value is None or value == ""):
             continue
+        if name not in required and _is_null(value) and properties.get(name, {}).get("type") in _READERS:
+            continue
         reader = _READERS.get(properties[name].get("type", "")) if name in properties else None
         read[name] = value if reader is None else reader(value)
     return read
+
+
+def _is_null(value: Any) -> bool:
+    """Return whether a text says that there is no value, where a text can mean nothing else."""
+    return isinstance(value, str) and value.strip().lower() in ("null", "none")
 
 
 def _read_integer(value: Any) -> Any:

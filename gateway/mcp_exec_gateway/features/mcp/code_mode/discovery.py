@@ -1,5 +1,6 @@
 """`search_tools` and `describe_tools`."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,13 +8,15 @@ from typing import Any, Final
 
 from mcp_types import CallToolResult, TextContent
 
+from mcp_exec_api.skill import SkillRef
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.features.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
 from mcp_exec_gateway.features.mcp.code_mode.definitions import DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND
 from mcp_exec_gateway.features.mcp.code_mode.output import build_error
 from mcp_exec_gateway.features.mcp.request import Sender
+from mcp_exec_gateway.features.skills.service import SkillService
 from mcp_exec_gateway.features.tools.service import Tools
-from mcp_exec_tools.names import fold
+from mcp_exec_tools.names import find_close_names, fold
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.text import shorten
 
@@ -26,6 +29,9 @@ _FOUND_DESCRIPTION: Final = 300
 """Characters of a description in a search: a server's text can't push away the tools of others."""
 _DESCRIPTION: Final = 2000
 _MIN_OF_SERVER: Final = 3
+_CHECKS: Final = 10
+_CHECK_SECONDS: Final = 0.1
+"""Time between two looks for a skill that this replica may not have observed yet."""
 _ROOM_TOKENS: Final = 300
 """Room for what the text says besides the tools."""
 
@@ -76,6 +82,28 @@ def spread(tools: list[dict[str, Any]], *, query: str, limit: int) -> list[dict[
         is_named = bool(query.strip()) and fold(tool["server"]) in named
         (first if is_named or not query.strip() or counts[tool["server"]] <= most else rest).append(tool)
     return (first + rest)[:limit]
+
+
+async def check_skill(sender: Sender, reference: SkillRef) -> None:
+    """Raise InvalidArguments if the caller has no such skill. One that was saved a moment ago is waited for."""
+    if (skills := sender.dependencies.find(SkillService)) is None:
+        return
+    for left in reversed(range(_CHECKS)):
+        versions: dict[str, list[int]] = {}
+        for skill in skills.list_visible(sender.caller):
+            versions.setdefault(skill["spec"]["name"], []).append(skill["spec"]["version"])
+        found = versions.get(reference.name, [])
+        if found and reference.version in (None, *found):
+            return
+        if left:
+            await asyncio.sleep(_CHECK_SECONDS)
+            continue
+        if found:
+            listed = ", ".join(map(str, sorted(found)))
+            raise InvalidArguments(f"version: skill {reference.name} has no version {reference.version}, only {listed}")
+        close = find_close_names(reference.name, versions)
+        hint = f"did you mean {' or '.join(close)}?" if close else "search_tools finds skills"
+        raise InvalidArguments(f"name: there is no skill {reference.name!r}; {hint}")
 
 
 def _cut_descriptions(tools: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:

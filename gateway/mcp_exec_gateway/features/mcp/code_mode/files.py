@@ -103,6 +103,10 @@ def _show(path: str, content: bytes, offset: int, *, budget: TokenBudget) -> Cal
     part = cut_to_tokens(text[offset : offset + budget.characters], budget.text - _ROOM_TOKENS)
     structured |= {"characters": len(text), "text": part}
     end = offset + len(part)
+    if not part and end >= len(text):
+        said = f"offset {offset} is its end or beyond" if text else "it is empty"
+        more = f"({path} has {len(text)} characters: {said})"
+        return CallToolResult(content=[TextContent(text=more)], structured_content=structured)
     more = f"\n({len(text) - end} more characters: read on with offset {end})" if end < len(text) else ""
     return CallToolResult(content=[TextContent(text=part + more)], structured_content=structured)
 

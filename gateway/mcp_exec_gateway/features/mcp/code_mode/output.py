@@ -3,6 +3,7 @@
 import base64
 import json
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -32,6 +33,10 @@ _TITLE_CHARACTERS: Final = 300
 """Room for titles and advice."""
 _PREVIEW_CHARACTERS: Final = 1000
 _MAX_VALUE: Final = 100_000
+_LITERAL: Final = re.compile(
+    r"\s*(?:null|true|false|NaN|-?Infinity|-?(?:0|[1-9][0-9]{0,40})(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?)?\s*"
+)
+"""A text that reads as another value, or as nothing, and is shown in quotes."""
 _FIRST_LIMIT: Final = 3
 """Characters for each token of the structured content that its longest part has at first."""
 _LIMIT_STEP: Final = 0.7
@@ -222,7 +227,7 @@ def _format_value(structured: dict[str, Any]) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return value or '""'
+        return json.dumps(value, ensure_ascii=False) if _LITERAL.fullmatch(value) else value
     short, _ = shorten_json(value, _MAX_VALUE)
     return short if isinstance(short, str) else json.dumps(short, ensure_ascii=False)
 

@@ -1,8 +1,8 @@
 """Progress notifications of a run: the lines that it prints, and what it reports by `progress(done, total, text)`.
 
 A notification's progress has to be more than the one before, in every revision. Lines, and reports that go back, add
-the smallest step, so that reports keep their numbers. A run that says nothing for long has a heartbeat, because
-clients that wait for progress give up without it.
+the smallest step, so that reports keep their numbers, and have the last total, which grows with the progress. A run
+that says nothing for long has a heartbeat, because clients that wait for progress give up without it.
 """
 
 import asyncio
@@ -38,6 +38,8 @@ class ProgressRelay:
     interval_seconds: float = _INTERVAL_SECONDS
     heartbeat_seconds: float = _HEARTBEAT_SECONDS
     _last: float = field(default=0.0, init=False)
+    _total: float | None = field(default=None, init=False)
+    """The total of the last report, which lines and heartbeats keep."""
     _waits: bool = field(default=False, init=False)
     """Whether the run waits for a pod."""
     _sent_at: float = field(default_factory=time.monotonic, init=False)
@@ -73,7 +75,7 @@ class ProgressRelay:
                 await asyncio.sleep(self.heartbeat_seconds - silent)
                 continue
             state = "waiting for a pod" if self._waits else "running"
-            await self._notify(self._last, None, f"still {state} after {time.monotonic() - started:.0f} s")
+            await self._notify(self._last, f"still {state} after {time.monotonic() - started:.0f} s")
 
     def _merge(self, frame: EventFrame) -> None:
         self.position = frame.position
@@ -94,20 +96,22 @@ class ProgressRelay:
             self._wakeup.clear()
             if self._lines:
                 lines, self._lines = self._lines, ""
-                await self._notify(self._last, None, _cut_lines(lines))
+                await self._notify(self._last, _cut_lines(lines))
             if self._report is not None:
-                (done, total, text), self._report = self._report, None
-                await self._notify(done, total, text or None)
+                (done, self._total, text), self._report = self._report, None
+                await self._notify(done, text or None)
             try:
                 async with asyncio.timeout(self.interval_seconds):
                     await self._closed.wait()
             except TimeoutError:
                 continue
 
-    async def _notify(self, progress: float, total: float | None, message: str | None) -> None:
+    async def _notify(self, progress: float, message: str | None) -> None:
         self._sent_at = time.monotonic()
         event_id = self.format_position(self.position)
-        await self.exchange.progress(self._advance(progress), total, message, event_id=event_id)
+        progress = self._advance(progress)
+        total = None if self._total is None else max(self._total, progress)
+        await self.exchange.progress(progress, total, message, event_id=event_id)
 
     @property
     def _has_news(self) -> bool:

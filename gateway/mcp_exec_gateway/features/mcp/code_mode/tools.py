@@ -20,7 +20,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import IDEMPOTENCY_META
-from mcp_exec_api.meta import field_errors
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, set_field
 from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.skills import NewSkill
@@ -34,6 +34,7 @@ from mcp_exec_gateway.features.mcp.code_mode.definitions import INSTRUCTIONS, TO
 from mcp_exec_gateway.features.mcp.code_mode.discovery import (
     InvalidArguments,
     check_names,
+    check_skill,
     describe_tools,
     search_tools,
 )
@@ -135,8 +136,7 @@ async def save_skill(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRe
         new = NewSkill.model_validate({**fields, "user": sender.options.user}, strict=True)
         skill = await sender.dependencies.get(SkillService).save(new, caller=caller)
     except ValidationError as error:
-        text = "; ".join(f"{each.field}: {each.message}" for each in field_errors(error, NewSkill))
-        raise InvalidArguments(text) from None
+        raise InvalidArguments(explain_errors(error, NewSkill)) from None
     except HttpProblem as problem:
         if problem.status in (403, 404, 422):
             raise InvalidArguments(problem.detail.replace("fromExecution", "execution")) from None
@@ -160,6 +160,13 @@ _OF_ADDRESS: Final = tuple(
     if option.name in McpOptions.model_fields and option.argument not in _FIELDS
 )
 """Options that a client's address sets, and no argument."""
+_FIELDS_OF_SKILL: Final = {
+    "name": "skillRef.name",
+    "version": "skillRef.version",
+    "arguments": "context",
+    "timeout": _FIELDS["timeout"],
+}
+"""The same of `run_skill`."""
 _EVERY_TOOL: Final = ["*.*"]
 
 
@@ -176,7 +183,7 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
             set_field(body, _FIELDS[name], value)
     if isinstance(reference, SkillReference):
         body |= {"skillRef": reference.to_api()}
-    elif "code" not in body:
+    elif not body.get("code"):
         raise InvalidArguments("code is missing: send the Python to run")
     allowed = request.sender.allowed_tools
     body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
@@ -187,7 +194,7 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
     try:
         new = parse_spec(NewExecution, json.dumps(body).encode(), request.memory)
     except HttpProblem as problem:
-        raise explain_problem(problem) from None
+        raise explain_problem(problem, runs_skill=isinstance(reference, SkillReference)) from None
     _check_tools(new.tools, options.tools)
     return new
 
@@ -202,17 +209,18 @@ def _check_tools(patterns: Sequence[str], chosen: Sequence[str] | None) -> None:
             raise InvalidArguments(f"tools: {pattern[:100]} is not within {', '.join(chosen)}")
 
 
-def explain_problem(problem: HttpProblem) -> Exception:
+def explain_problem(problem: HttpProblem, *, runs_skill: bool) -> Exception:
     """Return InvalidArguments if all of a problem's fields are arguments, or else the problem."""
-    named = [(_name_argument(error.field), error.message) for error in problem.errors]
+    fields = _FIELDS_OF_SKILL if runs_skill else _FIELDS
+    named = [(_name_argument(error.field, fields), error.message) for error in problem.errors]
     if problem.status not in (400, 403, 413, 422) or not named or not all(name for name, _ in named):
         return problem
     return InvalidArguments("; ".join(f"{name}: {message}" for name, message in named))
 
 
-def _name_argument(field: str) -> str | None:
+def _name_argument(field: str, fields: Mapping[str, str]) -> str | None:
     """Return a field of an error by the argument that sets it, or None if none does."""
-    for name, path in _FIELDS.items():
+    for name, path in fields.items():
         if f"{field}.".startswith(f"{path}."):
             return name + field.removeprefix(path)
     return None
@@ -250,10 +258,12 @@ async def starting_run(
     with service.hold_wait(caller, service.max_wait_seconds):
         new = parse_arguments(request, params.arguments or {})
         metadata = new.read_metadata()
+        if new.skill_ref is not None:
+            await check_skill(sender, new.skill_ref)
         try:
             spec = await service.check(new.read_spec(), caller=caller)
         except HttpProblem as problem:
-            raise explain_problem(problem) from None
+            raise explain_problem(problem, runs_skill=new.skill_ref is not None) from None
         run = await Run.prepare(request, of_task=of_task)
         key = _read_idempotency_key(request)
         async with run.starting(spec, metadata=metadata, caller=caller, idempotency_key=key) as execution:
