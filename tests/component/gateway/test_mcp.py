@@ -69,7 +69,7 @@ async def test_wrong_arguments_are_an_error_for_the_model_and_wrong_settings_one
             ({"code": "1", "timeout": "soon"}, "timeout: Input should be a valid integer"),
             ({"code": "1", "tools": ["github"]}, "tools.0: "),
             ({"code": "1", "tools": "github"}, "tools.0: "),
-            ({"code": ""}, "code: "),
+            ({"code": ""}, "code is missing: send the Python to run"),
             ({"code": "1", "context": '{"a": 1'}, "context: "),
             ({"code": "1", "session": "My Session"}, "session: "),
         ):
@@ -138,6 +138,49 @@ async def test_a_body_that_is_no_message_is_a_protocol_error(gateway: Gateway) -
     body = io.BytesIO(b" " * 1_100_000)
     answer = await gateway.ask("POST", "/mcp", data=body, headers={"Content-Type": "application/json"})
     assert answer.status == 413
+
+
+@pytest.mark.parametrize("version", ["2030-01-01", "", "2025"])
+@pytest.mark.parametrize("method", ["ping", "tools/list", "initialize", "notifications/initialized"])
+async def test_a_revision_that_is_not_served_is_refused_with_those_that_are(
+    gateway: Gateway, version: str, method: str
+) -> None:
+    client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+    opened = await gateway.ask("POST", "/mcp", json=message("initialize", **client))
+    headers = {"Mcp-Session-Id": opened.headers["Mcp-Session-Id"], "MCP-Protocol-Version": version}
+    body = message(method, **client)
+    if method.startswith("notifications"):
+        del body["id"]
+    answer = await gateway.ask("POST", "/mcp", json=body, headers=headers)
+    error = answer.json["error"]
+    assert (answer.status, error["code"], error["data"]["requested"]) == (400, -32022, version), error
+    assert error["message"].startswith("Unsupported protocol version; supported are 2024-11-05, ")
+    assert error["message"].endswith(MODERN)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "said"),
+    [
+        (
+            "initialize",
+            {"protocolVersion": None, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+            "params.protocolVersion: ",
+        ),
+        ("initialize", None, "params: Field required"),
+        ("tools/call", {"name": "run_code", "arguments": [1]}, "params.arguments: "),
+        ("tools/call", {"arguments": {}}, "params.name: Field required"),
+        ("tools/call", None, "params: Field required"),
+        ("resources/read", {"uri": 5}, "params.uri: "),
+        ("prompts/get", {"name": []}, "params.name: "),
+    ],
+)
+async def test_parameters_of_a_wrong_form_are_named(gateway: Gateway, method: str, params: Any, said: str) -> None:
+    body = {**message(method), "params": params}
+    answer = await gateway.ask("POST", "/mcp", json=body, headers={"MCP-Protocol-Version": "2025-11-25"})
+    error = answer.json["error"]
+    assert error["code"] == INVALID_PARAMS
+    assert error["message"].startswith(f"Invalid request parameters: {said}"), error
+    assert "pydantic" not in error["message"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

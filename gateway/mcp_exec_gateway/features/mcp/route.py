@@ -10,10 +10,12 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends
 from fastapi.security import HTTPAuthorizationCredentials
-from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.core.auth.callers import BEARER
 from mcp_exec_gateway.core.dependencies import Dependencies, Injected
@@ -50,6 +52,7 @@ from mcp_exec_gateway.features.mcp.transport.messages import (
 from mcp_exec_gateway.features.mcp.transport.response import ContinueElsewhere, Exchange, McpResponse
 from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, ResumePoint
 from mcp_exec_gateway.settings import Settings
+from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,7 @@ Body = dict[str, Any]
 router = APIRouter(include_in_schema=False)
 METHODS: Final = "DELETE, GET, POST"
 """The header `Allow` of the endpoint: a GET resumes a stream."""
+_MAX_EXPLAINED: Final = 1000
 
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
 
@@ -225,6 +229,9 @@ async def _serve(server: McpServer, request: McpRequest, connection: Connection)
         )
     except ContinueElsewhere:
         raise
+    except ValidationError as error:
+        text = shorten(explain_errors(error), _MAX_EXPLAINED)
+        return _reply(message, error=format_error(INVALID_PARAMS, f"Invalid request parameters: {text}"))
     except Exception as error:
         data = handler_exception_to_error_data(error)
         if data is None:

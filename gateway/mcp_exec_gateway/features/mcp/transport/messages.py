@@ -5,8 +5,16 @@ import secrets
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self
 
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, HEADER_MISMATCH, INVALID_REQUEST, PARSE_ERROR, RequestId
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types import (
+    DEFAULT_NEGOTIATED_VERSION,
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    RequestId,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -149,7 +157,10 @@ def read_modern_envelope(message: RpcMessage, request: Request) -> Envelope:
     body = {"method": message.method, "params": message.params}
     route = classify_inbound_request(body, headers=dict(request.headers))
     if isinstance(route, InboundLadderRejection):
-        raise InvalidMessage(route.code, route.message, data=route.data, request_id=message.id)
+        # a client of a revision that is not served does not know what the one that is served requires
+        if route.code == INVALID_PARAMS and (rejection := _check_version(request)) is not None:
+            raise _build_rejection(rejection, message.id)
+        raise _build_rejection(route, message.id)
     return Envelope(
         version=route.protocol_version,
         client_info=route.client_info,
@@ -159,9 +170,19 @@ def read_modern_envelope(message: RpcMessage, request: Request) -> Envelope:
 
 def check_modern_version(request: Request) -> None:
     """Raise InvalidMessage if the version header of a notification names a revision that is not served."""
-    rejection = unsupported_protocol_version_rejection(request.headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
-    if rejection is not None:
-        raise InvalidMessage(rejection.code, rejection.message, data=rejection.data)
+    if (rejection := _check_version(request)) is not None:
+        raise _build_rejection(rejection)
+
+
+def _check_version(request: Request) -> InboundLadderRejection | None:
+    return unsupported_protocol_version_rejection(request.headers.get(MCP_PROTOCOL_VERSION_HEADER, ""))
+
+
+def _build_rejection(rejection: InboundLadderRejection, request_id: RequestId | None = None) -> InvalidMessage:
+    text = rejection.message
+    if rejection.code == UNSUPPORTED_PROTOCOL_VERSION:
+        text += f"; supported are {', '.join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))}"
+    return InvalidMessage(rejection.code, text, data=rejection.data, request_id=request_id)
 
 
 def offers_form_elicitation(capabilities: object) -> bool:
