@@ -317,6 +317,32 @@ async def test_what_a_call_leaves_out_and_what_an_older_server_sends_is_named_an
     assert shown == [1, 2]
 
 
+LISTED: list[tuple[list[Object], list[str]]] = [
+    ([], ["[1, 2]"]),
+    ([{"type": "text", "text": "two rows"}], ["two rows", "[1, 2]"]),
+    ([{"type": "text", "text": "[1,2]"}], ["[1,2]"]),
+    ([{"type": "text", "text": "{"}, {"type": "text", "text": "[1]"}], ["{", "[1]", "[1, 2]"]),
+]
+
+
+@pytest.mark.parametrize(("content", "texts"), LISTED)
+async def test_a_list_as_structured_content_is_a_text_beside_others_in_older_revisions(
+    made: Installation, content: list[Object], texts: list[str]
+) -> None:
+    async def give(request: Object, writer: Any) -> None:
+        writer.write(reply(request, {"content": content, "structuredContent": [1, 2]}))
+
+    async with HostileServer(replies={"act": give}).running() as odd:
+        made.world.add("odd", url=odd.url)
+        await made.world.listed("odd")
+        made.gateway.dependencies.get(Tools).catalogs.expire()
+        async with made.connect(REVISIONS[-1]) as client:
+            answer = await client.call_tool("odd__act", {})
+    assert REVISIONS[-1] != MODERN
+    assert [block.text for block in answer.content] == texts
+    assert answer.structured_content is None
+
+
 async def test_a_result_that_does_not_fit_the_gateways_memory_says_that_the_call_was_made(made: Installation) -> None:
     made.gateway.dependencies.memory.limit = 100_000
     async with made.connect() as client:

@@ -161,12 +161,12 @@ async def test_the_content_of_a_file_may_be_called_text(gateway: Gateway, broker
             written = await client.call_tool("write_file", file | content)
             assert not written.is_error, written.content[0].text
             read = await client.call_tool("read_file", file)
-            assert read.content[0].text == next(iter(content.values()))
+            assert read.structured_content["text"] == next(iter(content.values()))
         for both in ({"content": "1", "text": "2"}, {"text": "2", "content": "1"}):
             refused = await client.call_tool("write_file", file | both)
             assert refused.is_error
             assert "unknown arguments: text" in refused.content[0].text
-        assert (await client.call_tool("read_file", file)).content[0].text == ""
+        assert (await client.call_tool("read_file", file)).structured_content["text"] == ""
         for wrong in ({"text": 5}, {"text": None}, {}):
             refused = await client.call_tool("write_file", file | wrong)
             assert "content must be a text" in refused.content[0].text
