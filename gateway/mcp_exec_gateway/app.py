@@ -124,7 +124,7 @@ def _list_methods(request: Request) -> str:
     routers = list_routers(request.app.state.dependencies.features)
     routes = (route for router in routers for route in router.routes if isinstance(route, APIRoute))
     found = (route for route in routes if route.matches(request.scope)[0] is not Match.NONE)
-    return ", ".join(sorted({method for route in found for method in route.methods}))
+    return ", ".join(sorted({method for route in found for method in route.methods or ()}))
 
 
 async def _handle_api_error(request: Request, error: Exception) -> Response:
