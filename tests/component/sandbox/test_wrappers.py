@@ -26,9 +26,9 @@ from typing import Any
 from client import call_wrapped
 
 
-async def {tool}(input: Any = None, /, **arguments: Any) -> Any:
+async def {tool}(*values: Any, **arguments: Any) -> Any:
     """Does {tool}."""
-    return await call_wrapped("{server}.{tool}", input, arguments, {parameters!r}, {spellings!r})
+    return await call_wrapped("{server}.{tool}", values, arguments, {parameters!r}, {spellings!r})
 '''
 
 
@@ -73,7 +73,7 @@ text = inspect.getsource(inspect.getmodule(create_issue))
     assert run.result == [
         ["__init__.py", "__pycache__", "file_system", "github"],
         True,
-        "async def create_issue(input: Any = None, /, **arguments: Any) -> Any:",
+        "async def create_issue(*values: Any, **arguments: Any) -> Any:",
         str(path),
         True,
         {"owner": "o", "repo": "r"},
