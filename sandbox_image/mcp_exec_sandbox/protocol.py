@@ -211,6 +211,7 @@ NoteKind = Literal[
     "CodeChanged",
     "LibraryHint",
     "NotAwaited",
+    "ErrorIgnored",
     "NoNetwork",
     "NotesDropped",
 ]

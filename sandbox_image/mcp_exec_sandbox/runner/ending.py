@@ -173,6 +173,7 @@ class InterpreterEnd:
         self._descriptors: frozenset[str] = frozenset()
         self._registered = _count_registered()
         self._modules = 0
+        self._hook = sys.unraisablehook
         self._hanging: list[str] = []
         """Exit handlers and finalizers that an interrupt ended."""
         self.left: str | None = None
@@ -221,12 +222,12 @@ class InterpreterEnd:
             atexit._run_exitfuncs()
             return
         was_interrupted = self._interrupts.was_requested
-        hook, sys.unraisablehook = sys.unraisablehook, self._note_ignored
+        self._hook, sys.unraisablehook = sys.unraisablehook, self._note_ignored
         try:
             self._run_steps(close, forget, show, notes)
         finally:
             self._interrupts.disarm()
-            sys.unraisablehook = hook
+            sys.unraisablehook = self._hook
             if self._interrupts.was_requested and not was_interrupted:
                 self._describe_left(notes)
 
@@ -375,7 +376,7 @@ class InterpreterEnd:
             )
             return
         with contextlib.suppress(Exception):
-            sys.__unraisablehook__(unraisable)
+            self._hook(unraisable)
 
 
 def _count_registered() -> tuple[int, int, int, int]:

@@ -12,6 +12,7 @@ from typing import Any
 from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, Notes, encode
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.ending import InterpreterEnd
+from mcp_exec_sandbox.runner.ignored import IgnoredErrors
 from mcp_exec_sandbox.runner.loop import AgentLoop, InterruptHandler, cancel_tasks, install_loop
 from mcp_exec_sandbox.runner.not_awaited import NotAwaited
 from mcp_exec_sandbox.runner.program import (
@@ -98,6 +99,7 @@ class JobRunner:
         self._notes = Notes()
         self._end = InterpreterEnd(interrupts=self._interrupts, workspace=workspace)
         self._not_awaited = NotAwaited(workspace)
+        self._ignored = IgnoredErrors(workspace)
 
     def prepare(self) -> None:
         """Note the state of the interpreter. Call it last, before the job arrives."""
@@ -126,6 +128,7 @@ class JobRunner:
         set_reporter(progress)
         self._artifacts = ArtifactWriter(workspace=self._workspace, emit=self._send_event)
         set_writer(self._artifacts)
+        self._ignored.begin(self._notes)
         self._not_awaited.begin(job.code, is_first=self._jobs == 0)
         report = self._build_report(job, self._prepare_module(job))
         progress.flush()
@@ -248,6 +251,8 @@ class JobRunner:
             return value
         finally:
             cancel_tasks(self._loop, asyncio.all_tasks(self._loop))
+            if self._not_awaited.may_exist or self._end.has_modules():
+                self._ignored.add_kept(stays=job.session)
 
     def _run_program(self, program: Program, namespace: dict[str, Any]) -> Any:
         try:

@@ -11,10 +11,20 @@ import functools
 import signal
 import weakref
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextvars import Context
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 T = TypeVar("T")
 _INNER_FRAMES, _OUTER_FRAMES = 200, 20
@@ -115,6 +125,9 @@ class _ReadyQueue(collections.deque[asyncio.Handle]):
 class AgentLoop(asyncio.SelectorEventLoop):
     """Selector event loop whose `run_until_complete` also works inside a running loop."""
 
+    on_ignored: ClassVar[Callable[[Mapping[str, Any]], None]] = staticmethod(lambda context: None)
+    """Is called with what a loop has logged, because nothing in the code handles it."""
+
     def __init__(self) -> None:
         super().__init__()
         noop = asyncio.Handle(lambda: None, (), self)
@@ -135,6 +148,12 @@ class AgentLoop(asyncio.SelectorEventLoop):
             self.run_until_complete(self.shutdown_asyncgens())
         self._asyncgens.update(kept)
         self._asyncgens_shutdown_called = False
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """Log an error that nothing handles."""
+        super().default_exception_handler(context)
+        with contextlib.suppress(Exception):
+            self.on_ignored(context)
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future is done and return its result, also inside a running loop."""

@@ -17,8 +17,9 @@ from pathlib import Path
 from types import CodeType, CoroutineType, FrameType
 from typing import Any, NamedTuple
 
-from mcp_exec_sandbox.protocol import AGENT_FILE, SERVERS_FOLDER, Notes
-from mcp_exec_sandbox.runner.report import is_agent_file
+from mcp_exec_sandbox.protocol import SERVERS_FOLDER, Notes
+from mcp_exec_sandbox.runner.ignored import AWAIT_FUTURE
+from mcp_exec_sandbox.runner.report import is_agent_file, name_line
 from mcp_exec_sandbox.tools.calls import call_mcp_tool, call_wrapped
 from mcp_exec_tools.text import shorten_line
 
@@ -37,7 +38,6 @@ _MISUSED_FUTURE = re.compile(r"\b_asyncio\.(Task|Future)\b|\b_GatheringFuture\b|
 _MISUSED_GENERATOR = "'async_generator' object is not iterable"
 _CALLS = (call_mcp_tool.__code__, call_wrapped.__code__)
 _PACKAGE = __name__.partition(".")[0]
-_AWAIT_FUTURE = "write `await` before the task or the gather"
 
 
 class _Place(NamedTuple):
@@ -62,7 +62,8 @@ class NotAwaited:
         """Origins of the coroutines that an earlier job of the session kept, by their ids."""
         self._shown: dict[Any, Any] = {}
         """Warnings that were printed, as a module has them."""
-        self._may_exist = False
+        self.may_exist = False
+        """Whether the code, or that of an earlier job, may have made coroutines."""
         self._warn: Callable[[Any], None] | None = None
 
     def begin(self, code: str, *, is_first: bool) -> None:
@@ -70,8 +71,8 @@ class NotAwaited:
         self._dropped.clear()
         self._cancelled.clear()
         self._shown.clear()
-        self._may_exist = self._may_exist or any(word in code for word in _WORDS)
-        self._known = {} if is_first or not self._may_exist else {id(kept): kept.cr_origin for kept in _list_kept()}
+        self.may_exist = self.may_exist or any(word in code for word in _WORDS)
+        self._known = {} if is_first or not self.may_exist else {id(kept): kept.cr_origin for kept in _list_kept()}
         sys.set_coroutine_origin_tracking_depth(ORIGIN_DEPTH)
         if self._warn is None:
             self._warn = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
@@ -79,19 +80,20 @@ class NotAwaited:
             asyncio.runners._cancel_all_tasks = self._wrap_cancel(asyncio.runners._cancel_all_tasks)  # type: ignore[attr-defined]
 
     def add_tasks(self, tasks: Iterable["asyncio.Task[Any]"]) -> None:
-        """Count tasks that are about to be cancelled, if the code did not fail: those of calls that lose their work."""
+        """Count tasks that are about to be cancelled, if the code did not fail: its own, and calls of tools."""
         if sys.exc_info()[0] is not None:
             return
         for task in tasks:
             coroutine = task.get_coro()
             if not isinstance(coroutine, CoroutineType) or task.done() or task.cancelling():
                 continue
-            if (_is_new(coroutine) or _is_in_call(coroutine)) and (place := self._find_place(coroutine)) is not None:
+            is_own = _is_new(coroutine) or _is_in_call(coroutine) or self._is_own_code(coroutine.cr_code)
+            if is_own and (place := self._find_place(coroutine)) is not None:
                 _count(self._cancelled, place)
 
     def finish(self, notes: Notes, *, has_modules: bool, stays: bool) -> None:
         """Add the notes of a job that has ended. Unless the interpreter `stays`, print what Python does at its exit."""
-        kept = _list_kept() if self._may_exist or has_modules else []
+        kept = _list_kept() if self.may_exist or has_modules else []
         counts = dict(self._dropped)
         for coroutine in kept:
             if not self._is_known(coroutine) and (place := self._find_place(coroutine)) is not None:
@@ -105,7 +107,7 @@ class NotAwaited:
             notes.add("NotAwaited", f"{place.name} {text}")
         for place, count in self._cancelled.items():
             what = f"{count} calls of {place.name}{place} were" if count > 1 else f"{place.name}{place} was"
-            notes.add("NotAwaited", f"{what} cancelled when the code ended: {_AWAIT_FUTURE}.")
+            notes.add("NotAwaited", f"{what} cancelled when the code ended: {AWAIT_FUTURE}.")
 
     def explain(self, error: BaseException) -> None:
         """Add what to write to the text of an error that is about a coroutine in the place of its value."""
@@ -115,7 +117,7 @@ class NotAwaited:
         if text == _MISUSED_GENERATOR:
             error.args = (f"{text}: write `async for`",)
         elif _MISUSED_FUTURE.search(text):
-            error.args = (f"{text}: {_AWAIT_FUTURE}",)
+            error.args = (f"{text}: {AWAIT_FUTURE}",)
         elif not isinstance(error, RuntimeError) and (place := self._find_used(error, text)) is not None:
             error.args = (f"{text}: write `await {place.call}`",)
 
@@ -128,7 +130,7 @@ class NotAwaited:
         if isinstance(owner, CoroutineType):
             return self._find_place(owner)
         frames = list(traceback.walk_tb(error.__traceback__))
-        own = [(frame, line) for frame, line in frames if self._is_own(frame)]
+        own = [(frame, line) for frame, line in frames if self._is_own_code(frame.f_code)]
         is_named = _MISUSED.search(text) is not None
         if not own or (not is_named and (own[-1] is frames[-1] or " coroutine" in text)):
             return None
@@ -137,7 +139,7 @@ class NotAwaited:
             if _is_new(value):
                 return self._find_place(value)
         found = [*self._dropped, *filter(None, map(self._find_place, _list_kept()))]
-        where = self._name_line(frame.f_code.co_filename, line)
+        where = name_line(frame.f_code.co_filename, line, self._workspace)
         chosen = [place for place in found if place.where == where] or (found if is_named else [])
         return chosen[-1] if chosen else None
 
@@ -162,28 +164,23 @@ class NotAwaited:
     def _is_known(self, coroutine: Any) -> bool:
         return id(coroutine) in self._known and self._known[id(coroutine)] is coroutine.cr_origin
 
-    def _is_own(self, frame: FrameType) -> bool:
-        return is_agent_file(frame.f_code.co_filename, self._workspace)
+    def _is_own_code(self, code: CodeType) -> bool:
+        return is_agent_file(code.co_filename, self._workspace)
 
     def _find_place(self, coroutine: Any) -> _Place | None:
         """Return where the code has made a coroutine. None if it is neither of the code nor made by it."""
         code, frame = coroutine.cr_code, coroutine.cr_frame
         origin = next((each for each in coroutine.cr_origin or () if is_agent_file(each[0], self._workspace)), None)
-        where = "" if origin is None else self._name_line(origin[0], origin[1])
+        where = "" if origin is None else name_line(origin[0], origin[1], self._workspace)
         if code is call_mcp_tool.__code__:
             tool = frame.f_locals.get("tool_name") if frame is not None else None
             return _Place(_shorten(tool if isinstance(tool, str) else "call_mcp_tool()"), "call_mcp_tool(...)", where)
         name = _shorten(coroutine.__qualname__.rpartition("<locals>.")[2])
         if code.co_filename.startswith(f"{self._workspace}/{SERVERS_FOLDER}/"):
             return _Place(_shorten(_find_tool(code)), f"{name}(...)", where)
-        if origin is None and not is_agent_file(code.co_filename, self._workspace):
+        if origin is None and not self._is_own_code(code):
             return None
         return _Place(f"{name}()", f"{name}(...)", where)
-
-    def _name_line(self, file: str, line: int | None) -> str:
-        if file.startswith(AGENT_FILE.rstrip(">")):
-            return f"line {line}"
-        return _shorten(f"{file.removeprefix(f'{self._workspace}/')}:{line}")
 
     def _wrap_cancel(self, original: Callable[[Any], None]) -> Callable[[Any], None]:
         def cancel(loop: Any) -> None:

@@ -29,13 +29,14 @@ from mcp_exec_sandbox.runner.limits import explain_recursion
 from mcp_exec_sandbox.runner.loop import iterate
 from mcp_exec_sandbox.values.changes import WHOLE_FLOAT, Changes, ValueChange
 from mcp_exec_sandbox.values.walk import Walk, escape_surrogates
-from mcp_exec_tools.text import measure_json, shorten, shorten_json
+from mcp_exec_tools.text import measure_json, shorten, shorten_json, shorten_line
 
 _ROOT = "result"
 _STORAGE_ERRORS = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 _LARGE_FLOAT = 1e21
 """Floats from here on have an exponent in JSON."""
 _HEAD = "Traceback (most recent call last):"
+_PLACE_CHARACTERS = 60
 _AGENT_PREFIX = AGENT_FILE.rstrip(">")
 _PROCESS_MODULES = ("subprocess.py", "popen_fork.py", "popen_spawn_posix.py", "util.py")
 
@@ -274,6 +275,13 @@ def _strip_frames(summary: traceback.TracebackException, workspace: Path, depth:
     for other in (summary.__cause__, summary.__context__, *(summary.exceptions or ())):
         if other is not None:
             _strip_frames(other, workspace, depth + 1)
+
+
+def name_line(file: str, line: int | None, workspace: Path) -> str:
+    """Return a line of an agent's file as texts name it: `line 3` of the job's code, `helper.py:3` of a module."""
+    if file.startswith(_AGENT_PREFIX):
+        return f"line {line}"
+    return shorten_line(f"{file.removeprefix(f'{workspace}/')}:{line}", _PLACE_CHARACTERS)
 
 
 def is_agent_file(filename: str, workspace: Path) -> bool:
