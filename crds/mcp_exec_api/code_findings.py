@@ -113,7 +113,6 @@ class NoteKind(StrEnum):
     KEYS_COLLIDED = "KeysCollided", "different keys of a mapping have the same text"
     OUTPUT_CUT = "OutputCut", "output or result was longer than the limit"
     CODE_CHANGED = "CodeChanged", "the code ran without a part that is no Python, for example a Markdown fence"
-    LIBRARY_HINT = "LibraryHint", "how to get a library that the code needs"
     NOT_AWAITED = (
         "NotAwaited",
         "calls whose `await` is missing: nothing was done, it was cancelled at the end, or its error was not read",
@@ -128,7 +127,7 @@ class Note(Model):
 
     kind: Annotated[str, Field(max_length=40, pattern=r"^[A-Z][A-Za-z]*$")]
     """Kind of the note, for programs: ThreadsLeft, FileFlushed, FileNotKept, ValueChanged, KeysCollided, OutputCut,
-    CodeChanged, LibraryHint, NotAwaited, ErrorIgnored, NoNetwork or NotesDropped. Later versions may add kinds."""
+    CodeChanged, NotAwaited, ErrorIgnored, NoNetwork or NotesDropped. Later versions may add kinds."""
     path: Annotated[str, Field(max_length=MAX_NOTE_CHARACTERS)] = ""
     """Part of the result that the note concerns, for example `result.rows[3].price`. Empty if it concerns none."""
     message: Annotated[str, Field(max_length=MAX_NOTE_CHARACTERS)]

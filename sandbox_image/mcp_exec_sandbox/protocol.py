@@ -209,7 +209,6 @@ NoteKind = Literal[
     "KeysCollided",
     "OutputCut",
     "CodeChanged",
-    "LibraryHint",
     "NotAwaited",
     "ErrorIgnored",
     "NoNetwork",

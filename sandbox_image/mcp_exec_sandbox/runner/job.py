@@ -142,7 +142,7 @@ class JobRunner:
             report = self._end_interpreter(job, report)
             progress.flush()
         if not is_child:
-            write_attempts(self._notes)
+            write_attempts(self._notes, known=report["error"]["message"] if report["error"] is not None else "")
             self._not_awaited.finish(self._notes, has_modules=has_modules, stays=job.session)
         self._streams.flush()
         if is_child:
@@ -298,9 +298,8 @@ class JobRunner:
 
             with contextlib.suppress(Exception):  # the code may have changed what the answer is made of
                 explain_undefined(error, self._workspace, keeps_variables=job.session)
-        for hint in find_hints(error):
-            self._notes.add("LibraryHint", hint)
-        return report_end(error=describe_error(error, self._workspace, file=self._file), limit=limit)
+        described = describe_error(error, self._workspace, file=self._file, hints=find_hints(error))
+        return report_end(error=described, limit=limit)
 
     def _send_interruption(self, frames: list[FrameType]) -> None:
         line, text = describe_stack(frames, self._workspace, file=self._file)

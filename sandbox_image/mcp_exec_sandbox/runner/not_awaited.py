@@ -4,6 +4,7 @@ Python warns of those that are dropped, once for a line; those that are kept in 
 is counted, with the tool or function and the line that made it.
 """
 
+import _tracemalloc
 import asyncio
 import contextlib
 import gc
@@ -32,10 +33,20 @@ _WORDS = ("async", "await", "call_mcp_tool", "client", SERVERS_FOLDER, "skills")
 """One of these is in each code that makes coroutines without a module of its own."""
 _TOOL = re.compile(r"[\w-]+\.\S+")
 _NAMES = re.compile(r"[^\W\d]\w*")
+_AWAIT_ONCE = "await a call once and keep its value in a variable"
 _MISUSED = re.compile(r"(?<!\ba )\bcoroutine\b")
 """A text that has found a coroutine, and not one that expected "a coroutine"."""
 _MISUSED_FUTURE = re.compile(r"\b_asyncio\.(Task|Future)\b|\b_GatheringFuture\b|await wasn't used with future")
-_MISUSED_GENERATOR = "'async_generator' object is not iterable"
+_MISTAKES = {
+    "'async_generator' object is not iterable": "write `async for`",
+    "Passing coroutines is forbidden, use tasks explicitly.": "write `await asyncio.gather(...)`",
+    "Result is not set.": AWAIT_FUTURE,
+    "Exception is not set.": AWAIT_FUTURE,
+    "cannot reuse already awaited coroutine": _AWAIT_ONCE,
+    "coroutine is being awaited already": _AWAIT_ONCE,
+}
+"""Texts of errors, and what to write."""
+_CONFUSED = (TypeError, AttributeError, ValueError, RuntimeError, asyncio.InvalidStateError)
 _CALLS = (call_mcp_tool.__code__, call_wrapped.__code__)
 _PACKAGE = __name__.partition(".")[0]
 
@@ -112,10 +123,10 @@ class NotAwaited:
     def explain(self, error: BaseException) -> None:
         """Add what to write to the text of an error that is about a coroutine in the place of its value."""
         text = error.args[0] if len(error.args) == 1 else None
-        if not isinstance(error, (TypeError, AttributeError, ValueError, RuntimeError)) or not isinstance(text, str):
+        if not isinstance(error, _CONFUSED) or not isinstance(text, str):
             return
-        if text == _MISUSED_GENERATOR:
-            error.args = (f"{text}: write `async for`",)
+        if text in _MISTAKES:
+            error.args = (f"{text.removesuffix('.')}: {_MISTAKES[text]}",)
         elif _MISUSED_FUTURE.search(text):
             error.args = (f"{text}: {AWAIT_FUTURE}",)
         elif not isinstance(error, RuntimeError) and (place := self._find_used(error, text)) is not None:
@@ -154,7 +165,9 @@ class NotAwaited:
         elif str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
             self._print(coroutine)
         else:
-            warnings.warn(_describe(coroutine), RuntimeWarning, stacklevel=2, source=coroutine)
+            # With a source, the warning advises tracemalloc, though the note has the line already.
+            source = coroutine if _tracemalloc.is_tracing() else None
+            warnings.warn(_describe(coroutine), RuntimeWarning, stacklevel=2, source=source)
 
     def _print(self, coroutine: Any) -> None:
         """Print the warning as Python does at its exit: no line of code runs any more."""

@@ -3,13 +3,14 @@
 Each part is bounded.
 """
 
+import contextlib
 import dataclasses
 import errno
 import math
 import threading
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sized
+from collections.abc import AsyncIterator, Iterable, Sequence, Sized
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -145,12 +146,18 @@ def describe_minimally(error: BaseException) -> ErrorFields:
     return ErrorFields(type=type(error).__name__, message="the failure could not be described", line=None, traceback="")
 
 
-def describe_error(error: BaseException, workspace: Path, *, file: str = AGENT_FILE) -> ErrorFields:
+def describe_error(
+    error: BaseException, workspace: Path, *, file: str = AGENT_FILE, hints: Sequence[str] = ()
+) -> ErrorFields:
     """Return the error as clients see it, without frames of libraries and of the runner. `file` is the run's code.
 
-    The traceback of a very deep recursion loses its middle, here and in the error itself.
+    The hints follow the error's own text, each as a line. The traceback of a very deep recursion loses its middle, here
+    and in the error itself.
     """
-    message = read_message(error)
+    message = "\n".join([read_message(error), *hints])
+    with contextlib.suppress(TypeError):  # the code may have made `__notes__` something else
+        for hint in hints:
+            error.add_note(hint)
     left_out = _cut_tracebacks(error)
     text = _format(error, workspace)
     if left_out:

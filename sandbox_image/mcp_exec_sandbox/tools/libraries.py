@@ -16,7 +16,12 @@ from typing import Any
 
 from mcp_exec_sandbox.tools import network, tool_session
 from mcp_exec_tools.names import explain_missing_server, find_close_names, fold, identifier
-from mcp_exec_tools.source.installers import INSTALL_SENTENCE, find_installed_packages
+from mcp_exec_tools.source.installers import (
+    INSTALL_SENTENCE,
+    NETWORK_LIBRARIES,
+    NETWORK_SENTENCE,
+    find_installed_packages,
+)
 from mcp_exec_tools.text import shorten_line
 
 _MAX_WORDS = 50
@@ -57,6 +62,8 @@ _failed: dict[str, None] = {}
 _MAX_FAILED = 1000
 _MAX_ERRORS = 50
 _MAX_HINTS = 3
+_END_OF_INPUT = "EOF when reading a line"
+_NO_INPUT = "A sandbox has no input: pass values in `context` when you create the execution."
 
 
 def explain_programs() -> None:
@@ -107,12 +114,22 @@ def explain_missing_library(name: str) -> str:
     if not hint:
         package = f" (package {_DISTRIBUTIONS[name]})" if name in _DISTRIBUTIONS else ""
         hint = f"this sandbox has {_describe_sandbox()}{package}; {INSTALL_SENTENCE} (docs/platform/images.md)"
-    return f"No module named {name[:_MAX_NAME]!r}: {hint}"
+    return f"No module named {name[:_MAX_NAME]!r}: {hint}{_describe_use(name)}"
 
 
 def find_hints(error: BaseException) -> list[str]:
-    """Return how to get the libraries whose absence has caused an error that does not say it."""
+    """Return what an error does not say about the sandbox: it has no input, no network and not all libraries."""
     errors = list_causes(error)
+    return [*_find_missing(errors), *network.find_attempts(errors), *_find_input(errors)]
+
+
+def _find_input(errors: Sequence[BaseException]) -> list[str]:
+    is_input = any(isinstance(each, EOFError) and _read_text(each) in ("", _END_OF_INPUT) for each in errors)
+    return [_NO_INPUT] if is_input else []
+
+
+def _find_missing(errors: Sequence[BaseException]) -> list[str]:
+    """Return how to get the libraries whose absence has caused an error that does not say it."""
     if isinstance(errors[0], ModuleNotFoundError) and errors[0].name in _failed:
         return []
     text = " ".join(_read_text(each) for each in errors)
@@ -128,7 +145,12 @@ def find_hints(error: BaseException) -> list[str]:
 
 def describe_missing(name: str) -> str:
     """Return that a library is missing and how to get it, without a period."""
-    return f"`{name}` is missing: {_find_pools(name) or INSTALL_SENTENCE}"
+    return f"`{name}` is missing: {_find_pools(name) or INSTALL_SENTENCE}{_describe_use(name)}"
+
+
+def _describe_use(name: str) -> str:
+    """Return that a library has no use without a network, or an empty text."""
+    return f"; {NETWORK_SENTENCE}" if name.partition(".")[0] in NETWORK_LIBRARIES else ""
 
 
 def is_known_library(name: str) -> bool:

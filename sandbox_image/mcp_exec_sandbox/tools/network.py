@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mcp_exec_sandbox.protocol import Notes
+from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_tools.source.installers import NETWORK_SENTENCE, find_network_program
 from mcp_exec_tools.text import shorten_line
 
@@ -55,15 +56,47 @@ def add_program(command: str) -> None:
         _programs[os.path.basename(program)] = is_there
 
 
-def write_attempts(notes: Notes) -> None:
-    """Add the notes of the job."""
-    for program, is_there in _programs.items():
-        what = f"{program} reaches nothing: " if is_there else f"There is no program {program}, and "
-        notes.add("NoNetwork", f"{what}{NETWORK_SENTENCE}.")
-    if _hosts:
-        named = ", ".join(shorten_line(host, _NAME_CHARACTERS) for host in list(_hosts)[:_MAX_NAMED])
-        more = f" and {len(_hosts) - _MAX_NAMED} more" if len(_hosts) > _MAX_NAMED else ""
-        notes.add("NoNetwork", f"{named}{more} can't be reached: {NETWORK_SENTENCE}.")
+def write_attempts(notes: Notes, *, known: str) -> None:
+    """Add the notes of the job, without those that the text of its error has."""
+    texts = [*map(_describe_program, _programs), *_describe_hosts()]
+    for text in texts:
+        if text not in known:
+            notes.add("NoNetwork", text)
+
+
+def find_attempts(errors: Sequence[BaseException]) -> list[str]:
+    """Return the attempts that have caused an error, as sentences. `errors` are the error and its causes."""
+    commands = [_read_command(each) for each in errors]
+    programs = [program for program in _programs if any(program in command for command in commands)]
+    hosts = _describe_hosts() if any(map(_is_of_network, errors)) else []
+    return [*map(_describe_program, programs), *hosts]
+
+
+def _describe_program(program: str) -> str:
+    what = f"{program} reaches nothing: " if _programs[program] else f"There is no program {program}, and "
+    return f"{what}{NETWORK_SENTENCE}."
+
+
+def _describe_hosts() -> list[str]:
+    if not _hosts:
+        return []
+    named = ", ".join(shorten_line(host, _NAME_CHARACTERS) for host in list(_hosts)[:_MAX_NAMED])
+    more = f" and {len(_hosts) - _MAX_NAMED} more" if len(_hosts) > _MAX_NAMED else ""
+    return [f"{named}{more} can't be reached: {NETWORK_SENTENCE}."]
+
+
+def _is_of_network(error: BaseException) -> bool:
+    """Return whether an error is that of a socket: others of the system have the name of a file."""
+    is_of_tool = isinstance(error, ToolError)
+    return isinstance(error, OSError) and not is_of_tool and not isinstance(error.filename, (str, bytes))
+
+
+def _read_command(error: BaseException) -> str:
+    """Return the command of an error of `subprocess`, or an empty text."""
+    is_missing = isinstance(error, FileNotFoundError)
+    command = error.filename if is_missing else getattr(error, "cmd", "")  # type: ignore[attr-defined]
+    words = command if isinstance(command, (list, tuple)) else [command]
+    return " ".join(str(word) for word in words[:_MAX_NAMED])
 
 
 def _watch_name(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -141,6 +141,11 @@ def test_modules_in_the_workspace_can_be_imported(sandbox):
 def test_input_finds_the_end_of_file(sandbox):
     run = sandbox.run("input('name? ')")
     assert (run.reason, run.error["type"], run.stdout) == ("UserError", "EOFError", "name? ")
+    hint = "A sandbox has no input: pass values in `context` when you create the execution."
+    assert run.error["message"] == f"EOF when reading a line\n{hint}"
+    run = sandbox.run("import getpass\ngetpass.getpass()")
+    assert run.error["message"].rpartition("\n")[2] == hint
+    assert "input" not in sandbox.run("raise EOFError('x')").error["message"]
 
 
 def test_the_environment_says_nothing_of_the_cluster(sandbox):

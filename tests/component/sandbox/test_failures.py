@@ -111,6 +111,9 @@ def test_exit_inside_a_coroutine_ends_the_run(sandbox):
 
 def test_a_runner_that_ends_itself_died(sandbox):
     run = sandbox.run("import os\nprint('last words')\nos._exit(7)\n")
+    assert run.error["message"] == (
+        "the interpreter ended with code 7, as `os._exit(7)` does: `sys.exit(7)` ends the code, and its output is kept"
+    )
     assert (run.phase, run.reason, run.end["exitCode"], run.stdout) == ("Failed", "RunnerDied", 7, "last words\n")
     assert "with code 7" in run.error["message"]
 

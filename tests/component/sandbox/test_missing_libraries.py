@@ -141,17 +141,29 @@ OPTIONAL = {
 
 
 @pytest.mark.parametrize("name", OPTIONAL)
-def test_a_library_behind_another_error_is_a_note(sandbox, name):
+def test_an_error_that_a_missing_library_has_caused_ends_with_the_way_out(sandbox, name):
     run = sandbox.run(OPTIONAL[name], libraries=LIBRARIES)
     message = "`rarelib` is missing: pool `data` has rarelib 2.3.1; set poolRef.name to data."
-    assert run.end["notes"] == [{"kind": "LibraryHint", "path": "", "message": message}]
+    assert run.error["message"].endswith(f"\n{message}")
+    assert message in run.error["traceback"]
+    assert "notes" not in run.end
 
 
-def test_a_library_behind_another_error_that_no_pool_has_is_a_note(sandbox):
+def test_an_error_that_a_library_of_no_pool_has_caused_ends_with_the_way_out(sandbox):
     code = IMPORT + "raise ImportError('Use pip or conda.') from e"
-    assert [note["message"] for note in sandbox.run(code).end["notes"]] == [
-        "`rarelib` is missing: packages come with the image of the pool, and nothing can be installed in a sandbox."
-    ]
+    run = sandbox.run(code)
+    hint = "`rarelib` is missing: packages come with the image of the pool, and nothing can be installed in a sandbox."
+    assert run.error["message"] == f"Use pip or conda.\n{hint}"
+    assert run.error["traceback"].endswith(f"ImportError: Use pip or conda.\n{hint}\n")
+
+
+@pytest.mark.parametrize("library", ["requests", "httpx", "boto3"])
+def test_a_missing_library_for_networks_says_that_there_is_none(sandbox, library):
+    hide = f"import sys\nsys.path[:] = []\nsys.modules.pop({library!r}, None)\n"
+    message = sandbox.run(f"{hide}import {library}").error["message"]
+    assert message.endswith("; a sandbox has no network; call a tool instead")
+    message = sandbox.run(f"{hide}import {library}", libraries={library: [["web", "2.0"]]}).error["message"]
+    assert message.endswith("set poolRef.name to web; a sandbox has no network; call a tool instead")
 
 
 @pytest.mark.parametrize(
@@ -162,8 +174,9 @@ def test_a_library_behind_another_error_that_no_pool_has_is_a_note(sandbox):
         "try:\n    import rarelib\nexcept ImportError:\n    pass\n1",
     ],
 )
-def test_an_error_that_says_it_and_one_of_another_cause_have_no_such_note(sandbox, code):
-    assert "notes" not in sandbox.run(code, libraries=LIBRARIES).end
+def test_an_error_that_says_it_and_one_of_another_cause_have_no_such_hint(sandbox, code):
+    run = sandbox.run(code, libraries=LIBRARIES)
+    assert run.error is None or "`rarelib` is missing" not in run.error["message"]
 
 
 PANDAS = {
@@ -173,12 +186,12 @@ PANDAS = {
 
 
 @pytest.mark.parametrize("library", PANDAS)
-def test_what_pandas_needs_is_a_note(sandbox, library):
+def test_what_pandas_needs_is_in_its_error(sandbox, library):
     pytest.importorskip("pandas")
     if importlib.util.find_spec(library) is not None:
         pytest.skip(f"{library} is here")
-    notes = sandbox.run(f"import pandas as pd\n{PANDAS[library]}", timeoutSeconds=60).end["notes"]
-    assert [note["message"].partition(":")[0] for note in notes] == [f"`{library}` is missing"]
+    run = sandbox.run(f"import pandas as pd\n{PANDAS[library]}", timeoutSeconds=60)
+    assert run.error["message"].rpartition("\n")[2].startswith(f"`{library}` is missing: ")
 
 
 @pytest.mark.parametrize("statement", ["import rarelib", "from rarelib import part", "import servers.nowhere"])

@@ -35,12 +35,21 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_that_cannot_be_resolved_is_a_note(sandbox: Any, name: str) -> None:
+def test_the_error_of_a_name_that_cannot_be_resolved_says_that_there_is_no_network(sandbox: Any, name: str) -> None:
     library = name.partition(" ")[0]
     if library in ("requests", "httpx", "aiohttp", "pandas") and importlib.util.find_spec(library) is None:
         pytest.skip(f"{library} is not here")
     run = sandbox.run(NAMES[name], timeoutSeconds=60)
-    assert (run.phase, list_notes(run)) == ("Failed", [f"{HOST} can't be reached: {SENTENCE}"])
+    text = f"{HOST} can't be reached: {SENTENCE}"
+    assert (run.phase, run.error["message"].rpartition("\n")[2], list_notes(run)) == ("Failed", text, [])
+    assert run.error["traceback"].endswith(f"\n{text}\n")
+
+
+def test_another_error_after_an_attempt_says_nothing_of_a_network(sandbox: Any) -> None:
+    code = f"try:\n    {NAMES['a look-up'].replace(chr(10), '; ')}\nexcept OSError:\n    pass\n"
+    for failure in ("open('none')", "1 / 0"):
+        run = sandbox.run(code + failure)
+        assert ("network" in run.error["message"], list_notes(run)) == (False, [f"{HOST} can't be reached: {SENTENCE}"])
 
 
 def test_an_error_that_the_code_catches_is_a_note_too(sandbox: Any) -> None:
@@ -106,10 +115,14 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs_that_need_a_network_are_a_note(sandbox: Any, program: str) -> None:
+def test_programs_that_need_a_network_are_named_in_the_error_or_in_a_note(sandbox: Any, program: str) -> None:
     code = f"import asyncio, os, subprocess\nos.environ['PATH'] = '/none'\n{PROGRAMS[program]}"
     run = sandbox.run(code)
-    assert list_notes(run) == [f"There is no program {program}, and {SENTENCE}"]
+    text = f"There is no program {program}, and {SENTENCE}"
+    if run.error is None:
+        assert list_notes(run) == [text]
+    else:
+        assert (run.error["message"].rpartition("\n")[2], list_notes(run)) == (text, [])
 
 
 def test_other_programs_are_no_note(sandbox: Any) -> None:

@@ -206,6 +206,46 @@ def test_a_future_that_is_used_says_await(filled: Any, broker: Any) -> None:
     assert run.error["message"].endswith(": write `await` before the task or the gather")
 
 
+MISTAKES = {
+    "a result that is not there yet": (
+        "t = asyncio.create_task(star())\nt.result()",
+        "Result is not set: write `await` before the task or the gather",
+    ),
+    "an error that is not there yet": (
+        "t = asyncio.create_task(star())\nt.exception()",
+        "Exception is not set: write `await` before the task or the gather",
+    ),
+    "coroutines in asyncio.wait": (
+        "await asyncio.wait([star(), star()])",
+        "Passing coroutines is forbidden, use tasks explicitly: write `await asyncio.gather(...)`",
+    ),
+    "a call that is awaited twice": (
+        "async def f(): pass\nc = f()\nawait c\nawait c",
+        "cannot reuse already awaited coroutine: await a call once and keep its value in a variable",
+    ),
+    "a call that two tasks await": (
+        "c = asyncio.sleep(.1)\nasync def f(): await c\nawait asyncio.gather(f(), f())",
+        "coroutine is being awaited already: await a call once and keep its value in a variable",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_errors_of_asyncio_say_what_to_write(filled: Any, broker: Any, name: str) -> None:
+    code, message = MISTAKES[name]
+    run = filled.run(f"{IMPORT}import asyncio\n{code}", tools=broker.job)
+    assert (run.phase, run.error["message"]) == ("Failed", message)
+    assert run.error["traceback"].rstrip().endswith(message)
+
+
+@pytest.mark.parametrize("name", ["dropped", "compared"])
+def test_the_warning_of_a_dropped_call_has_no_advice_on_tracemalloc(filled: Any, broker: Any, name: str) -> None:
+    run = filled.run(IMPORT + FORGOTTEN[name][0], tools=broker.job)
+    assert "tracemalloc" not in run.stderr
+    run = filled.run(f"import tracemalloc\ntracemalloc.start()\n{IMPORT}{FORGOTTEN[name][0]}", tools=broker.job)
+    assert "Object allocated at" in run.stderr
+
+
 def test_errors_of_other_kinds_are_left_as_they_are(sandbox: Any) -> None:
     code = "import asyncio\nasync def f(): pass\nx = f()\nasyncio.run(None)"
     assert "write `await" not in sandbox.run(code).error["message"]

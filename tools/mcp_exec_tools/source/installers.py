@@ -17,6 +17,15 @@ NETWORK_PROGRAMS: Final = frozenset(
         *("sftp", "ssh", "telnet", "traceroute", "wget"),
     }
 )
+NETWORK_LIBRARIES: Final = frozenset(
+    {
+        *("aiohttp", "anthropic", "boto3", "botocore", "curl_cffi", "feedparser", "grpc", "httplib2", "httpx"),
+        *("openai", "paramiko", "playwright", "praw", "psycopg", "psycopg2", "pycurl", "pymongo", "pymysql", "redis"),
+        *("requests", "scrapy", "selenium", "slack_sdk", "tweepy", "urllib3", "websocket", "websockets"),
+        *("yfinance", "googleapiclient", "github", "stripe", "wikipedia", "yt_dlp"),
+    }
+)
+"""Modules whose only use is to reach a network."""
 
 INSTALLERS: Final = frozenset(
     {

@@ -204,7 +204,9 @@ def _explain_death(
         if runner_exit == -signal.SIGSEGV and location.is_deep:
             message = f"the stack overflowed, which a recursion without end causes: {message}"
         return _fail("RunnerDied", message, exit_code=128 - runner_exit, location=location)
-    return _fail("RunnerDied", f"the interpreter ended with code {runner_exit}", exit_code=runner_exit)
+    end = f"the interpreter ended with code {runner_exit}, as `os._exit({runner_exit})` does"
+    message = f"{end}: `sys.exit({runner_exit})` ends the code, and its output is kept"
+    return _fail("RunnerDied", message, exit_code=runner_exit)
 
 
 def _fail(
