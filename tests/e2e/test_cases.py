@@ -364,7 +364,7 @@ for row in load():
         code="from servers.nowhere import list_issues",
         phase="Failed",
         reason="UserError",
-        error=("there is no server nowhere; servers with tools: ",),
+        error=("there is no such server; those with tools that this execution may use: ",),
         line=1,
         spec={"tools": ["nowhere.*"]},
     ),

@@ -90,7 +90,10 @@ class IgnoredErrors:
         frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
         origin = [each[:2] for each in getattr(coroutine, "cr_origin", None) or ()]
         own = [each for each in (*frames[::-1], *origin) if is_agent_file(each[0], self._workspace)]
-        return f" at {name_line(*own[0], self._workspace)}" if own else ""
+        if not own:
+            return ""
+        file, line = own[0]
+        return f" at {name_line(file, line, self._workspace)}"
 
     def _chain(self, original: Callable[[Any], Any], handle: Callable[[Any], None]) -> Callable[[Any], None]:
         def hook(arguments: Any) -> None:

@@ -153,7 +153,7 @@ class AgentLoop(asyncio.SelectorEventLoop):
         """Log an error that nothing handles."""
         super().default_exception_handler(context)
         with contextlib.suppress(Exception):
-            self.on_ignored(context)
+            AgentLoop.on_ignored(context)
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
         """Run until the future is done and return its result, also inside a running loop."""

@@ -16,9 +16,12 @@ from mcp_exec_sandbox.tools.arguments import bind_values, merge_arguments, to_ma
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_sandbox.tools.results import cast_result
 from mcp_exec_tools.catalog import SKILLS, Catalog
-from mcp_exec_tools.names import identifier, snake_case, split_tool
+from mcp_exec_tools.names import find_close_names, fold, identifier, snake_case, split_tool
 from mcp_exec_tools.overlays import read_result
-from mcp_exec_tools.search.index import Index
+from mcp_exec_tools.search.index import MAX_LIMIT, Index
+
+MAX_MEANT = 3
+"""Maximum number of tools that are suggested for a name."""
 
 _servers: dict[tuple[tool_session.ToolSession, str], Any] = {}
 """Catalogs that were needed, with overlays applied, by session and server; None if one can't be read."""
@@ -173,7 +176,13 @@ async def call_mcp_tool(
     type = wanted if type is None else type
     if duplicates := positional.keys() & arguments.keys():
         raise ToolError(f"the parameter {min(duplicates)} is given twice", tool=tool_name, reason="InvalidArguments")
-    value = await _call(tool_name, {**positional, **arguments}, timeout)
+    try:
+        value = await _call(tool_name, {**positional, **arguments}, timeout)
+    except ToolError as error:
+        if error.reason == "InvalidArguments" and values and to_mapping(values[0]) is None:
+            taken = f"positional arguments were taken as {', '.join(positional)}; write the arguments as a dict"
+            error.message += f" ({taken})"
+        raise
     return value if type is None else cast_result(value, type, tool=tool_name)
 
 
@@ -207,11 +216,24 @@ async def _call(tool_name: str, arguments: _Arguments, timeout: float | None) ->
         value = await tool_session.get_session().call(tool_name, arguments, timeout)
     except ToolError as error:
         # A function that an overlay adds, such as github.create_issue for issue_write.
-        if error.reason != "NoSuchTool" or (function := find_added_function(tool_name)) is None:
+        if error.reason != "NoSuchTool":
+            raise
+        if (function := find_added_function(tool_name)) is None:
+            error.suggestions = error.suggestions or _find_meant(tool_name)
             raise
         return await function(**arguments)
     format_name = find_result_format(tool_name)
     return value if format_name is None else read_result(format_name, value)
+
+
+def _find_meant(name: str) -> list[str]:
+    """Return the tools that a name without its server may mean."""
+    if _split(name) != ("", ""):
+        return []
+    tools = {f"{tool['server']}.{tool['name']}": tool["name"] for tool in search_tools("", limit=MAX_LIMIT)}
+    same = [full for full, tool in tools.items() if fold(tool) == fold(name)]
+    close = find_close_names(name, set(tools.values()))
+    return (same or [full for full, tool in tools.items() if tool in close])[:MAX_MEANT]
 
 
 async def call_wrapped(

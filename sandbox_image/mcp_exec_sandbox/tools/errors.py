@@ -65,7 +65,7 @@ class ToolError(Exception):
             text += f" (JSON-RPC error {self.code})"
         elif self.reason is not None:
             text += f" ({self.reason})"
-        if self.suggestions:
+        if self.suggestions and "did you mean" not in self.message:
             text += f"\nDid you mean: {', '.join(self.suggestions)}?"
         if self.parameters:
             text += f"\nParameters of {self.tool} (* = required): {', '.join(self.parameters)}"

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from mcp_exec_sandbox.tools import network, tool_session
-from mcp_exec_tools.names import explain_missing_server, find_close_names, fold, identifier
+from mcp_exec_tools.names import find_close_names, fold, identifier
 from mcp_exec_tools.source.installers import (
     INSTALL_SENTENCE,
     NETWORK_LIBRARIES,
@@ -290,10 +290,13 @@ def _explain_missing_server(name: str) -> str:
     is_unknown = server != "" and server not in packages
     close = find_close_names(server, packages) if is_unknown else []
     if is_unknown and ToolPatterns(session.allow).match_server(server):
-        text = explain_missing_server(server, packages.values())
-    else:
+        text = "there is no such server; those with tools that this execution may use"
+    elif is_unknown:
         # One text for a server of others and for none, so that nobody learns of servers that they may not use.
-        text = f"this execution may use {', '.join(session.servers[:_MAX_LISTED]) or 'none'}"
+        text = "it is none of the servers that this execution may use"
+    else:
+        text = "this execution may use"
+    text += f": {', '.join(session.servers[:_MAX_LISTED]) or 'none'}"
     hint = f". Did you mean: servers.{close[0]}?" if close else ""
     return f"No module named {name!r}: {text} (spec.tools: {', '.join(session.allow[:20])}){hint}"
 
@@ -327,8 +330,11 @@ def load_lazily(package: str, names: Mapping[str, Sequence[str]]) -> Callable[[s
 
     def load(name: str) -> Any:
         own = name if name in homes else None if name.startswith("_") else _find_spelling(name, names)
-        if own is None:
+        if own is None and name.startswith("_"):
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
+        if own is None:
+            # Without a name, as CPython's traceback has a hint of its own for an error with one.
+            raise AttributeError(_explain_missing_tool(package, name, sorted(names)))
         value = getattr(importlib.import_module(f"{package}.{homes[own]}"), own)
         module.__dict__[name] = value
         return value

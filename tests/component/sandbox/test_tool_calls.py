@@ -107,6 +107,15 @@ found
     assert events_of(run, "tool_result")[0]["kind"] == kind
 
 
+def test_what_may_have_been_meant_is_said_once(sandbox, broker):
+    text = "expenses has no tool 'get_expens'; did you mean expenses.get_expenses?"
+    broker.tools["expenses.get_expens"] = lambda call: call.error(
+        "ToolError", text, reason="NoSuchTool", suggestions=["expenses.get_expenses"]
+    )
+    run = sandbox.run("await call_mcp_tool('expenses.get_expens')", tools=broker.job)
+    assert run.error["message"].lower().count("did you mean") == 1
+
+
 def test_every_failure_is_a_tool_error_and_a_timeout_is_pythons_too(sandbox):
     code = """
 from client import ToolError, ToolDenied, ToolTimeout, ToolProtocolError

@@ -95,33 +95,35 @@ MISSING_SERVERS = {
     "a misspelled server": (
         ["slack.*", "github.star"],
         "slak",
-        "this execution may use github, slack (spec.tools: slack.*, github.star). Did you mean: servers.slack?",
+        "it is none of the servers that this execution may use: github, slack (spec.tools: slack.*, github.star). "
+        "Did you mean: servers.slack?",
     ),
     "a misspelled server if all are allowed": (
         ["*.*"],
         "slak",
-        "there is no server slak; servers with tools: file-system, github, slack (spec.tools: *.*). "
+        "there is no such server; those with tools that this execution may use: file-system, github, slack "
+        "(spec.tools: *.*). "
         "Did you mean: servers.slack?",
     ),
     "a server of others": (
         ["slack.*", "file-*.*"],
         "github",
-        "this execution may use file-system, slack (spec.tools: slack.*, file-*.*)",
+        "it is none of the servers that this execution may use: file-system, slack (spec.tools: slack.*, file-*.*)",
     ),
     "a server that nobody has": (
         ["slack.*", "file-*.*"],
         "jira",
-        "this execution may use file-system, slack (spec.tools: slack.*, file-*.*)",
+        "it is none of the servers that this execution may use: file-system, slack (spec.tools: slack.*, file-*.*)",
     ),
     "a server that only spec.tools names": (
         ["jira.*"],
         "jira",
-        "there is no server jira; servers with tools: none (spec.tools: jira.*)",
+        "there is no such server; those with tools that this execution may use: none (spec.tools: jira.*)",
     ),
     "one of two servers that spec.tools names": (
         ["jira.*", "slack.post"],
         "jira",
-        "there is no server jira; servers with tools: slack (spec.tools: jira.*, slack.post)",
+        "there is no such server; those with tools that this execution may use: slack (spec.tools: jira.*, slack.post)",
     ),
 }
 
@@ -144,7 +146,7 @@ def test_without_any_server_the_answer_is_the_same(reused, broker):
     reused.clean()
     assert reused.client.put("/v1/wrappers", json={"hash": "h0", "files": {}}).json() == {"hash": "h0"}
     run = reused.run("from servers.github import list_issues", tools={**broker.job, "allow": ["github.*"]})
-    known = "there is no server github; servers with tools: none (spec.tools: github.*)"
+    known = "there is no such server; those with tools that this execution may use: none (spec.tools: github.*)"
     assert run.error["message"] == f"No module named 'servers.github': {known}"
 
 
@@ -154,7 +156,7 @@ def test_a_later_job_of_a_session_knows_the_servers(make_sandbox, broker):
     fields = {"owner": "a" * 32, "session": True, "tools": {**broker.job, "allow": ["*.*"]}}
     assert filled.run("1", **fields).result == 1
     run = filled.run("import servers.jira", id="uid-2", **fields)
-    assert "servers with tools: file-system, github, slack" in run.error["message"]
+    assert "may use: file-system, github, slack" in run.error["message"]
 
 
 @pytest.mark.parametrize("statement", ["from servers.github import creat_issue", "import servers.github.creat_issue"])
@@ -227,6 +229,50 @@ def generated(reused, broker):
         broker.tools[name] = lambda call: call.value({"result": TEXT})
     broker.tools["supabase.list_tables"] = lambda call: call.value({"tables": [call.arguments]})
     return reused
+
+
+MISSING_TOOLS = {
+    "misspelled": ("create_isue", ". Did you mean: create_issue?"),
+    "unknown": ("list_all_of_them", ": it has create_issue, get_url, other"),
+}
+
+
+@pytest.mark.parametrize("tool", MISSING_TOOLS)
+def test_an_attribute_that_a_server_has_not_is_answered_as_an_import_is(generated, broker, tool):
+    name, hint = MISSING_TOOLS[tool]
+    for code in (f"import servers.hub as h\nawait h.{name}()", f"from servers import hub\nhub.{name}"):
+        run = generated.run(code, tools=broker.job)
+        assert (run.error["type"], run.error["line"]) == ("AttributeError", 2)
+        assert run.error["message"] == f"servers.hub has no {name!r}{hint}"
+        assert run.error["traceback"].lower().count("did you mean") == hint.count("Did")
+    run = generated.run(f"import servers.hub as h\n[hasattr(h, {name!r}), getattr(h, '_x', 1)]", tools=broker.job)
+    assert run.result == [False, 1]
+
+
+def test_a_call_of_a_tool_without_its_server_names_those_that_have_it(generated, broker):
+    text = "'x' names no tool: write SERVER.TOOL or mcp__SERVER__TOOL"
+    for name, suggested in {
+        "execute_sql": ["supabase.execute_sql"],
+        "executeSQL": ["supabase.execute_sql"],
+        "execute_sq": ["supabase.execute_sql"],
+        "zzz": [],
+    }.items():
+        broker.tools[name] = lambda call: call.error("ToolError", text, reason="NoSuchTool")
+        code = f"try:\n    await call_mcp_tool({name!r})\nexcept Exception as e:\n    found = e.suggestions\nfound"
+        assert generated.run(code, tools=broker.job).result == suggested
+
+
+def test_arguments_in_a_list_are_refused_with_what_they_were_taken_as(generated, broker):
+    broker.tools["hub.create_issue"] = lambda call: call.error(
+        "ToolError", "title is a list", reason="InvalidArguments"
+    )
+    hint = "title is a list (positional arguments were taken as {}; write the arguments as a dict)"
+    for values, names in (("['o']", "title"), ("'o', 'r'", "title, owner")):
+        run = generated.run(f"await call_mcp_tool('hub.create_issue', {values})", tools=broker.job)
+        assert hint.format(names) in run.error["message"]
+    for values in ("{'title': []}", "title=[]", "{'title': []}, dict"):
+        run = generated.run(f"await call_mcp_tool('hub.create_issue', {values})", tools=broker.job)
+        assert "positional" not in run.error["message"]
 
 
 def test_a_package_loads_only_the_tools_that_are_used_and_knows_them_all(generated, broker):
