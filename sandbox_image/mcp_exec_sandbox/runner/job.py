@@ -12,9 +12,9 @@ from typing import Any
 from mcp_exec_sandbox.protocol import AGENT_FILE, ENDED, Notes, encode
 from mcp_exec_sandbox.runner import limits
 from mcp_exec_sandbox.runner.ending import InterpreterEnd
-from mcp_exec_sandbox.runner.ignored import IgnoredErrors
 from mcp_exec_sandbox.runner.loop import AgentLoop, InterruptHandler, cancel_tasks, install_loop
-from mcp_exec_sandbox.runner.not_awaited import NotAwaited
+from mcp_exec_sandbox.runner.mistakes.ignored import IgnoredErrors
+from mcp_exec_sandbox.runner.mistakes.not_awaited import NotAwaited
 from mcp_exec_sandbox.runner.program import (
     RESULT_NAME,
     RETURN_NAME,
@@ -294,7 +294,7 @@ class JobRunner:
         self._not_awaited.explain(error)
         if any(isinstance(each, NameError) for each in list_causes(error)):
             # Imported for the answer, not in every idle sandbox.
-            from mcp_exec_sandbox.runner.undefined import explain_undefined
+            from mcp_exec_sandbox.runner.mistakes.undefined import explain_undefined
 
             with contextlib.suppress(Exception):  # the code may have changed what the answer is made of
                 explain_undefined(error, self._workspace, keeps_variables=job.session)

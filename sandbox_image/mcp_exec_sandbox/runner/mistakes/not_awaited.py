@@ -19,7 +19,7 @@ from types import CodeType, CoroutineType, FrameType
 from typing import Any, NamedTuple
 
 from mcp_exec_sandbox.protocol import SERVERS_FOLDER, Notes
-from mcp_exec_sandbox.runner.ignored import AWAIT_FUTURE
+from mcp_exec_sandbox.runner.mistakes.ignored import AWAIT_FUTURE
 from mcp_exec_sandbox.runner.report import is_agent_file, name_line
 from mcp_exec_sandbox.tools.calls import call_mcp_tool, call_wrapped
 from mcp_exec_tools.text import shorten_line

@@ -108,13 +108,13 @@ def _list_unread() -> list[Any]:
     """Return the futures that exist and failed, and whose error nothing has read."""
     with contextlib.suppress(MemoryError):
         futures = [item for item in gc.get_objects() if issubclass(type(item), asyncio.Future)]
-        return [future for future in futures if future._log_traceback and not _is_end(_read_error(future))]  # noqa: SLF001
+        return [future for future in futures if future._log_traceback and not _is_end(_read_error(future))]
     return []
 
 
 def _read_error(future: Any) -> BaseException:
     """Return the error of a future that failed. For Python, nothing has read it."""
-    error: BaseException = future._exception  # noqa: SLF001
+    error: BaseException = future._exception
     return error
 
 
