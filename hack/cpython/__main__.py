@@ -29,6 +29,8 @@ _OUTCOMES: Final = "/tmp/outcomes.json"
 _CHILD: Final = "import subprocess, sys\nsubprocess.run([sys.executable, 'inside.py', {module!r}, {file!r}])"
 _START_SECONDS: Final = 60
 _RUN_SECONDS: Final = 600
+_MEMORY_BYTES: Final = 2 << 30
+"""Room for tests that compress with LZMA, whose garbage would leave too little to the next ones."""
 _USER: Final = 1_000_000_000
 """A user that has no process on this machine."""
 
@@ -50,6 +52,7 @@ def start_sandbox(root: Path, token: str) -> Iterator[int]:
         "USER": "agent",
         "MCP_EXEC_TOKEN_SHA256": hashlib.sha256(token.encode()).hexdigest(),
         "MCP_EXEC_HOST": "127.0.0.1",
+        "MCP_EXEC_MEMORY_BYTES": str(_MEMORY_BYTES),
         "MCP_EXEC_PORT": "0",
         "MCP_EXEC_WORKSPACE": "/workspace",
         "MCP_EXEC_TMP": "/tmp",

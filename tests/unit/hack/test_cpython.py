@@ -44,8 +44,26 @@ def test_a_reason_without_a_difference_is_a_problem() -> None:
     assert find_problems("test_sys", gone, dict.fromkeys(gone, "ok")) == [f"{KNOWN}: there is no such test"]
 
 
+PDB = {"test.test_pdb.test_pdb_issue_20766": "failed: AssertionError: x"}
+
+
+def test_tests_of_a_class_that_a_run_skips_for_one_reason_are_no_problem_and_others_of_it_are() -> None:
+    inside = {"test.test_pdb.PdbTestCase.test_a": "skipped", "test.test_pdb.PdbTestCase.test_b": "ok"}
+    child = dict.fromkeys([*inside, *PDB], "ok")
+    assert find_problems("test_pdb", inside | PDB, child) == []
+    inside["test.test_pdb.PdbTestCase.test_b"] = "failed: X: y"
+    text = "test_pdb.PdbTestCase.test_b: in a run failed: X: y; in a child process ok"
+    assert find_problems("test_pdb", inside | PDB, child) == [text]
+    inside = dict.fromkeys(inside, "ok")
+    text = "test_pdb.PdbTestCase: no test of it is skipped in a run only"
+    assert find_problems("test_pdb", inside | PDB, child) == [text]
+
+
 def test_each_known_test_is_of_a_module_that_is_compared_and_has_its_reason_on_the_page_of_values() -> None:
     page = " ".join(build_page().split())
     for difference in DIFFERENCES:
         assert " ".join(difference.reason.split()) in page
-        assert all(any(name.startswith(f"{module}.") for module in MODULES) for name in difference.tests)
+        assert all(
+            any(name.startswith(f"{module}.") for module in MODULES)
+            for name in (*difference.tests, *difference.skipped)
+        )
