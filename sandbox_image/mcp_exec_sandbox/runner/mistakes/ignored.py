@@ -62,7 +62,9 @@ class IgnoredErrors:
         if error is None or _is_end(error) or (future is not None and future in self._named):
             return
         if future is None:
-            self._add_ignored("A callback of asyncio", error)
+            generator = context.get("asyncgen")
+            name = "A callback of asyncio" if generator is None else f"{generator.__qualname__}()"
+            self._add_ignored(shorten_line(name, _NAME_CHARACTERS), error)
             return
         coroutine = future.get_coro() if isinstance(future, asyncio.Task) else None
         where = self._find_where(error, coroutine)
