@@ -11,9 +11,18 @@ from urllib.parse import quote
 
 from pydantic import BaseModel
 
-from mcp_exec_client.errors import GatewayError, GatewayUnreachable, NotFound, Outdated, UnexpectedResponse
+from mcp_exec_api.meta import FieldError
+from mcp_exec_client.errors import (
+    GatewayError,
+    GatewayUnreachable,
+    NotFound,
+    Outdated,
+    RequestInvalid,
+    UnexpectedResponse,
+)
 from mcp_exec_client.transport import Attempts, HttpReply, Query, Transport, read_bounded
 from mcp_exec_client.types import parse_reply
+from mcp_exec_tools.workspace_files import check_path
 
 Parsed = TypeVar("Parsed", bound=BaseModel)
 _PART_BYTES: Final = 256 * 1024
@@ -72,10 +81,28 @@ class RequestChannel:
 
 
 def quote_segment(name: str) -> str:
-    """Return a name as a part of a path. Raises NotFound for a name that would be another path."""
-    if name in ("", ".", ".."):
-        raise NotFound(f"nothing has the name {name!r}", kind="not-found", status=404)
-    return quote(name, safe="")
+    """Return a name as one part of a URL's path. Raises NotFound for a name that no URL can have there.
+
+    `.` and `..` are not names in a URL, whose other parts they would change.
+    """
+    try:
+        if name not in ("", ".", ".."):
+            return quote(name, safe="")
+    except UnicodeEncodeError:
+        pass  # a surrogate
+    raise NotFound(f"nothing has the name {name!r}", kind="not-found", status=404)
+
+
+def quote_path(path: str) -> str:
+    """Return a file's path as parts of a URL's path. Raises RequestInvalid for one that no workspace can have."""
+    try:
+        check_path(path)
+    except ValueError as error:
+        message = str(error)
+        raise RequestInvalid(
+            f"path: {message}", kind="invalid", status=422, errors=[FieldError(field="path", message=message)]
+        ) from None
+    return "/".join(map(quote_segment, path.split("/")))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,7 +84,7 @@ class Records:
         """Yield all records of a table by column, oldest first. Times are microseconds since 1970."""
         return self._channel.list_items(
             RecordList,
-            f"/v1/records/{table}",
+            f"/v1/records/{quote_segment(table)}",
             query={"limit": str(_PAGE)},
             cursor="cursor",
             find_next=lambda page: page.next,

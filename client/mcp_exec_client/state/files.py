@@ -4,13 +4,12 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 from mcp_exec_api.wire.workspaces import CommitResult, WorkspaceFile, WorkspaceFileList
 from mcp_exec_client.errors import NotFound, Outdated
 from mcp_exec_client.event_stream import streamed
 from mcp_exec_client.options import suggesting
-from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, send_upload
+from mcp_exec_client.state.channel import RequestChannel, Upload, open_download, quote_path, send_upload
 from mcp_exec_client.state.folders import (
     EXCLUDED,
     UNSAFE,
@@ -246,7 +245,7 @@ def _find_local(target: Path, path: str) -> Path:
 
 
 def _path(workspace: str, path: str) -> str:
-    return workspace_path(workspace, "files", quote(path))
+    return workspace_path(workspace, "files", quote_path(path))
 
 
 def _text(number: int | None) -> str | None:

@@ -48,7 +48,7 @@ def resource_path(
     `/` would lead to another object, `..` to another namespace.
     """
     for given in (namespace, name):
-        if given and not _OBJECT_NAME.fullmatch(given):
+        if given is not None and not _OBJECT_NAME.fullmatch(given):
             raise ApiError(code=404, reason="NotFound", message=f"{resource}: {given[:80]!r} is no name of an object")
     root = f"/apis/{group}" if group else "/api/v1"
     parts = [root, *(["namespaces", namespace] if namespace else []), resource, *([name] if name else [])]

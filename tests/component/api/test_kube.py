@@ -198,7 +198,7 @@ async def test_a_reflector_whose_listener_fails_restarts() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["..", ".", "../../b/secrets/x", "a/b", "a%2Fb", "a?b", "a#b", "A", "-a", "a" * 254, "\u0430", "a\n"],
+    ["", "..", ".", "../../b/secrets/x", "a/b", "a%2Fb", "a?b", "a#b", "A", "-a", "a" * 254, "\u0430", "a\n"],
 )
 def test_no_name_leads_to_another_object_or_namespace(name: str) -> None:
     for given in ({"name": name, "namespace": "a"}, {"name": "x", "namespace": name}):

@@ -73,6 +73,33 @@ async def test_a_path_is_always_one_of_the_callers_own_file(gateway: Gateway, br
         assert (query["owner"], query["caller"], query["namespace"]) == (ME.digest, ME.caller_digest, "agents")
 
 
+OUTSIDE = (
+    "%2e%2e",
+    "%2E.",
+    ".%2e",
+    "%2e",
+    "%2e%2e/%2e%2e/other",
+    "%2e%2e%2f%2e%2e%2fother%2ffiles%2fa",
+    "sub/%2e%2e/%2e%2e/%2E%2E/other/files/a",
+    "..%5c..%5cother",
+    "%2e%2e%5Cother",
+    "a/%2e/b",
+    "a//b",
+    "a%2F%2Fb",
+    "%2Fabs",
+    "a/",
+)
+
+
+@pytest.mark.parametrize("path", OUTSIDE)
+async def test_a_path_with_encoded_dots_never_leaves_the_workspace(
+    gateway: Gateway, broker: FakeBroker, path: str
+) -> None:
+    for method in ("GET", "PUT", "DELETE"):
+        assert await ask_exactly(gateway, method, f"{PATH}/files/{path}") == 422
+    assert list_forwarded(broker) == []
+
+
 @pytest.mark.parametrize("name", ["..", ".", "a%2F..%2Fb", "%2e%2e", "a%3Fb", "a%00"])
 async def test_a_name_is_no_path(gateway: Gateway, broker: FakeBroker, name: str) -> None:
     for suffix in ("", "/files", "/files/a", "/archive", "/versions"):

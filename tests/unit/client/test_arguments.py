@@ -83,7 +83,8 @@ def fill(method: Any, folder: Path) -> dict[str, Any]:
     (folder / "scripts").mkdir(exist_ok=True)
     for name in ("SKILL.md", "scripts/run.py"):
         (folder / name).write_text("x")
-    paths = {"folder": folder, "target": folder / "new", "path": str(folder / "SKILL.md")}
+    path = "SKILL.md" if method.__qualname__.startswith("Files.") else str(folder / "SKILL.md")
+    paths = {"folder": folder, "target": folder / "new", "path": path}
     return {name: paths.get(name, REQUIRED.get(name, "n")) for name in needed}
 
 

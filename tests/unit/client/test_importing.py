@@ -111,6 +111,7 @@ def nested(depth: int) -> dict[str, Any]:
         ({"input_schema": SCHEMA}, "number 1: it has no name"),
         ({"name": 5}, "number 1: it has no name"),
         ({"name": "a b"}, "a b: its name must have 1 to 128 letters, digits, '_', '-' and '.'"),
+        ({"name": ".."}, "..: its name must have 1 to 128"),
         ({"name": "a" * 129}, "its name must have 1 to 128"),
         ({"type": "web_search_20250305", "name": "web_search"}, "web_search: its type is 'web_search_20250305'"),
         ({"type": "custom", "name": "grammar"}, "grammar: a custom tool takes free text"),

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx2
 from mcp import Client, MCPError, StdioServerParameters
@@ -17,6 +16,7 @@ from mcp_exec_client.cli.output import print_note
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
 from mcp_exec_client.network import describe_failure, direct_transport, find_proxy
+from mcp_exec_client.state.channel import quote_segment
 from mcp_exec_client.transport import NO_RETRIES
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.paging import Pages
@@ -70,8 +70,8 @@ async def fetch_from_command(command: str, name: str, *, environment: Mapping[st
 
 async def fetch_from_gateway(gateway: str, server: str, *, key: str | None, seconds: float) -> Catalog:
     """Fetch the catalog of a ToolServer from a gateway. Raises CommandError."""
-    path = f"/api/v1/mcp/servers/{quote(server, safe='')}/tools"
     try:
+        path = f"/api/v1/mcp/servers/{quote_segment(server)}/tools"
         async with AsyncClient(gateway, api_key=key, timeout_seconds=seconds, retries=NO_RETRIES) as client:
             # as it was sent: a schema may have null, which typed results could drop
             data = (await client.transport.request("GET", path)).to_json()

@@ -158,7 +158,7 @@ class ClusterBackend(ClusterResources):
         """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
         names = (
             [name]
-            if name
+            if name is not None
             else [item["name"] for item in await self.list_executions(Selection(phase="Running", limit=500))]
         )
         found: list[Object] = []

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import quote
 
 from mcp_exec_client.cli.backends.backend import Decision, RolloutAction, Selection
 from mcp_exec_client.cli.options import CommandError, ExitCode, Object
 from mcp_exec_client.client import AsyncClient
-from mcp_exec_client.errors import GatewayError, McpExecError, Unauthenticated, Unavailable
+from mcp_exec_client.errors import GatewayError, McpExecError, NotFound, Unauthenticated, Unavailable
+from mcp_exec_client.state.channel import quote_segment
 
 _EXECUTIONS: Final = "/v1/executions"
 _SESSIONS: Final = "/v1/sessions"
@@ -84,7 +84,7 @@ class GatewayBackend:
 
     async def list_approvals(self, name: str | None) -> list[Object]:
         """Return the approvals of an execution, or the pending ones of the namespace, each with its `execution`."""
-        path = f"{_path(name)}/approvals" if name else "/v1/approvals"
+        path = "/v1/approvals" if name is None else f"{_path(name)}/approvals"
         answer = await self._request("GET", path)
         return [{"execution": name, **item} if name else item for item in answer.get("items") or []]
 
@@ -141,9 +141,10 @@ class GatewayBackend:
 
 
 def _path(name: str, collection: str = _EXECUTIONS) -> str:
-    if name in ("", ".", ".."):
-        raise CommandError(f"{name!r} is not the name of anything at {collection}", ExitCode.USAGE)
-    return f"{collection}/{quote(name, safe='')}"
+    try:
+        return f"{collection}/{quote_segment(name)}"
+    except NotFound:
+        raise CommandError(f"{name!r} is not the name of anything at {collection}", ExitCode.USAGE) from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ MAX_TOOLS: Final = 500
 _MAX_DESCRIPTION: Final = 16 * 1024
 _MAX_SCHEMA: Final = 64 * 1024
 _MAX_DEPTH: Final = 32
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}", re.ASCII)
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9_.-]{1,128}", re.ASCII)  # `.` and `..` change an address
 _SCHEMAS: Final = ("input_schema", "inputSchema", "parameters")
 """Key of the schema of arguments in the forms of Anthropic, MCP and OpenAI."""
 _SHOWN: Final = 80
