@@ -16,6 +16,8 @@ MAX_PATH_DEPTH: Final = 32
 """Most names in a path."""
 MODES: Final = (0o644, 0o755)
 """Permissions of a file: a plain one, and one that can be executed."""
+RESERVED: Final = frozenset({".mcp-exec", "artifacts", "servers"})
+"""Entries of the working folder that are the sandbox's own and no part of a workspace."""
 MAX_FRAME_HEAD: Final = 64 + 1 + 19 + 1
 """Longest head of a frame, in bytes."""
 
@@ -44,6 +46,17 @@ def check_path(path: str) -> None:
             raise ValueError(f"a path is relative and has no empty name, `.` or `..`, unlike {path[:80]!r}")
         if len(name) * 4 > MAX_NAME_BYTES and len(name.encode()) > MAX_NAME_BYTES:
             raise ValueError(f"a name in a path has at most {MAX_NAME_BYTES} bytes, unlike one in {path[:80]!r}")
+
+
+def check_new_path(path: str) -> None:
+    """Raise ValueError, with the reason, if no file can be written to a path: it is not allowed, or no code sees it."""
+    check_path(path)
+    if path.partition("/")[0] in RESERVED:
+        *others, last = sorted(RESERVED)
+        raise ValueError(
+            f"code has folders of its own as {', '.join(others)} and {last}, so that it would never see {path[:80]!r}: "
+            "write it below another name"
+        )
 
 
 def check_paths(paths: Iterable[str]) -> None:

@@ -367,6 +367,23 @@ async def test_a_change_set_is_one_version_or_nothing(client: FilesClient) -> No
     assert (await client.change(ME, "new", change(["e"], ("a", b"", tarfile.REGTYPE)))).version == 1
 
 
+@pytest.mark.parametrize("path", [".mcp-exec", ".mcp-exec/a", "servers/a", "artifacts", "artifacts/a/b"])
+async def test_a_file_that_no_code_would_see_is_refused(client: FilesClient, path: str) -> None:
+    await client.put_file(ME, "data", "a", b"1")
+    for write in (
+        client.put_file(ME, "data", path, b"2"),
+        client.put_tar(ME, "data", make_tar((path, b"2", tarfile.REGTYPE))),
+        client.change(ME, "data", b'{"delete": []}\n' + make_tar((path, b"2", tarfile.REGTYPE))),
+    ):
+        with pytest.raises(FilesError, match="never see") as caught:
+            await write
+        assert caught.value.reason is FilesReason.INVALID
+    assert (await client.get_workspace(ME, "data")).version == 1
+    names = ("sub/artifacts/a", "artifacts2", "skills/a", ".mcp-exec2/a")
+    folders = (("artifacts/", b"", tarfile.DIRTYPE), *((name, b"2", tarfile.REGTYPE) for name in names))
+    assert (await client.put_tar(ME, "data", make_tar(*folders))).files == 5
+
+
 async def test_the_last_ten_versions_are_kept(client: FilesClient) -> None:
     for number in range(13):
         await client.put_file(ME, "data", "a", b"%d" % number)

@@ -63,6 +63,14 @@ async def test_a_file_is_written_read_listed_and_deleted(gateway: Gateway, broke
     assert_problem(await gateway.ask("GET", f"{PATH}/files/data/x"), 404)
 
 
+async def test_a_file_that_no_code_would_see_is_refused_before_it_is_sent(gateway: Gateway, broker: FakeBroker) -> None:
+    for path in (".mcp-exec/a", "servers/a", "artifacts"):
+        answer = await put(gateway, f"files/{path}", b"1")
+        assert "write it below another name" in assert_problem(answer, 422, "path").detail
+        assert_problem(await gateway.ask("DELETE", f"{PATH}/files/{path}"), 404)
+    assert (await put(gateway, "files/sub/artifacts/a", b"1")).status == 200
+
+
 async def test_settings_versions_and_archives(gateway: Gateway, broker: FakeBroker) -> None:
     created = await gateway.ask("PUT", PATH, json={"description": "Sales", "ttlSeconds": 7200})
     assert (created.status, created.json["description"], created.json["ttlSeconds"]) == (200, "Sales", 7200)

@@ -4,8 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER, SERVERS_FOLDER
+from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER
 from mcp_exec_tools.workspace_files import (
     MAX_FRAME_HEAD,
+    RESERVED,
     build_frame_head,
     check_path,
     check_paths,
@@ -67,3 +70,7 @@ def test_every_other_head_of_a_frame_is_refused(line: bytes) -> None:
     except ValueError:
         return
     assert build_frame_head(sha256, size) == line
+
+
+def test_the_reserved_names_are_the_folders_of_the_sandbox() -> None:
+    assert {SERVERS_FOLDER, ARTIFACTS_FOLDER, HIDDEN_FOLDER} == RESERVED

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from mcp_exec_api.wire.problems import ProblemDetails
 from mcp_exec_common.broker.files import FilesReason
+from mcp_exec_tools.workspace_files import check_new_path
 
 _PART_BYTES: Final = 256 * 1024
 _MAX_DETAIL: Final = 2000
@@ -61,6 +62,14 @@ class FilesRefused(Exception):
 def build_invalid(message: object) -> FilesRefused:
     """Return the refusal of a malformed request."""
     return FilesRefused(FilesReason.INVALID, str(message))
+
+
+def check_writable(path: str) -> None:
+    """Raise FilesRefused if a request cannot write a file to a path."""
+    try:
+        check_new_path(path)
+    except ValueError as error:
+        raise build_invalid(error) from None
 
 
 def build_too_large(message: str) -> FilesRefused:

@@ -200,7 +200,7 @@ async def put_file(
     Writes one file and commits a version; creates the workspace if it does not exist. The body is the file's bytes.
     """
     with _receiving(request, dependencies, caller, limit=dependencies.settings.max_upload_bytes) as body:
-        target = name, "files", *split_path(path)
+        target = name, "files", *split_path(path, is_new=True)
         return await _pass_on(dependencies, caller, query, "PUT", *target, body=body, condition=condition, creates=True)
 
 

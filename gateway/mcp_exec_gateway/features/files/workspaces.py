@@ -11,7 +11,7 @@ from mcp_exec_common.broker.files import CALLER_LIMIT, WorkspaceCount
 from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field
 from mcp_exec_gateway.features.files.forwarding import FilesForwarder
-from mcp_exec_tools.workspace_files import check_path
+from mcp_exec_tools.workspace_files import check_new_path, check_path
 
 _KNOWN_SECONDS: Final = 60.0
 _MAX_KNOWN: Final = 10_000
@@ -59,10 +59,13 @@ class WorkspaceQuotas:
             raise HttpProblem("quota", 413, detail)
 
 
-def split_path(path: str) -> list[str]:
-    """Return the parts of a file's path. Raises HttpProblem, a 422, for a path that no workspace can have."""
+def split_path(path: str, *, is_new: bool = False) -> list[str]:
+    """Return the parts of a file's path. Raises HttpProblem, a 422, for a path that no workspace can have.
+
+    With `is_new`, also for one that no file can be written to.
+    """
     try:
-        check_path(path)
+        (check_new_path if is_new else check_path)(path)
     except ValueError as error:
         raise invalid_field("path", str(error)) from None
     return path.split("/")

@@ -16,7 +16,6 @@ from mcp_exec_sandbox.supervisor.files.connection import (
 )
 from mcp_exec_sandbox.supervisor.files.workspace import (
     READ_BYTES,
-    RESERVED,
     FolderCursor,
     KeptFile,
     WorkspaceFolder,
@@ -27,7 +26,7 @@ from mcp_exec_sandbox.supervisor.files.workspace import (
     sign,
     split_path,
 )
-from mcp_exec_tools.workspace_files import check_paths, is_digest
+from mcp_exec_tools.workspace_files import RESERVED, check_paths, is_digest
 
 MANIFEST_PATH = "/v1/files/manifest"
 CONTENTS_PATH = "/v1/files/blobs/get"

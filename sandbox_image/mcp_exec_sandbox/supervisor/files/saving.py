@@ -15,7 +15,6 @@ from mcp_exec_sandbox.supervisor.files.connection import (
     repeat,
 )
 from mcp_exec_sandbox.supervisor.files.workspace import (
-    RESERVED,
     FolderCursor,
     KeptFile,
     NotPlain,
@@ -25,7 +24,7 @@ from mcp_exec_sandbox.supervisor.files.workspace import (
     open_file,
     split_path,
 )
-from mcp_exec_tools.workspace_files import build_frame_head
+from mcp_exec_tools.workspace_files import RESERVED, build_frame_head
 
 MISSING_PATH = "/v1/files/blobs/missing"
 BLOBS_PATH = "/v1/files/blobs"
@@ -145,7 +144,7 @@ def save_workspace(folder: WorkspaceFolder, client: FilesConnection, *, deadline
         raise TooManyFiles(f"{min(large)[:200]!r} has more than {base.max_file_bytes} bytes")
     is_small = len(scan.files) <= SMALL_FILES and scan.bytes <= SMALL_BYTES
     found = folder.identify(scan, deadline, reads_all=is_small)
-    # files with reserved names, which a request may have written to the workspace, are never in place
+    # files with reserved names, which earlier releases accepted, are never in place
     found |= {path: file for path, file in folder.files.items() if path.partition("/")[0] in RESERVED}
     changed = len(found.keys() | folder.files.keys()) - _count_same(folder.files, found)
     version, merged = _commit_with_retries(folder, base, found, client, deadline) if changed else (base.version, False)

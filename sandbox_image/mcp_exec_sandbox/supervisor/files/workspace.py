@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER, SERVERS_FOLDER
 from mcp_exec_sandbox.supervisor.files.connection import Deadline
-from mcp_exec_sandbox.supervisor.wrapper_store import HIDDEN_FOLDER
-from mcp_exec_tools.workspace_files import MAX_PATH_DEPTH, check_path
+from mcp_exec_tools.workspace_files import MAX_PATH_DEPTH, RESERVED, check_path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -248,8 +246,6 @@ def _explain_excess(scan: FolderScan, entries: int, max_files: int, max_bytes: i
     return TooManyFiles(f"the files have more than {max_bytes} bytes")
 
 
-RESERVED = frozenset({SERVERS_FOLDER, HIDDEN_FOLDER, ARTIFACTS_FOLDER})
-"""Entries of the working folder that are no part of the workspace. `skills` is none: a job's skills are no files."""
 READ_BYTES = 1024 * 1024
 TICK_NANOSECONDS = 20_000_000
 """Longest step of a file system's clock. Two changes of a file within it may leave the same times."""

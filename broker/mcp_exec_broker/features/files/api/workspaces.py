@@ -31,7 +31,13 @@ from mcp_exec_broker.features.files.api.requests import (
     refuse_service,
 )
 from mcp_exec_broker.features.files.keys import OwnerSpace
-from mcp_exec_broker.features.files.requests import ByteSource, FilesRefused, build_invalid, build_too_large
+from mcp_exec_broker.features.files.requests import (
+    ByteSource,
+    FilesRefused,
+    build_invalid,
+    build_too_large,
+    check_writable,
+)
 from mcp_exec_broker.features.files.store import FilesStore
 from mcp_exec_broker.features.files.workspace.commit import (
     CommitLimits,
@@ -41,7 +47,7 @@ from mcp_exec_broker.features.files.workspace.commit import (
     delete_paths,
     parse_precondition,
 )
-from mcp_exec_broker.features.files.workspace.manifest import Files, Location, VersionFile, check_entry, index_files
+from mcp_exec_broker.features.files.workspace.manifest import Files, Location, VersionFile, index_files
 from mcp_exec_broker.features.files.workspace.packs import STREAM_BYTES, PackReader, PackWriter
 from mcp_exec_broker.features.files.workspace.states import WorkspaceState
 from mcp_exec_broker.features.files.workspace.tar import read_tar, write_tar
@@ -215,7 +221,7 @@ class WorkspacesApi:
     async def _put_file(self, space: OwnerSpace, request: FilesRequest) -> Response:
         path = str(request.http.path_params["path"])
         mode = 0o755 if request.http.query_params.get("executable") == "true" else 0o644
-        check_entry(VersionFile(path, 1, "0" * 64, mode))
+        check_writable(path)
         precondition = _read_precondition(request)
         state, limits, writer = await self._open_writer(space, request, precondition)
         async with writer:

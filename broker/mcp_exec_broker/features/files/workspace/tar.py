@@ -15,7 +15,7 @@ from typing import Final
 from mcp_exec_broker.features.files.requests import ByteSource, build_invalid, build_too_large
 from mcp_exec_broker.features.files.workspace.manifest import Location, Manifest, VersionFile
 from mcp_exec_broker.features.files.workspace.packs import ContentStream, PackReader
-from mcp_exec_tools.workspace_files import MAX_PATH_BYTES, check_path
+from mcp_exec_tools.workspace_files import MAX_PATH_BYTES, check_new_path, check_path
 
 _BLOCK: Final = 512
 _MAX_PAX_BYTES: Final = 16 * 1024
@@ -87,7 +87,7 @@ async def read_tar(parts: AsyncIterator[bytes], *, max_files: int) -> AsyncGener
                 "and folders"
             )
         path = path.removeprefix("./")
-        _check_file(path)
+        _check(check_new_path, path)
         files += 1
         if files > max_files:
             raise build_too_large(f"the archive has more than {max_files} files, which is the limit")
@@ -198,14 +198,14 @@ def _check_folder(path: str, size: int) -> None:
     """Raise FilesRefused unless a folder has an allowed path. It is not stored: files make their folders."""
     name = path.removeprefix("./").rstrip("/")
     if name not in ("", "."):
-        _check_file(name)
+        _check(check_path, name)
     if size:
         raise build_invalid(f"folder {path[:100]!r} in the archive has content")
 
 
-def _check_file(path: str) -> None:
+def _check(rule: Callable[[str], None], path: str) -> None:
     try:
-        check_path(path)
+        rule(path)
     except ValueError as error:
         raise build_invalid(f"a path in the archive is not allowed: {error}") from None
 
