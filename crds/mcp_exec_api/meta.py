@@ -138,6 +138,24 @@ WHOLE: Final = "body"
 """Path of an error that concerns an input as a whole, such as two fields that exclude each other."""
 
 
+def drop_null_fields(data: dict[str, Any], model: type[BaseModel]) -> bool:
+    """Remove the fields of a model, and of its parts, that are null and can be left out. Return whether there were any.
+
+    Many serializers write null for a field that is not set. Null within data, such as a context, is a value and stays.
+    """
+    found = False
+    for name, field in model.model_fields.items():
+        name = field.alias or name
+        value, inner = data.get(name), _find_model(field.annotation)
+        if name in data and value is None and not field.is_required():
+            del data[name]
+            found = True
+        elif inner is not None:
+            for part in value if isinstance(value, list) else [value]:
+                found |= isinstance(part, dict) and drop_null_fields(part, inner)
+    return found
+
+
 def format_path(location: Sequence[Any]) -> str:
     """Return the path of a field, `limits.outputBytes`, from the location in an error of pydantic.
 

@@ -11,6 +11,7 @@ from mcp_exec_tools.text import format_path
 
 _CHANGEABLE: Final = re.compile("[0-9][.e]|[0-9]{19}|[\ud800-\udfff]")
 """What the API server may write in another way: numbers that are no 64-bit integers, and lone surrogates."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _INT64: Final = range(-(2**63), 2**63)
 _LONG_NUMBER: Final = re.compile("[0-9]{19}")
 _MAX_BITS: Final = 4096
@@ -40,6 +41,22 @@ def find_unstorable(data: object) -> str | None:
             return f"{_format_link(path)}: {reason}".lstrip(": ")
         if _is_long(value):
             return f"{_format_link(path)}: an integer of more than 64 bits would be rounded; send it as a string"
+    return None
+
+
+def find_surrogate(data: object) -> list[str | int] | None:
+    """Return the place of the first text or key of JSON data that has a lone surrogate, or None."""
+    waiting: list[tuple[_Link, object]] = [((), data)]
+    while waiting:
+        place, value = waiting.pop()
+        if isinstance(value, str) and _SURROGATE.search(value):
+            return _list_steps(place)
+        if isinstance(value, dict):
+            if any(map(_SURROGATE.search, value)):
+                return _list_steps(place)
+            waiting += [((place, name), item) for name, item in reversed(value.items())]
+        elif isinstance(value, list):
+            waiting += [((place, number), item) for number, item in reversed(list(enumerate(value)))]
     return None
 
 
@@ -83,11 +100,15 @@ def _walk(data: object) -> Iterator[tuple[_Link, object]]:
 
 
 def _format_link(link: _Link, root: str = "") -> str:
+    return format_path(_list_steps(link), root)
+
+
+def _list_steps(link: _Link) -> list[str | int]:
     steps: list[str | int] = []
     while link:
         link, step = link
         steps.append(step)
-    return format_path(steps[::-1], root)
+    return steps[::-1]
 
 
 def _encode(data: object) -> str:

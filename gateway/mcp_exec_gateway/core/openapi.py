@@ -26,6 +26,8 @@ Runs code in warm, single-use sandbox pods. A request that waits receives **200*
 it failed: `phase` has the outcome. **202** with a `Location` means that the execution continues. Errors of the request
 itself are problem details (RFC 9457).
 
+A field of a body that is null is one that is left out, unless it is required or a part of data such as `context`.
+
 If a client disconnects while it waits, its execution is cancelled, unless the request has `onDisconnect=continue`.
 """
 

@@ -11,6 +11,7 @@ from tests.component.gateway.conftest import CEX, DEADLINE, KEY, SECRETS, Answer
 from tests.support.api_server import FakeApiServer, Fault
 from tests.support.until import until
 
+from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.problems import PROBLEM_TITLES, ProblemDetails
 
 JSON = {"Content-Type": "application/json"}
@@ -63,7 +64,11 @@ def assert_problem(answer: Answer, status: int, *fields: str) -> ProblemDetails:
         (b'{"code": "1", "poolRef": {"name": "A"}}', 422, "poolRef.name"),
         (b'{"code": "1", "poolRef": {"name": "nope"}}', 422, "poolRef.name"),
         (b'{"code": "1", "poolRef": {"name": "default", "namespace": "x"}}', 422, "poolRef.namespace"),
-        (b'{"code": "\\ud800"}', 422, "body"),
+        (b'{"code": "\\ud800"}', 422, "code"),
+        (b'{"code": "1", "context": {"x": [1, "\\uDfff"]}}', 422, "context.x.1"),
+        (b'{"code": "1", "context": {"\\ud800": 1}}', 422, "context"),
+        (b'{"code": null}', 422, "code"),
+        (b'{"code": "1", "cod": null}', 422, "cod"),
         (json.dumps({"code": "x" * (256 * 1024 + 1)}).encode(), 422, "code"),
         (json.dumps({"code": "\u00e9" * (128 * 1024 + 1)}).encode(), 422, "code"),
         (json.dumps({"code": "1", "context": {"a": "x" * 256 * 1024}}).encode(), 422, "context"),
@@ -77,6 +82,35 @@ async def test_a_body_that_is_wrong_is_refused_by_its_field(
     assert gateway.executions == {}
     assert api.asked("POST", "/codeexecutions") == []
     assert gateway.dependencies.index.wait_count == 0
+
+
+async def test_an_empty_body_is_refused_with_what_to_send(gateway: Gateway) -> None:
+    for method, path in (("POST", "/v1/executions"), ("POST", "/v1/sessions"), ("PUT", "/v1/workspaces/w")):
+        answer = await gateway.ask(method, path, data=b"", headers=JSON)
+        assert "it is empty; send a JSON object, at least {}" in assert_problem(answer, 400, "body").detail
+
+
+OPTIONAL = sorted(
+    field.alias or name
+    for name, field in NewExecution.model_fields.items()
+    if not field.is_required() and name != "code"
+)
+
+
+@pytest.mark.parametrize("field", OPTIONAL)
+async def test_an_optional_field_that_is_null_is_one_that_is_left_out(gateway: Gateway, field: str) -> None:
+    for body in ({"code": "1"}, {"code": "1", field: None}):
+        assert (await gateway.post(body, query="?wait=0")).status == 202
+    without, with_null = gateway.executions.values()
+    assert with_null["spec"] == without["spec"]
+
+
+async def test_null_within_options_is_left_out_and_within_data_a_value(gateway: Gateway) -> None:
+    body = {"code": "1", "context": {"a": None}, "poolRef": {"name": None}, "limits": {"outputBytes": None}}
+    assert (await gateway.post(body, query="?wait=0")).status == 202
+    (execution,) = gateway.executions.values()
+    assert execution["spec"]["context"] == {"a": None}
+    assert execution["spec"]["poolRef"] == {"name": "default"}
 
 
 async def test_an_unknown_pool_is_refused_with_those_that_there_are(gateway: Gateway) -> None:

@@ -12,6 +12,7 @@ server in place of the cluster, both versions alternated 80 times with 100 reque
 
 import asyncio
 import json
+import re
 from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
@@ -19,18 +20,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.meta import FieldError, Model, field_errors
+from mcp_exec_api.meta import FieldError, Model, drop_null_fields, field_errors, format_path
 from mcp_exec_common.util.weight import weigh
 from mcp_exec_gateway.core.http.limits import Reservation
 from mcp_exec_gateway.core.http.parameters import find_repeated
-from mcp_exec_gateway.core.http.problems import HttpProblem, invalid
-from mcp_exec_tools.stored_json import find_unstorable
+from mcp_exec_gateway.core.http.problems import HttpProblem, invalid, invalid_field
+from mcp_exec_tools.stored_json import find_surrogate, find_unstorable
 
 FIELDS_SET_LATER: Final = ("cancelRequested", "approvals")
 """Fields of a spec that a creation cannot set: they request a cancellation and decide on approvals that came later."""
 _BODY_SECONDS: Final = 30.0
 _DISCARDED_BYTES: Final = 8 * 1024 * 1024
 """Bytes read beyond a body's limit: most clients send the whole body before they read the response."""
+
+_MAYBE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE: Final = (
+    "it has half of a surrogate pair, such as \\ud800, which UTF-8 does not have; send the whole character, or "
+    "bytes as Base64"
+)
 
 ParsedModel = TypeVar("ParsedModel", bound=Model)
 ParsedSpec = TypeVar("ParsedSpec", bound=CodeExecutionSpec)
@@ -100,7 +107,7 @@ def parse_spec(model: type[ParsedSpec], body: bytes, memory: Reservation | None 
 
     Raises HttpProblem: 400 for invalid JSON, 422 for an invalid field, 503 if there is not enough memory.
     """
-    data = parse_json(body)
+    data, body = _parse_fields(model, body)
     errors = []
     if isinstance(data, dict):
         message = "it cannot be set at creation"
@@ -121,16 +128,28 @@ def parse_spec(model: type[ParsedSpec], body: bytes, memory: Reservation | None 
 
 def parse_model(model: type[ParsedModel], body: bytes) -> ParsedModel:
     """Parse a body as a model. Raises HttpProblem: 400 for invalid JSON, 422 for an invalid field."""
-    parse_json(body)
+    _, body = _parse_fields(model, body)
     try:
         return model.model_validate_json(body, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
         raise invalid(*field_errors(error, model)) from None
 
 
+def _parse_fields(model: type[Model], body: bytes) -> tuple[object, bytes]:
+    """Return a body's data, and it as JSON, without optional fields that are null. Raises HttpProblem, a 400 or 422."""
+    data = parse_json(body)
+    if _MAYBE_SURROGATE.search(body) and (place := find_surrogate(data)) is not None:
+        raise invalid_field(format_path(place), _SURROGATE)
+    if b"null" in body and isinstance(data, dict) and drop_null_fields(data, model):
+        body = json.dumps(data).encode()
+    return data, body
+
+
 def parse_json(body: bytes) -> object:
     """Parse JSON strictly. Raises HttpProblem, a 400."""
     try:
+        if not body.strip():
+            raise _RejectedJson("it is empty; send a JSON object, at least {}")
         return json.loads(body.decode(), object_pairs_hook=_build_object, parse_constant=_reject_constant)
     except RecursionError:
         reason = "it is nested too deeply"

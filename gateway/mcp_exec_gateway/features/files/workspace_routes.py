@@ -97,8 +97,8 @@ async def put_workspace(
     Settings that are not given get the installation's defaults. An execution or a file that names a workspace which
     does not exist creates it with the defaults.
     """
-    body = await read_body(request, limit=_MAX_BODY_BYTES)
-    parse_model(WorkspaceSettings, body)
+    settings = parse_model(WorkspaceSettings, await read_body(request, limit=_MAX_BODY_BYTES))
+    body = settings.model_dump_json(by_alias=True, exclude_unset=True).encode()
     return await _pass_on(dependencies, caller, query, "PUT", name, body=body, creates=True)
 
 
