@@ -96,7 +96,7 @@ class AsyncClient:
         over, which raises WaitExpired: by default 900, or 600 more than `timeout_seconds`.
         """
         body = build_body(code, options)
-        wait_seconds = default_wait(options) if wait_seconds is None else wait_seconds
+        wait_seconds = _check_wait(default_wait(options) if wait_seconds is None else wait_seconds)
         key = idempotency_key or uuid.uuid4().hex
         deadline = _now() + wait_seconds
         try:
@@ -104,7 +104,10 @@ class AsyncClient:
                 execution = await self._create(body, key, wait_seconds=min(wait_seconds, _FIRST_WAIT_SECONDS))
                 return await self._wait_until(execution.name, deadline, known=execution)
         except (WaitExpired, asyncio.CancelledError) as error:
-            await self._abandon(body, key, name=getattr(error, "execution", None))
+            is_requested = await self._abandon(body, key, name=getattr(error, "execution", None))
+            if isinstance(error, WaitExpired):
+                ending = "is requested" if is_requested else "could not be requested, so it may go on"
+                error.add_text(f"; its cancellation {ending}")
             raise
 
     async def submit(
@@ -115,8 +118,13 @@ class AsyncClient:
 
     async def wait(self, name: str, *, wait_seconds: float = DEFAULT_WAIT_SECONDS) -> Execution:
         """Return an execution at its end. Raises WaitExpired; the execution then continues."""
-        async with self._bound(wait_seconds, name):
-            return await self._wait_until(name, _now() + wait_seconds)
+        wait_seconds = _check_wait(wait_seconds)
+        try:
+            async with self._bound(wait_seconds, name):
+                return await self._wait_until(name, _now() + wait_seconds)
+        except WaitExpired as error:
+            error.add_text("; it goes on")
+            raise
 
     async def get(self, name: str, *, include_code: bool = False) -> Execution:
         """Return an execution as it is now."""
@@ -310,15 +318,18 @@ class AsyncClient:
                     raise
                 self._max_wait = max(wait / 2, _MIN_WAIT_SECONDS)
 
-    async def _abandon(self, body: Mapping[str, Any], key: str, *, name: str | None = None) -> None:
+    async def _abandon(self, body: Mapping[str, Any], key: str, *, name: str | None = None) -> bool:
         """Cancel an execution whose caller has given up, as well as that is possible in a few seconds.
 
-        Without its name, the request is sent again: it has the same key, so the response names the execution.
+        Without its name, the request is sent again: it has the same key, so the response names the execution. Returns
+        whether the gateway has the cancellation.
         """
         with suppress(McpExecError, TimeoutError):
             async with asyncio.timeout(_ABANDON_SECONDS):
                 name = name or (await self._create(body, key, wait_seconds=0)).name
                 await self.cancel(name)
+                return True
+        return False
 
     async def _decide(
         self, name: str, approval_id: str, decision: str, comment: str | None, arguments_digest: str | None
@@ -335,6 +346,13 @@ class AsyncClient:
 
 def _path(name: str) -> str:
     return f"{_EXECUTIONS}/{quote_segment(name)}"
+
+
+def _check_wait(wait_seconds: float) -> float:
+    """Return the seconds of a wait. Raises ValueError if no wait can have them."""
+    if not wait_seconds >= 0:  # also not for NaN
+        raise ValueError(f"wait_seconds is a number of seconds, 0 or more, and not {wait_seconds}")
+    return wait_seconds
 
 
 def _now() -> float:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from functools import wraps
-from typing import Final, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Final, Generic, NoReturn, ParamSpec, Self, TypeVar, cast
 
 import httpx
 
@@ -101,6 +101,9 @@ class ItemStream(AsyncIterator[_T], Generic[_T]):
 
     def __aiter__(self) -> Self:
         return self
+
+    def __await__(self) -> NoReturn:
+        raise TypeError("this is an iteration: write `async for each in ...` or `[each async for each in ...]`")
 
     async def __anext__(self) -> _T:
         if self._task is None:

@@ -4,7 +4,7 @@ import ipaddress
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TextIO, TypeVar
 from urllib.parse import urlsplit
 
@@ -42,12 +42,22 @@ def is_loopback(url: str) -> bool:
 
 
 def direct_transport(url: str, create: Callable[[], _Transport]) -> _Transport | None:
-    """Return a transport of httpx that uses no proxy if the address is of this machine, else None.
+    """Return a transport of httpx that uses no proxy if the address is to be reached without one, else None.
 
     Without a transport, httpx reads $HTTP_PROXY and its siblings, and would send requests to a proxy that has another
-    localhost.
+    localhost. Its $NO_PROXY has no ranges of addresses, such as 10.96.0.0/12.
     """
-    return create() if is_loopback(url) else None
+    return create() if is_loopback(url) or _is_in_range(url) else None
+
+
+def _is_in_range(url: str) -> bool:
+    """Return whether $NO_PROXY has a range with the address of a URL. Names are not resolved."""
+    ranges = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    for each in ranges.split(",") if "/" in ranges else ():
+        with suppress(ValueError):
+            if ipaddress.ip_address(urlsplit(url).hostname or "") in ipaddress.ip_network(each.strip(), strict=False):
+                return True
+    return False
 
 
 def reach_directly(sdk: Any, create_http: Callable[..., Any]) -> Any:
@@ -66,7 +76,7 @@ def find_proxy(url: str) -> str | None:
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(url)
-    if is_loopback(url) or proxy_bypass(parts.hostname or ""):
+    if is_loopback(url) or _is_in_range(url) or proxy_bypass(parts.hostname or ""):
         return None
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")

@@ -387,6 +387,8 @@ def build_transport(url: str | None, options: ClientOptions) -> Transport:
     if key and not options.get("plain_http"):
         warn_of_plain_http(address, stacklevel=_STACK_LEVEL)
     given, timeout_seconds = options.get("http"), options.get("timeout_seconds")
+    if timeout_seconds is not None and not timeout_seconds > 0:  # also not for NaN
+        raise ClientMisconfigured(f"timeout_seconds is a number of seconds above 0, and not {timeout_seconds}")
     proxy = find_proxy(address) if given is None else None
     return Transport(
         http=given or _open_http(address, proxy),

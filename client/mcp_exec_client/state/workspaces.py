@@ -1,5 +1,6 @@
 """Workspaces, which executions find and leave behind, and artifacts, which they produce."""
 
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
@@ -14,6 +15,7 @@ from mcp_exec_client.state.results import MAX_READ_BYTES, ExecutionArtifact, Exe
 from mcp_exec_client.types import parse_reply
 
 _WORKSPACES: Final = "/v1/workspaces"
+_TAG: Final = re.compile(r"[!#-~]+-[0-9]+|[0-9a-f]{64}")
 _TAR: Final = "application/x-tar"
 _EXECUTIONS: Final = "/v1/executions"
 
@@ -115,7 +117,15 @@ class Workspaces:
 
 
 def build_condition(if_match: str | None, *, must_be_new: bool = False) -> dict[str, str]:
-    """Return the headers of a write that takes place only if the workspace or file is as expected."""
+    """Return the headers of a write that takes place only if the workspace or file is as expected.
+
+    Raises ValueError for an `if_match` that no workspace or file ever has.
+    """
+    if if_match is not None and not _TAG.fullmatch(if_match):
+        raise ValueError(
+            "if_match is the `etag` of a version, such as 0c7f5d0c-7, or the SHA-256 of a file, and not "
+            f"{if_match[:80]!r}"
+        )
     headers = {} if if_match is None else {"If-Match": f'"{if_match}"'}
     return headers | ({"If-None-Match": "*"} if must_be_new else {})
 

@@ -14,6 +14,7 @@ from mcp_exec_client import AsyncClient, Client
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
 from mcp_exec_client.errors import ClientMisconfigured, GatewayUnreachable, Unavailable
+from mcp_exec_client.network import direct_transport, find_proxy
 from mcp_exec_client.transport import NO_RETRIES
 
 VARIABLES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
@@ -142,3 +143,26 @@ async def test_wrappers_are_generated_from_a_server_on_this_machine_without_the_
     assert f"http://localhost:{port}/mcp: Connection refused" in ended.err
     ended = await call(capsys, "servers", "generate", "--from-url", "http://server.test/mcp", "--name", "s")
     assert "http://server.test/mcp: Connection refused (through the proxy http://127.0.0.1:9)" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("excluded", "url", "is_direct"),
+    [
+        ("10.96.0.0/12", "http://10.96.0.10:8080", True),
+        ("10.96.0.0/12", "http://10.112.0.1", False),
+        ("x.test, 10.96.0.1/12 ,y/z", "http://10.100.1.2", True),
+        ("fd00::/8", "http://[fd00::1]:80", True),
+        ("0.0.0.0/0", "http://gateway.test", False),
+        ("0.0.0.0/33,10.0.0.0/a", "http://10.0.0.1", False),
+    ],
+)
+def test_a_range_of_no_proxy_is_reached_directly(
+    monkeypatch: pytest.MonkeyPatch, excluded: str, url: str, is_direct: bool
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://proxy.test:3128")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, excluded)
+        assert find_proxy(url) == (None if is_direct else "http://proxy.test:3128")
+        assert (direct_transport(url, object) is not None) == is_direct
+        assert (AsyncClient(url, api_key=None).transport.proxy is None) == is_direct
+        monkeypatch.delenv(name)

@@ -52,7 +52,7 @@ def list_texts(method: Any) -> Iterator[str]:
     for parameter in inspect.signature(method).parameters.values():
         kinds = str(parameter.annotation)
         is_text = re.search("str|Literal", kinds) and not re.search("Path|Sequence|Collection|Mapping", kinds)
-        if parameter.kind is not inspect.Parameter.VAR_KEYWORD and is_text:
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD and is_text and parameter.name != "if_match":
             yield parameter.name
 
 

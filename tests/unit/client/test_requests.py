@@ -76,7 +76,9 @@ async def test_retries_do_not_make_a_run_longer_than_its_wait() -> None:
     gateway = scripted(LOST, execution("Pending"), execution("Pending"))
     client = gateway.client(timeout_seconds=0.02)
     client.transport.sleep = wait_forever
-    with pytest.raises(errors.WaitExpired, match=r"no execution has ended within 0\.03 seconds"):
+    with pytest.raises(
+        errors.WaitExpired, match=r"no execution has ended within 0\.03 seconds; its cancellation is requested"
+    ):
         await client.run("1", wait_seconds=0.01)
     assert [line.partition("?")[0] for line in gateway.sent] == [
         "POST /v1/executions",
@@ -92,9 +94,50 @@ def test_a_client_waits_for_a_long_run_longer_than_it_may_take(options: RunOptio
     assert default_wait(options) == seconds
 
 
+async def test_the_end_of_a_wait_says_that_the_run_could_not_be_cancelled() -> None:
+    gateway = scripted(execution("Running"), problem(403, "forbidden"))
+    with pytest.raises(errors.WaitExpired, match="Running; its cancellation could not be requested, so it may go on"):
+        await gateway.client().run("1", wait_seconds=0)
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), -float("inf")])
+async def test_a_wait_that_is_none_is_refused_by_its_name(seconds: float) -> None:
+    gateway = scripted()
+    client = gateway.client()
+    for call in (client.run("1", wait_seconds=seconds), client.wait("e1", wait_seconds=seconds)):
+        with pytest.raises(ValueError, match="wait_seconds is a number of seconds, 0 or more, and not"):
+            await call
+    if seconds == seconds:
+        with pytest.raises(errors.ClientMisconfigured, match="timeout_seconds"):
+            gateway.client(timeout_seconds=seconds)
+    assert gateway.sent == []
+
+
+@pytest.mark.parametrize("tag", ["", "junk", "*", "a b-1", "A" * 64])
+async def test_a_condition_that_can_never_hold_is_refused(tag: str) -> None:
+    gateway = scripted()
+    client = gateway.client()
+    for call in (
+        client.files.write("w", "a", b"1", if_match=tag),
+        client.files.delete("w", "a", if_match=tag),
+        client.workspaces.restore("w", 1, if_match=tag),
+        client.workspaces.load_archive("w", __file__, if_match=tag),
+    ):
+        with pytest.raises(ValueError, match="if_match is the `etag` of a version"):
+            await call
+    assert gateway.sent == []
+
+
+async def test_an_iteration_that_is_awaited_says_how_to_write_it() -> None:
+    client = scripted().client()
+    for made in (client.files.list("w"), client.list(), client.audit(), client.stream("e1")):
+        with pytest.raises(TypeError, match="write `async for each in"):
+            await made
+
+
 async def test_waiting_for_an_execution_does_not_cancel_it() -> None:
     gateway = scripted(execution("Running"))
-    with pytest.raises(errors.WaitExpired):
+    with pytest.raises(errors.WaitExpired, match="Running; it goes on"):
         await gateway.client().wait("e1", wait_seconds=0)
     assert len(gateway.sent) == 1
 
