@@ -113,3 +113,24 @@ async def test_a_wrong_name_of_a_workspace_is_refused_in_the_words_of_rest(gatew
             method, params = call(tool, workspace=name, **more)
             answer = await gateway.ask("POST", "/mcp", json=message(method, **params))
             assert answer.json["result"]["content"][0]["text"] == f"workspace: {words}"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("run_code", {"code": "'\ud800'"}, "code: it has half of a surrogate pair"),
+        ("run_code", {"code": "1", "context": {"x": ["\udfff"]}}, "context.x.0: it has half of a surrogate pair"),
+        ("run_skill", {"name": "a", "arguments": {"\ud800": 1}}, "arguments: it has half of a surrogate pair"),
+        ("write_file", {"workspace": "w", "path": "a", "content": "\ud800"}, "content: it has half"),
+        ("search_tools", {"query": "\ud800"}, "query: it has half"),
+        ("write_file", {"workspace": "w", "path": "artifacts/a", "content": "a"}, "path: code has folders of its own"),
+    ],
+)
+async def test_a_text_that_cannot_be_kept_is_an_error_that_names_the_argument(
+    gateway_with_broker: Gateway, tool: str, arguments: Object, said: str
+) -> None:
+    method, params = call(tool, **arguments)
+    answer = (await gateway_with_broker.ask("POST", "/mcp", json=message(method, **params))).json
+    assert answer["result"]["isError"], answer
+    assert answer["result"]["content"][0]["text"].startswith(said)
+    assert gateway_with_broker.executions == {}

@@ -34,10 +34,11 @@ _DISCARDED_BYTES: Final = 8 * 1024 * 1024
 """Bytes read beyond a body's limit: most clients send the whole body before they read the response."""
 
 _MAYBE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-_SURROGATE: Final = (
+SURROGATE: Final = (
     "it has half of a surrogate pair, such as \\ud800, which UTF-8 does not have; send the whole character, or "
     "bytes as Base64"
 )
+"""What is wrong with a text that has a lone surrogate."""
 
 ParsedModel = TypeVar("ParsedModel", bound=Model)
 ParsedSpec = TypeVar("ParsedSpec", bound=CodeExecutionSpec)
@@ -139,7 +140,7 @@ def _parse_fields(model: type[Model], body: bytes) -> tuple[object, bytes]:
     """Return a body's data, and it as JSON, without optional fields that are null. Raises HttpProblem, a 400 or 422."""
     data = parse_json(body)
     if _MAYBE_SURROGATE.search(body) and (place := find_surrogate(data)) is not None:
-        raise invalid_field(format_path(place), _SURROGATE)
+        raise invalid_field(format_path(place), SURROGATE)
     if b"null" in body and isinstance(data, dict) and drop_null_fields(data, model):
         body = json.dumps(data).encode()
     return data, body

@@ -63,7 +63,7 @@ async def write_file(sender: Sender, arguments: Mapping[str, Any]) -> CallToolRe
     caller = await sender.authorize("create")
     owner = find_owner(caller, sender.options.user)
     try:
-        parts = "workspaces", workspace, "files", *split_path(path)
+        parts = "workspaces", workspace, "files", *split_path(path, is_new=True)
         params = await sender.dependencies.get(Files).workspaces.admit(owner, workspace, caller=caller)
         body = UploadBody.of(content)
         result = await sender.dependencies.get(Files).forwarder.ask(

@@ -20,14 +20,14 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from mcp_exec_api.constants import IDEMPOTENCY_META
-from mcp_exec_api.meta import explain_errors
+from mcp_exec_api.meta import explain_errors, format_path
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, set_field
 from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.skills import NewSkill
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.executions.parameters import is_idempotency_key
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, not_found
-from mcp_exec_gateway.core.http.request_body import parse_spec
+from mcp_exec_gateway.core.http.request_body import SURROGATE, parse_spec
 from mcp_exec_gateway.features.mcp.code_mode import definitions
 from mcp_exec_gateway.features.mcp.code_mode.arguments import read_arguments
 from mcp_exec_gateway.features.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS, list_definitions
@@ -47,6 +47,7 @@ from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, Resume
 from mcp_exec_gateway.features.skills.cache import build_view
 from mcp_exec_gateway.features.skills.service import SkillService
 from mcp_exec_tools.patterns import ToolPatterns
+from mcp_exec_tools.stored_json import find_surrogate
 
 REFERENCE: Final = "skill"
 """Argument of `run_code` that carries the skill of `run_skill`. A client cannot send an object of this class."""
@@ -70,6 +71,8 @@ class CodeTools:
     async def call_tool(self, request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
         """Call a tool. Arguments that the model can correct are an error in the result."""
         try:
+            if (place := find_surrogate(params.arguments or {})) is not None:
+                raise InvalidArguments(f"{format_path(place)}: {SURROGATE}")
             if params.name in RUNNING_TOOLS:
                 if params.request_state is None:
                     params.arguments = RUNNING_TOOLS[params.name](params.arguments or {})
