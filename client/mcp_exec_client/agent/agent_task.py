@@ -16,7 +16,7 @@ from mcp_exec_client.agent.outcomes import (
     TextDropped,
 )
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, StopReason
-from mcp_exec_client.agent.providers.refusals import REFUSED
+from mcp_exec_client.agent.providers.refusals import LATER, REFUSED
 from mcp_exec_client.agent.written_calls import read_written_calls
 from mcp_exec_common.util.backoff import delay_after
 
@@ -87,8 +87,11 @@ class AgentTask:
                 reply = await self.provider.reply(request, on_text=self._pass_text)
             except ModelError as error:
                 failures += 1
-                if not error.retryable or failures > self.budget.limits.cut_answers:
+                if not error.retryable:
                     raise
+                if failures > self.budget.limits.cut_answers:
+                    text = f"{error}, after {failures} attempts; check the network and its proxy, {LATER}"
+                    raise ModelError(text) from error
                 await self.on_event(TextDropped(reason=str(error)))
                 await self.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
             else:

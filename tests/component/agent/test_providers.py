@@ -104,7 +104,7 @@ async def test_a_model_of_bedrock_is_asked_at_its_region_with_its_key(
         environment = {"AWS_BEARER_TOKEN_BEDROCK": messages_api.KEY, "AWS_REGION": "eu-west-1", "LLM_MODEL": "claude-a"}
         for name, value in {**environment, "ANTHROPIC_BEDROCK_BASE_URL": api.url}.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(ModelError, match=r"the model's API refused the request: .*403"):
+        with pytest.raises(ModelError, match=r"the model's API at \S+ refused the request: .*403"):
             await run(gateway, environment)
     assert api.attempts == 1
 

@@ -363,7 +363,7 @@ async def test_a_model_that_was_retired_is_named_with_the_option_for_another(
 ) -> None:
     model.rewrite(refused(404))
     agent = make_agent()
-    with pytest.raises(ModelError, match="was retired, name another one: --model NAME") as caught:
+    with pytest.raises(ModelError, match=r"is misspelt or is not on this server yet .*: check --model NAME") as caught:
         await agent.run("task")
     assert agent.trace is not None
     assert agent.trace.model in str(caught.value)

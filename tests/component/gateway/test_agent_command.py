@@ -188,8 +188,10 @@ async def test_a_gateway_that_refuses_the_key_ends_it_with_its_words(run: Run) -
 
 
 async def test_a_model_that_is_refused_ends_it_with_the_api_s_words(run: Run) -> None:
-    end, *_ = await run(MessagesApi(refused(401)))
-    assert end.startswith("mcp-exec: the model's API refused the request: 401 authentication_error: ")
+    model = MessagesApi(refused(401))
+    end, *_ = await run(model)
+    said = f"mcp-exec: the model's API at {model.url} refused the request: 401 authentication_error: "
+    assert end.startswith(said)
 
 
 async def test_a_model_that_can_not_be_reached_is_named_with_its_address(
@@ -203,7 +205,7 @@ async def test_a_model_that_can_not_be_reached_is_named_with_its_address(
     with pytest.raises(SystemExit) as ended:
         await asyncio.to_thread(main, ["agent", "task", "--gateway", gateway.url, "--api-key", KEY])
     said = f"{ended.value.code}{capsys.readouterr().err}"
-    assert f"the model at {url}" in said
+    assert f"the model's API at {url}" in said
     assert "cannot be reached" in said
     assert "check $ANTHROPIC_BASE_URL" in said
 
@@ -274,7 +276,7 @@ async def test_a_chat_remembers_resets_and_goes_on_after_a_failure(call: Run, mo
         monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
         end, said, notes = await call("chat", "--price", "3,15", "--max-money", "1")
     assert (end, said) == ("0", "Hello Ada.\nYou are Ada.\nNo idea.\n")
-    assert "! the model's API refused the request" in notes
+    assert f"! the model's API at {model.url} refused the request" in notes
     assert "3 tasks, 3 turns; tokens: " in notes
     assert "; cost 0." in notes
     assert [len(request["messages"]) for request in model.requests] == [1, 3, 1]

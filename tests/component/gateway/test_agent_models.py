@@ -350,7 +350,7 @@ LATER = "after 3 attempts; try again later, or name a model that goes on: --fall
         (MessagesApi(refused(401)), (), "refused the request: 401 authentication_error: refused; check $ANTHROPIC_API"),
         (ChatApi(refused(401)), OPENAI, "refused the request: 401 invalid_request_error: refused; check $OPENAI_API_"),
         (ChatApi(refused(400)), OPENAI, "refused the request: 400 invalid_request_error: refused"),
-        (ChatApi(refused(404)), OPENAI, "404 invalid_request_error: refused; if model m was retired, name another one"),
+        (ChatApi(refused(404)), OPENAI, "404 invalid_request_error: refused; the name m is misspelt or"),
         (Filtering(), OPENAI, f"Azure OpenAI's content management policy.; {WHAT_TO_DO}"),
         (
             ChatApi(Turn(blocks=[says("Half of")], stop="length")),
@@ -369,10 +369,12 @@ async def test_an_error_says_what_happened_and_what_to_do(
 
 
 async def test_a_delay_is_announced_once_each(call: Call) -> None:
-    ended = await call(ChatApi(refused(429, retry_after_ms="1"), refused(503), DONE), *OPENAI)
+    model = ChatApi(refused(429, retry_after_ms="1"), refused(503), DONE)
+    ended = await call(model, *OPENAI)
     announced = [line for line in ended.notes.splitlines() if "; again in " in line]
     assert (ended.code, len(announced)) == ("0", 2)
-    assert "the model's API answers 429 invalid_request_error: refused; again in 0.1 s" in announced[0]
+    said = f"the model's API at {model.url}/v1 answers 429 invalid_request_error: refused; again in 0.1 s"
+    assert said in announced[0]
 
 
 @pytest.mark.parametrize(
@@ -380,7 +382,7 @@ async def test_a_delay_is_announced_once_each(call: Call) -> None:
     [
         ((), "$ANTHROPIC_BASE_URL"),
         (OPENAI, "$OPENAI_BASE_URL"),
-        (("--provider", "azure", "--model", "m"), "$AZURE_OPENAI_ENDPOINT"),
+        (("--provider", "azure", "--model", "m"), "$AZURE_OPENAI_ENDPOINT or llm.azure_endpoint"),
     ],
 )
 async def test_a_model_that_cannot_be_reached_is_announced_before_it_is_given_up(

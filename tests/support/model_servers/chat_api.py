@@ -38,7 +38,20 @@ class ChatApi(ModelServer):
         return {"error": {"message": message, "type": "server_error" if status >= 500 else "invalid_request_error"}}
 
     def build(self, number: int, request: Request, turn: Turn) -> Any:
-        raise NotImplementedError
+        message: Block = {"role": "assistant", "content": None}
+        calls = []
+        for block in turn.blocks:
+            if block["type"] == "tool_use":
+                function = {"name": block["name"], "arguments": json.dumps(block["input"])}
+                calls.append({"id": block["id"], "type": "function", "function": function})
+            else:
+                message["content"] = (message["content"] or "") + block["text"]
+        message |= {"tool_calls": calls} if calls else {}
+        stop = turn.stop or ("tool_calls" if calls else "stop")
+        choice = {"index": 0, "message": message, "finish_reason": stop, "logprobs": None}
+        usage = {"prompt_tokens": 70, "completion_tokens": 7, "total_tokens": 77, **turn.usage}
+        head = {"id": f"chat_{number}", "object": "chat.completion", "created": 1, "model": request["model"]}
+        return {**head, "choices": [choice], "usage": usage}
 
     def stream(self, number: int, request: Request, turn: Turn) -> Iterator[str]:
         def chunk(**fields: Any) -> str:

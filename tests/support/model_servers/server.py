@@ -32,7 +32,7 @@ class ModelServer:
         raise NotImplementedError
 
     def reject(self, path: str, request: Request) -> tuple[int, Any] | None:
-        """Return status and JSON of a request that a vendor's server refuses, in its words, or None."""
+        """Return status and JSON, or a web page, of a request that a vendor's server refuses in its words, or None."""
         return None
 
     def answer(self, path: str, request: Request) -> tuple[int, Any]:
@@ -52,6 +52,8 @@ class ModelServer:
         raise NotImplementedError
 
     path = ""
+    streams = True
+    """Whether answers are streams if a request asks for it."""
     conversation = "messages"
     """Field of a request with the conversation."""
 
@@ -112,14 +114,16 @@ class _Handler(BaseHTTPRequestHandler):
         if turn.status != 200:
             return self.send(turn.status, api.refuse(turn.status, "refused"), turn.headers)
         number = len(api.requests)
-        if not request.get("stream"):
+        if not (request.get("stream") and api.streams):
             return self.send(200, api.build(number, request, turn))
         self.send_events(api.stream(number, request, turn), turn)
 
     def send(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
-        text = json.dumps(body).encode()
+        is_page = isinstance(body, str)
+        text = (body if is_page else json.dumps(body)).encode()
         self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
+        kind = "text/html; charset=utf-8" if is_page else "application/json"
+        for name, value in {"Content-Type": kind, **(headers or {})}.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()

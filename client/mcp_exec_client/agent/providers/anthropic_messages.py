@@ -20,6 +20,7 @@ from anthropic.types import Message, Usage
 
 from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.attempts import repeat_learning
+from mcp_exec_client.agent.providers.endpoint import AnswerCut, Endpoint
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     Block,
@@ -90,6 +91,8 @@ class AnthropicProvider:
         self.model: Final = model
         self._sdk: AnthropicSdk = sdk or reach_directly(AsyncAnthropic(), DefaultAsyncHttpxClient)
         self._once = self._sdk.with_options(max_retries=0)
+        key, address = next((key, address) for kind, key, address in _VARIABLES if isinstance(self._sdk, kind))
+        self._endpoint = Endpoint(model=model, base_url=self._sdk.base_url, address=address, key=key)
         self._temperature = temperature
         self._most: int | None = None
         """Most tokens of an answer that the model takes, once a refusal has said so."""
@@ -102,6 +105,9 @@ class AnthropicProvider:
         try:
             async with AsyncExitStack() as stack:
                 stream = await self._open(request, stack)
+                whole = await self._endpoint.read_whole(stream.response)
+                if whole is not None:
+                    return await self._read_whole(whole, on_text)
                 characters = 0
                 async for event in stream:
                     if event.type == "text":
@@ -114,13 +120,23 @@ class AnthropicProvider:
                     if characters > MAX_ANSWER_CHARACTERS:
                         raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
                 message = await stream.get_final_message()
-        except httpx2.TransportError as error:
-            raise ModelError(
-                f"the model's answer was cut off: {error or type(error).__name__}", retryable=True
-            ) from error
+            return _read_message(message)
+        except (httpx2.TransportError, AnswerCut) as error:
+            raise self._endpoint.cut(error) from error
         except AnthropicError as error:
             raise self._translate(error) from error
-        return _read_message(message)
+
+    async def _read_whole(self, answer: Block, on_text: PassText) -> ModelReply:
+        """Return an answer that came as one document. Raises ModelError."""
+        if answer.get("error"):
+            raise ModelError(self._explain(Refusal.read(200, answer, "")))
+        if answer.get("type") != "message" or not isinstance(answer.get("content"), list) or "usage" not in answer:
+            raise self._endpoint.refuse_document()
+        reply = _read_message(Message.construct(**answer))
+        for block in reply.content:
+            if block["type"] == "text":
+                await on_text(block["text"])
+        return reply
 
     async def _open(self, request: ModelRequest, stack: AsyncExitStack) -> AsyncMessageStream[Any]:
         """Return the stream of an answer, which the stack closes. Raises AnthropicError."""
@@ -185,21 +201,22 @@ class AnthropicProvider:
 
     def _describe(self, error: APIConnectionError | APIStatusError) -> str:
         if isinstance(error, APIStatusError):
-            return f"the model's API answers {_read(error)}"
-        why = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-        return f"the model at {self._sdk.base_url} cannot be reached{why}"
+            return f"{self._endpoint} answers {_read(error)}"
+        return self._endpoint.describe_absence(error)
 
     def _translate(self, error: AnthropicError) -> ModelError:
-        key, address = next((key, address) for kind, key, address in _VARIABLES if isinstance(self._sdk, kind))
         if isinstance(error, APIConnectionError):
-            return ModelError(f"{self._describe(error)}: check {address}, the network and its proxy")
+            return ModelError(f"{self._describe(error)}: check {self._endpoint.address}, the network and its proxy")
         if isinstance(error, APIStatusError):
             refusal = _read(error)
             # an error in the middle of a stream comes with the status of its beginning
             if error.status_code < 400 and refusal.kind in _PASSING:
-                return ModelError(f"the model's answer was cut off: {refusal.kind}: {refusal.message}", retryable=True)
-            return ModelError(refusal.describe(model=self.model, key=key, attempts=self._sdk.max_retries + 1))
-        return ModelError(f"the model's API failed: {error}")
+                return self._endpoint.cut(AnswerCut(f"{refusal.kind}: {refusal.message}"))
+            return ModelError(self._explain(refusal))
+        return ModelError(f"{self._endpoint} failed: {error}")
+
+    def _explain(self, refusal: Refusal) -> str:
+        return refusal.describe(self._endpoint, attempts=self._sdk.max_retries + 1)
 
 
 def _read(error: APIStatusError) -> Refusal:
@@ -219,7 +236,7 @@ def _mark_message(messages: Sequence[Block]) -> list[Block]:
 
 def _read_message(message: Message) -> ModelReply:
     if message.stop_reason is None:
-        raise ModelError("the model's answer was cut off: the stream ended before the message", retryable=True)
+        raise AnswerCut("the stream ended before the message")
     stop = _STOPS.get(message.stop_reason)
     if stop is None:
         raise ModelError(f"the model stopped for an unknown reason: {message.stop_reason}")

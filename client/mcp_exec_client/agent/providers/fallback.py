@@ -4,25 +4,31 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, PassText, TokenCounts
 from mcp_exec_client.agent.providers.offline import OfflineProvider
 
 log = logging.getLogger(__name__)
+_CUTS: Final = 2
+"""Failures in a row that are for good, fewer than the attempts of `AgentLimits.cut_answers`."""
 
 
 class FallbackProvider:
     """Asks a model, and once it fails for good or refuses the next one, which answers for the rest of the conversation.
 
-    A failure that a repeated request may not have is not for good: the agent asks again. What the failed model saw and
-    wrote goes to the next one as text: thoughts and uses of tools are bound to the model that had them.
+    The agent asks again after a failure that a repeated request may not have; the second one in a row is for good. What
+    the failed model saw and wrote goes to the next one as text: thoughts and uses of tools are bound to the model that
+    had them.
     """
 
     def __init__(self, providers: Sequence[ModelProvider]) -> None:
         if not providers:
             raise ValueError("providers is empty; it needs one or more")
         self._providers = list(providers)
+        self._cut = 0
+        """Failures in a row that a repeated request may not have."""
         self._earlier: list[Block] = []
         """Messages of requests that a model failed at."""
 
@@ -41,16 +47,30 @@ class FallbackProvider:
         while True:
             try:
                 reply = await self._providers[0].reply(self._translate(request), on_text=on_text)
+                self._cut = 0
                 if reply.stop != "refusal" or len(self._providers) == 1:
                     return reply
                 why = f"refused: {reply.text}"
             except ModelError as error:
-                if error.retryable or isinstance(error, ToolsRefused) or len(self._providers) == 1:
+                self._cut += error.retryable
+                if (
+                    isinstance(error, ToolsRefused)
+                    or len(self._providers) == 1
+                    or (error.retryable and self._cut < _CUTS)
+                ):
                     raise
                 why = f"failed: {error}"
-            failed = self._providers.pop(0)
-            self._earlier.extend(message for message in request.messages if message not in self._earlier)
-            log.warning("model %s %s; model %s goes on", failed.model, why, self.model)
+                if error.retryable:
+                    self._replace(request, why)
+                    raise  # the text that was passed on is void
+            self._replace(request, why)
+
+    def _replace(self, request: ModelRequest, why: str) -> None:
+        """Let the next model go on."""
+        failed = self._providers.pop(0)
+        self._cut = 0
+        self._earlier.extend(message for message in request.messages if message not in self._earlier)
+        log.warning("model %s %s; model %s goes on", failed.model, why, self.model)
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, as the model that answers now counts them. Raises ModelError."""

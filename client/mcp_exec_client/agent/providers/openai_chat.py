@@ -10,6 +10,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import ChoiceDeltaToolCall
 
 from mcp_exec_client.agent.outcomes import ModelError
+from mcp_exec_client.agent.providers.endpoint import AnswerCut
 from mcp_exec_client.agent.providers.model import (
     Block,
     ModelReply,
@@ -159,10 +160,23 @@ class _Answer(StreamedAnswer):
                         parts.append(found)
                         await on_text(found)
 
+    async def read_whole(self, answer: Block, on_text: PassText) -> None:
+        """Read an answer that came as one document, as a stream with one part."""
+        choice = answer["choices"][0]
+        calls = [{"index": index, **call} for index, call in enumerate(choice["message"].get("tool_calls") or ())]
+        given = {"index": 0, "finish_reason": choice["finish_reason"] or "stop"}
+        parts = [{**given, "delta": {**choice["message"], "tool_calls": calls}}]
+        part = ChatCompletionChunk.construct(**{**answer, "choices": parts})
+
+        async def stream() -> AsyncIterator[ChatCompletionChunk]:
+            yield part
+
+        await self.read(stream(), on_text)
+
     def build(self, request: ModelRequest) -> ModelReply:
-        """Return the complete answer. Raises ModelError."""
+        """Return the complete answer. Raises ModelError and AnswerCut."""
         if self.stop is None:
-            raise ModelError("the model's answer was cut off: the stream ended before the message", retryable=True)
+            raise AnswerCut("the stream ended before the message")
         text = "".join([*self.text, *self.refusal])
         content: list[Block] = [{"type": "text", "text": text}] if text else []
         content += [call.to_block(f"call_{number}") for number, call in enumerate(self.calls)]

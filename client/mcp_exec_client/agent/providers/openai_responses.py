@@ -8,6 +8,7 @@ from openai import AsyncOpenAI, AsyncStream
 from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
 
 from mcp_exec_client.agent.outcomes import ModelError
+from mcp_exec_client.agent.providers.endpoint import AnswerCut
 from mcp_exec_client.agent.providers.model import (
     Block,
     ModelReply,
@@ -98,10 +99,18 @@ class _Answer(StreamedAnswer):
                 why = event.response.error
                 raise ModelError(f"the model failed: {why.message if why else 'without a reason'}", retryable=True)
 
+    async def read_whole(self, answer: Block, on_text: PassText) -> None:
+        """Read an answer that came as one document."""
+        self.items = Response.construct(**{"output": answer["output"]}).output[:_MAX_ITEMS]
+        self.response = Response.construct(**answer)
+        for text in [block["text"] for item in self.items for block in _list_blocks(item) if block["type"] == "text"]:
+            self.count(text)
+            await on_text(text)
+
     def build(self, request: ModelRequest) -> ModelReply:
-        """Return the complete answer. Raises ModelError."""
+        """Return the complete answer. Raises ModelError and AnswerCut."""
         if self.response is None:
-            raise ModelError("the model's answer was cut off: the stream ended before the response", retryable=True)
+            raise AnswerCut("the stream ended before the response")
         content = [block for item in self.items for block in _list_blocks(item)]
         if any(part.type == "refusal" for item in self.items if item.type == "message" for part in item.content):
             stop: StopReason = "refusal"

@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection
 from typing import Any, Final
 
+from httpx2 import TransportError
 from openai import (
     APIConnectionError,
     APIStatusError,
@@ -17,6 +18,7 @@ from openai import (
 
 from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
 from mcp_exec_client.agent.providers.attempts import repeat_learning
+from mcp_exec_client.agent.providers.endpoint import AnswerCut, Endpoint
 from mcp_exec_client.agent.providers.model import (
     MAX_ANSWER_CHARACTERS,
     UNREADABLE,
@@ -41,8 +43,12 @@ class StreamedAnswer(ABC):
         """Read all events. Raises ModelError if the API fails, or if there are too many."""
 
     @abstractmethod
+    async def read_whole(self, answer: Block, on_text: PassText) -> None:
+        """Read an answer that came as one document. Raises ModelError, and LookupError or TypeError if it is none."""
+
+    @abstractmethod
     def build(self, request: ModelRequest) -> ModelReply:
-        """Return the complete answer. Raises ModelError."""
+        """Return the complete answer. Raises ModelError and AnswerCut."""
 
     def count(self, text: str) -> None:
         """Add a part's characters. Raises ModelError if there are too many."""
@@ -66,6 +72,7 @@ class OpenAISdkProvider(ABC):
         self.supports_tools = supports_tools
         self._sdk = sdk or reach_directly(AsyncOpenAI(), DefaultAsyncHttpxClient)
         self._once = self._sdk.with_options(max_retries=0)
+        self._endpoint = _describe_endpoint(self._sdk, model)
         self._temperature = temperature
         self._most: int | None = None
         """Most tokens of an answer that the model takes, once a refusal has said so."""
@@ -79,10 +86,18 @@ class OpenAISdkProvider(ABC):
         stream, answer = await self._begin(request)
         try:
             async with stream:
-                await answer.read(stream, on_text)
-        except OpenAIError as error:
-            raise ModelError(f"the model's answer was cut off: {error}", retryable=True) from error
-        return answer.build(request)
+                whole = await self._endpoint.read_whole(stream.response)
+                if whole is None:
+                    await answer.read(stream, on_text)
+                elif whole.get("error"):
+                    raise ModelError(self._explain(Refusal.read(stream.response.status_code, whole, "")))
+                else:
+                    await answer.read_whole(whole, on_text)
+            return answer.build(request)
+        except (LookupError, TypeError, ValueError) as error:
+            raise self._endpoint.refuse_document() from error
+        except (OpenAIError, TransportError, AnswerCut) as error:
+            raise self._endpoint.cut(error) from error
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return an estimate of the input tokens of a request."""
@@ -137,26 +152,34 @@ class OpenAISdkProvider(ABC):
 
     def _describe(self, error: APIConnectionError | APIStatusError) -> str:
         if isinstance(error, APIStatusError):
-            return f"the model's API answers {_read(error)}"
-        return f"the model at {self._sdk.base_url} cannot be reached{_find_cause(error)}"
+            return f"{self._endpoint} answers {_read(error)}"
+        return self._endpoint.describe_absence(error)
 
     def _translate(self, error: OpenAIError) -> ModelError:
-        is_azure = isinstance(self._sdk, AsyncAzureOpenAI)
         if isinstance(error, APIConnectionError):
-            address = "$AZURE_OPENAI_ENDPOINT" if is_azure else "$OPENAI_BASE_URL"
-            return ModelError(f"{self._describe(error)}: check {address}, the network and its proxy")
+            return ModelError(f"{self._describe(error)}: check {self._endpoint.address}, the network and its proxy")
         if isinstance(error, APIStatusError):
-            key = "$AZURE_OPENAI_API_KEY" if is_azure else "$OPENAI_API_KEY"
-            return ModelError(_read(error).describe(model=self.model, key=key, attempts=self._sdk.max_retries + 1))
-        return ModelError(f"the model's API failed: {error}")
+            return ModelError(self._explain(_read(error)))
+        return ModelError(f"{self._endpoint} failed: {error}")
+
+    def _explain(self, refusal: Refusal) -> str:
+        return refusal.describe(self._endpoint, attempts=self._sdk.max_retries + 1)
+
+
+def _describe_endpoint(sdk: AsyncOpenAI, model: str) -> Endpoint:
+    if not isinstance(sdk, AsyncAzureOpenAI):
+        return Endpoint(model=model, base_url=sdk.base_url, address="$OPENAI_BASE_URL", key="$OPENAI_API_KEY")
+    return Endpoint(
+        model=model,
+        base_url=sdk.base_url,
+        address="$AZURE_OPENAI_ENDPOINT or llm.azure_endpoint",
+        key="$AZURE_OPENAI_API_KEY",
+        name="--model NAME, $AZURE_OPENAI_DEPLOYMENT_NAME or llm.azure_deployment_name, which name a deployment",
+    )
 
 
 def _read(error: APIStatusError) -> Refusal:
     return Refusal.read(error.status_code, error.body, error.message)
-
-
-def _find_cause(error: APIConnectionError) -> str:
-    return f" ({error.__cause__})" if str(error.__cause__ or "") else ""
 
 
 def read_arguments(text: str) -> Block:

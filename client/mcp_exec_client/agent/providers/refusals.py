@@ -9,6 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from mcp_exec_client.agent.providers.endpoint import Endpoint
+
 _MAX_MESSAGE: Final = 2000
 """Characters of a message that are searched and shown."""
 _FEWEST_TOKENS: Final = 256
@@ -115,22 +117,21 @@ class Refusal:
                 return parts["window"] - given
         return None
 
-    def describe(self, *, model: str, key: str, attempts: int) -> str:
-        """Return what happened and what to do. `key` are the variables of the key."""
+    def describe(self, endpoint: Endpoint, *, attempts: int) -> str:
+        """Return what happened and what to do."""
         if self.status in (401, 403):
-            return f"the model's API refused the request: {self}; check {key}"
+            return f"{endpoint} refused the request: {self}; check {endpoint.key}"
         if self.status == 404:
-            hint = f"if model {model} was retired, name another one: --model NAME, or the provider's `model`"
-            return f"the model's API refused the request: {self}; {hint}"
+            return f"{endpoint} refused the request: {self}; {endpoint.advise_name()}"
         if self.status == 429:
-            return f"the model's API takes no more requests now: {self}, after {attempts} attempts; {_LATER}"
+            return f"{endpoint} takes no more requests now: {self}, after {attempts} attempts; {LATER}"
         if self.status == 529 or self.status == 503:
-            return f"the model's API is overloaded: {self}, after {attempts} attempts; {_LATER}"
+            return f"{endpoint} is overloaded: {self}, after {attempts} attempts; {LATER}"
         if self.status >= 500:
-            return f"the model's API failed: {self}, after {attempts} attempts; {_LATER}"
+            return f"{endpoint} failed: {self}, after {attempts} attempts; {LATER}"
         if _FILTERED.search(f"{self.kind} {self.message}"):
             return f"the model refused: {self.message}; {REFUSED}"
-        return f"the model's API refused the request: {self}"
+        return f"{endpoint} refused the request: {self}"
 
 
-_LATER: Final = "try again later, or name a model that goes on: --fallback PROVIDER:MODEL"
+LATER: Final = "try again later, or name a model that goes on: --fallback PROVIDER:MODEL"
