@@ -34,15 +34,33 @@ TEMPERATURE_VARIABLE: Final = "LLM_TEMPERATURE"
 ANSWER_VARIABLE: Final = "LLM_MAX_TOKENS"
 _OTHER_NAMES: Final = {"azure_openai": "azure"}
 _DEFAULT_MODELS: Final[dict[str, str]] = {"anthropic": DEFAULT_MODEL, "foundry": DEFAULT_MODEL}
-_KEYS: Final[dict[ProviderName, str]] = {
-    "anthropic": "$ANTHROPIC_API_KEY",
-    "bedrock": "$AWS_REGION, and $AWS_BEARER_TOKEN_BEDROCK or other AWS credentials",
-    "vertex": "$CLOUD_ML_REGION, $ANTHROPIC_VERTEX_PROJECT_ID and Google credentials",
-    "foundry": "$ANTHROPIC_FOUNDRY_API_KEY and $ANTHROPIC_FOUNDRY_RESOURCE",
-    "openai": "$OPENAI_API_KEY",
-    "openai-responses": "$OPENAI_API_KEY",
-    "azure": "$AZURE_OPENAI_API_KEY, $AZURE_OPENAI_ENDPOINT and $AZURE_OPENAI_API_VERSION",
+_NEEDS: Final[dict[ProviderName, dict[str, tuple[str, ...]]]] = {
+    "anthropic": {"$ANTHROPIC_API_KEY": ("ANTHROPIC_API_KEY",)},
+    "bedrock": {
+        "$AWS_REGION": ("AWS_REGION",),
+        "$AWS_BEARER_TOKEN_BEDROCK or other AWS credentials": ("AWS_BEARER_TOKEN_BEDROCK",),
+    },
+    "vertex": {
+        "$CLOUD_ML_REGION": ("CLOUD_ML_REGION",),
+        "$ANTHROPIC_VERTEX_PROJECT_ID": ("ANTHROPIC_VERTEX_PROJECT_ID",),
+    },
+    "foundry": {
+        "$ANTHROPIC_FOUNDRY_API_KEY": ("ANTHROPIC_FOUNDRY_API_KEY",),
+        "$ANTHROPIC_FOUNDRY_RESOURCE (or $ANTHROPIC_FOUNDRY_BASE_URL)": (
+            "ANTHROPIC_FOUNDRY_RESOURCE",
+            "ANTHROPIC_FOUNDRY_BASE_URL",
+        ),
+    },
+    "openai": {"$OPENAI_API_KEY": ("OPENAI_API_KEY",)},
+    "openai-responses": {"$OPENAI_API_KEY": ("OPENAI_API_KEY",)},
+    "azure": {
+        "$AZURE_OPENAI_API_KEY": ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN"),
+        "$AZURE_OPENAI_ENDPOINT (or llm.azure_endpoint)": ("AZURE_OPENAI_ENDPOINT",),
+    },
 }
+"""What each provider needs, and the variables of which one has to be set."""
+_AZURE_VERSION: Final = "2024-10-21"
+"""Version of Azure's API if none is set: the newest dated one that is no preview."""
 
 
 class ModelNotChosen(ValueError):
@@ -55,6 +73,8 @@ class ModelChoice:
 
     provider: ProviderName
     model: str
+    by_default: bool = False
+    """Whether nothing names the provider."""
 
     @classmethod
     def read(
@@ -72,8 +92,8 @@ class ModelChoice:
         source = option if provider else f"${PROVIDER_VARIABLE}"
         given = provider or environment.get(PROVIDER_VARIABLE) or ""
         named = _OTHER_NAMES.get(given, given)
-        found = next((each for variable, each in DETECTED if environment.get(variable)), "anthropic")
-        chosen = next((each for each in PROVIDERS if each == (named or found)), None)
+        found = next((each for variable, each in DETECTED if environment.get(variable)), None)
+        chosen = next((each for each in PROVIDERS if each == (named or found or "anthropic")), None)
         if chosen is None:
             raise ModelNotChosen(f"{source} is {given[:40]!r}; it must be one of {', '.join(PROVIDERS)}")
         # a file for both OpenAI and Azure has a model of the one and a deployment of the other
@@ -82,7 +102,7 @@ class ModelChoice:
         if not name:
             needed = f"--model or ${MODEL_VARIABLE}" if option == "--provider" else "PROVIDER:MODEL"
             raise ModelNotChosen(f"{option} {chosen} needs {needed}")
-        return cls(provider=chosen, model=name)
+        return cls(provider=chosen, model=name, by_default=not (named or found))
 
     async def open(
         self,
@@ -94,7 +114,8 @@ class ModelChoice:
         temperature: float | None = None,
         fenced_code: bool = False,
     ) -> "ModelProvider":
-        """Return access to the model; nothing is sent yet. The stack closes it. Raises ModelNotChosen.
+        """Return access to the model; nothing is sent yet. The stack closes it. Raises ModelNotChosen, and ValueError
+        for an address that cannot be one.
 
         With `fenced_code`, the model is offered no tools.
         """
@@ -117,10 +138,10 @@ class ModelChoice:
             )
         from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 
-        sdk = await stack.enter_async_context(self._open_anthropic())
+        sdk = await stack.enter_async_context(self._open_anthropic(environment))
         return AnthropicProvider(self.model, sdk=sdk, thinking=thinking, effort=effort, temperature=temperature)
 
-    def _open_anthropic(self) -> Any:
+    def _open_anthropic(self, environment: Mapping[str, str]) -> Any:
         import anthropic
 
         kinds: dict[str, Any] = {
@@ -132,22 +153,29 @@ class ModelChoice:
         try:
             sdk = reach_directly(kinds[self.provider](), anthropic.DefaultAsyncHttpxClient)
         except (anthropic.AnthropicError, ValueError) as error:
-            raise self._explain(error) from error
+            raise self._explain(error, environment) from error
         if self.provider == "anthropic" and not (sdk.api_key or sdk.auth_token or sdk.credentials):
-            raise self._explain(None)
+            raise self._explain(None, environment)
         return sdk
 
     def _open_openai(self, environment: Mapping[str, str]) -> "AsyncOpenAI":
         import openai
 
-        version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION")
+        version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION") or _AZURE_VERSION
         try:
             made = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
             sdk: AsyncOpenAI = reach_directly(made, openai.DefaultAsyncHttpxClient)
         except (openai.OpenAIError, ValueError) as error:
-            raise self._explain(error) from error
+            raise self._explain(error, environment) from error
         return sdk
 
-    def _explain(self, error: Exception | None) -> ModelNotChosen:
-        why = f" ({error})" if error and self.provider not in ("anthropic", "openai", "openai-responses") else ""
-        return ModelNotChosen(f"provider {self.provider} needs {_KEYS[self.provider]}, or use --offline{why}")
+    def _explain(self, error: Exception | None, environment: Mapping[str, str]) -> ModelNotChosen:
+        """Return which settings are missing; the words of the SDK, if it needs others."""
+        needs = _NEEDS[self.provider]
+        missing = [name for name, variables in needs.items() if not any(environment.get(each) for each in variables)]
+        why = "" if missing or error is None else f" ({error})"
+        text = f"provider {self.provider} needs {' and '.join(missing or needs)}, or use --offline{why}"
+        if self.by_default:
+            text += f"; it is the default: --provider, ${PROVIDER_VARIABLE} or llm.provider names another, of "
+            text += ", ".join(PROVIDERS)
+        return ModelNotChosen(text)

@@ -33,6 +33,7 @@ from mcp_exec_client.agent.outcomes import TextDelta as TextDelta
 from mcp_exec_client.agent.outcomes import TextDropped as TextDropped
 from mcp_exec_client.agent.outcomes import TokenPrice as TokenPrice
 from mcp_exec_client.agent.outcomes import ToolsRefused as ToolsRefused
+from mcp_exec_client.agent.outcomes import Waiting as Waiting
 from mcp_exec_client.agent.outcomes import describe_execution as describe_execution
 from mcp_exec_client.agent.providers.fallback import FallbackProvider as FallbackProvider
 from mcp_exec_client.agent.providers.model import ModelProvider as ModelProvider

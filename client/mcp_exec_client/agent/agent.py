@@ -149,6 +149,8 @@ class Agent:
         Raises AgentError (LimitReached, ModelError), and McpExecError if the gateway does not
         respond. A task that fails is not part of the history; its usage counts.
         """
+        if not task.strip():
+            raise AgentError("the task is empty: say what the model has to do")
         if self._busy:
             raise AgentError("the conversation has a task already; wait for its end, or use another Agent")
         self._busy = True
@@ -160,7 +162,7 @@ class Agent:
                 text = await self._work(task, expected, trace, budget, on_event)
             trace.succeeded = True
         except TimeoutError as error:
-            raise LimitReached("time", f"the task took {self.limits.seconds:g} seconds") from error
+            raise LimitReached("time", budget.describe_time()) from error
         finally:
             self._busy = False
             trace.model = self._provider.model

@@ -1,7 +1,8 @@
 """One task of a conversation: turns of the model and its uses of tools, up to the answer."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_client.agent.code_mode import CodeMode
@@ -14,20 +15,26 @@ from mcp_exec_client.agent.outcomes import (
     TaskBudget,
     TextDelta,
     TextDropped,
+    Waiting,
 )
+from mcp_exec_client.agent.providers.endpoint import find_endpoint
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, StopReason
-from mcp_exec_client.agent.providers.refusals import LATER, REFUSED
+from mcp_exec_client.agent.providers.refusals import LATER, REFUSED, TOO_LONG
 from mcp_exec_client.agent.written_calls import read_written_calls
 from mcp_exec_common.util.backoff import delay_after
 
 _FIRST_DELAY: Final = 1.0
 _LAST_DELAY: Final = 10.0
+SILENCE_SECONDS: Final = 10.0
+"""Time without a word of the model until an event says so."""
+EMPTY: Final = "the model gave an empty answer"
+CODE_TOOL: Final = "execute_code"
 _MAX_USES: Final = 32
 """Most uses of tools in one answer; further ones are refused."""
 _ENDS: Final[dict[StopReason, str]] = {
     "max_tokens": "its answer, thoughts included, may have {limit} tokens, or fewer if the model takes no more: "
     "--answer-tokens, or AgentLimits(answer_tokens=...), allows more",
-    "context_full": "the conversation is larger than the model's context: begin a new one, or let code print less",
+    "context_full": f"the conversation is larger than the model's context: {TOO_LONG}",
 }
 """Why an answer is of no use, and what to do."""
 
@@ -44,6 +51,8 @@ class AgentTask:
     fenced_code: bool
     on_event: OnEvent
     sleep: Callable[[float], Awaitable[None]]
+    silent: bool = field(default=True, init=False)
+    """Whether no text of the present answer has come."""
 
     async def run(self, messages: list[Block]) -> str:
         """Return the model's answer. `messages` begins with the task, and gets all further messages.
@@ -56,9 +65,12 @@ class AgentTask:
                 messages.append({"role": "assistant", "content": reply.content})
             if reply.stop == "pause":
                 continue
+            said = reply.text.strip()
             if reply.stop == "refusal":
-                said = f": {reply.text.strip()}" if reply.text.strip() else ""
-                raise AgentError(f"the model refused{said}; {REFUSED}")
+                raise AgentError(f"the model refused{': ' * bool(said)}{said}; {REFUSED}")
+            if reply.stop == "filtered":
+                after = f" after: {said}" if said else ""
+                raise AgentError(f"the API's content filter ended the answer{after}; {REFUSED}")
             if reply.stop not in ("end", "tool_use"):
                 # also with uses of tools: the last one may be incomplete
                 why = _ENDS.get(reply.stop, "").format(limit=self.budget.limits.answer_tokens)
@@ -67,10 +79,8 @@ class AgentTask:
                 messages.append({"role": "user", "content": await self._use_tools(reply.tool_uses)})
             elif result := await self._run_fenced(reply.text) or await self._use_written(reply.text):
                 messages.append({"role": "user", "content": result})
-            elif reply.text.strip():
-                return reply.text
             else:
-                raise AgentError("the model gave an empty answer")
+                return reply.text
 
     async def _ask(self, messages: list[Block]) -> ModelReply:
         """Return the next answer. A request whose answer is cut off is sent again."""
@@ -84,24 +94,43 @@ class AgentTask:
         failures, model = 0, self.provider.model
         while True:
             try:
-                reply = await self.provider.reply(request, on_text=self._pass_text)
+                reply = await self._wait(request)
+                self.budget.add(reply.tokens, model=self.provider.model)
+                if reply.stop == "end" and not reply.text.strip() and not reply.tool_uses:
+                    raise ModelError(EMPTY, retryable=True)
             except ModelError as error:
                 failures += 1
                 if not error.retryable:
                     raise
                 if failures > self.budget.limits.cut_answers:
-                    text = f"{error}, after {failures} attempts; check the network and its proxy, {LATER}"
-                    raise ModelError(text) from error
+                    advice = REFUSED if str(error) == EMPTY else f"check the network and its proxy, {LATER}"
+                    raise ModelError(f"{error}, after {failures} attempts; {advice}") from error
                 await self.on_event(TextDropped(reason=str(error)))
                 await self.sleep(delay_after(failures, first=_FIRST_DELAY, last=_LAST_DELAY))
             else:
                 if self.provider.model != model:
                     text = f"{self.provider.model} answers: {model} failed"
                     await self.on_event(AgentStep(kind="model", text=text, failed=True))
-                self.budget.add(reply.tokens, model=self.provider.model)
                 return reply
 
+    async def _wait(self, request: ModelRequest) -> ModelReply:
+        """Return the model's answer. If nothing of it comes for a while, one event says so."""
+        self.silent = True
+        self.budget.begin(f"for an answer of {find_endpoint(self.provider)}")
+        waiting = asyncio.create_task(self._note_silence())
+        try:
+            return await self.provider.reply(request, on_text=self._pass_text)
+        finally:
+            waiting.cancel()
+
+    async def _note_silence(self) -> None:
+        await asyncio.sleep(SILENCE_SECONDS)
+        if self.silent:
+            reason = f"no answer of {find_endpoint(self.provider)} yet, after {SILENCE_SECONDS:g} seconds"
+            await self.on_event(Waiting(reason=reason))
+
     async def _pass_text(self, text: str) -> None:
+        self.silent = False
         await self.on_event(TextDelta(text=text))
 
     async def _note(self, line: str) -> None:
@@ -109,7 +138,13 @@ class AgentTask:
 
     async def _use_tools(self, uses: list[Block]) -> list[Block]:
         """Use the tools one after the other, as the model ordered them."""
-        results = [await self.setup.tools.work(use, on_event=self.on_event) for use in uses[:_MAX_USES]]
+        tools = self.setup.tools
+        if any(use["name"] == CODE_TOOL for use in uses):
+            tools.check_attempts()
+        results = []
+        for use in uses[:_MAX_USES]:
+            self.budget.begin(f"in {use['name'][:100]}")
+            results.append(await tools.work(use, on_event=self.on_event))
         for use in uses[_MAX_USES:]:
             text = f"at most {_MAX_USES} uses of tools are possible at once"
             results.append({"type": "tool_result", "tool_use_id": use["id"], "content": text, "is_error": True})
@@ -121,7 +156,9 @@ class AgentTask:
         code = CodeMode.extract_code(text) if self.fenced_code and tools.code is not None else None
         if code is None or tools.code is None:
             return None
-        outcome = await tools.run(tools.code, "execute_code", {"code": code}, on_event=self.on_event)
+        tools.check_attempts()
+        self.budget.begin(f"in {CODE_TOOL}")
+        outcome = await tools.run(tools.code, CODE_TOOL, {"code": code}, on_event=self.on_event)
         return f"Result of the code:\n{outcome.text}"
 
     async def _use_written(self, text: str) -> str | None:

@@ -233,7 +233,7 @@ class CodeMode:
             raise InvalidToolUse(f"there is no tool {name[:100]!r}; the tools are {' and '.join(CODE_TOOL_NAMES)}")
         except InvalidToolUse as error:
             await on_event(AgentStep(kind="results", text=str(error), failed=True))
-            return ToolOutcome(text=str(error), failed=True, refused=True)
+            return ToolOutcome(text=str(error), failed=True, refused=True, problem=str(error))
 
     async def find_tools(self, query: str, detail_level: DetailLevel) -> list[FoundTool]:
         """Return the matching tools that the code may call. Raises AgentError."""
@@ -273,7 +273,8 @@ class CodeMode:
         await on_event(AgentStep(kind="execute", text=text, milliseconds=milliseconds, failed=failed))
         text = cut(describe_execution(execution))
         await on_event(AgentStep(kind="results", text=text, failed=failed))
-        return ToolOutcome(text=text, failed=failed)
+        problem = f"{execution.error.type}: {execution.error.message}" if execution.error else execution.reason
+        return ToolOutcome(text=text, failed=failed, problem=problem)
 
     def _merge(self, given: object) -> dict[str, Any]:
         """Return the model's context with the application's, whose names the model's own cannot take."""

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
+from time import perf_counter
 from typing import Any, Final, Literal, TypeAlias
 
 from mcp_exec_client.agent.providers.model import TokenCounts
@@ -15,7 +16,7 @@ from mcp_exec_client.events import StreamedEvent
 from mcp_exec_client.types import Execution
 from mcp_exec_tools.prompt import VERSION
 
-LimitName = Literal["turns", "tokens", "money", "time"]
+LimitName = Literal["turns", "tokens", "money", "time", "failures"]
 Mode = Literal["direct", "code", "hybrid"]
 StepKind = Literal["mode", "model", "search", "describe", "code", "execute", "call", "results", "answer"]
 log = logging.getLogger(__name__)
@@ -65,6 +66,13 @@ class TextDropped:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A model has not answered for some time."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunEvent:
     """An event of running code: output, progress, a tool call, an approval."""
 
@@ -84,7 +92,7 @@ class AgentStep:
     failed: bool = False
 
 
-AgentEvent: TypeAlias = TextDelta | TextDropped | RunEvent | AgentStep
+AgentEvent: TypeAlias = TextDelta | TextDropped | Waiting | RunEvent | AgentStep
 OnEvent: TypeAlias = Callable[[AgentEvent], Awaitable[None]]
 
 
@@ -158,7 +166,7 @@ class AgentLimits:
     history_tokens: int = 150_000
     """Most tokens of earlier tasks, as an estimate. After that a new conversation begins with their texts."""
     failures: int = 3
-    """Failed blocks of code in a row until the model gets no further attempt."""
+    """Failed blocks of code in a row until the model gets no further attempt. One that still writes code is stopped."""
     cut_answers: int = 2
     """Most repetitions of a request whose answer was cut off."""
 
@@ -204,6 +212,10 @@ class TaskBudget:
     """Model that is asked first."""
     turns: int = 0
     tokens: TokenCounts = field(default_factory=TokenCounts)
+    activity: str = "for the preparation"
+    """What takes the time now."""
+    since: float = field(default_factory=perf_counter)
+    """When it began."""
     cost: Decimal | None = field(init=False)
     """Money for the models so far; None without a price of each."""
 
@@ -211,17 +223,27 @@ class TaskBudget:
         self.cost = Decimal() if find_price(self.prices, self.model) else None
         self._check_price(self.model)
 
+    def begin(self, activity: str) -> None:
+        """Note what takes the time from now on."""
+        self.activity, self.since = activity, perf_counter()
+
+    def describe_time(self) -> str:
+        """Return how the time of the task was used up."""
+        last = f"the last {perf_counter() - self.since:.3g} of them {self.activity}"
+        return f"the task took {self.limits.seconds:g} seconds, {last}; {_allow('seconds')}"
+
     def begin_turn(self) -> int:
         """Count a turn and return the most tokens of its answer. Raises LimitReached."""
         if self.turns >= self.limits.turns:
-            raise LimitReached("turns", f"the model gave no answer within {self.limits.turns} turns")
+            raise LimitReached("turns", f"the model gave no answer within {self.limits.turns} turns; {_allow('turns')}")
         left = self.limits.answer_tokens
         if self.limits.tokens is not None:
             left = min(left, self.limits.tokens - self.tokens.total)
             if left <= 0:
-                raise LimitReached("tokens", f"the task used {self.tokens.total} of {self.limits.tokens} tokens")
+                used = f"the task used {self.tokens.total} of {self.limits.tokens} tokens"
+                raise LimitReached("tokens", f"{used}; {_allow('tokens')}")
         if self.limits.money is not None and (self.cost or 0) >= self.limits.money:
-            raise LimitReached("money", f"the task cost {self.cost:f} of {self.limits.money:f}")
+            raise LimitReached("money", f"the task cost {self.cost:f} of {self.limits.money:f}; {_allow('money')}")
         self.turns += 1
         return left
 
@@ -235,6 +257,10 @@ class TaskBudget:
     def _check_price(self, model: str) -> None:
         if self.limits.money is not None and self.cost is None:
             raise AgentError(f"a limit of money needs a price of model {model}: give prices={{MODEL: TokenPrice(...)}}")
+
+
+def _allow(limit: str) -> str:
+    return f"--max-{limit}, or AgentLimits({limit}=...), allows more"
 
 
 @dataclass(kw_only=True)
@@ -323,6 +349,8 @@ class ToolOutcome:
     """Whether code or call failed."""
     refused: bool = False
     """Whether the tool use was invalid, so that nothing ran."""
+    problem: str = ""
+    """Why it failed, in one line."""
 
     def to_block(self, use_id: str) -> dict[str, Any]:
         """Return the content block for the model."""

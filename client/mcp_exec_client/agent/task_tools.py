@@ -6,12 +6,13 @@ from typing import Final
 from mcp_exec_client.agent.code_mode import CODE_TOOL_NAMES, CodeMode
 from mcp_exec_client.agent.direct_mode import DirectMode, count_rows
 from mcp_exec_client.agent.hybrid_rules import HybridRules
-from mcp_exec_client.agent.outcomes import AgentStep, OnEvent, ToolOutcome
+from mcp_exec_client.agent.outcomes import AgentStep, LimitReached, OnEvent, ToolOutcome
 from mcp_exec_client.agent.providers.model import UNREADABLE, Block
 from mcp_exec_tools.text import estimate_tokens
 
 _SHOWN_CHARACTERS: Final = 2000
 """Most characters of a result that is too large for a direct call."""
+_PROBLEM_CHARACTERS: Final = 500
 
 
 @dataclass(kw_only=True)
@@ -32,6 +33,10 @@ class TaskTools:
     """Direct calls so far."""
     failures: int = field(default=0, init=False)
     """Failed blocks of code in a row."""
+    problem: str = field(default="", init=False)
+    """Why the newest one failed."""
+    refused: bool = field(default=False, init=False)
+    """Whether code was refused because too much had failed."""
 
     async def work(self, use: Block, *, on_event: OnEvent) -> Block:
         """Use a tool and return its `tool_result`. Raises AgentError and McpExecError."""
@@ -52,15 +57,23 @@ class TaskTools:
         """Use a tool of code mode. After too many failures in a row, no further code is run."""
         runs_code = name == "execute_code"
         if runs_code and self.failures >= self.max_failures:
+            self.refused = True
             return await self._refuse("no attempt is left: answer with what you have, and say what failed", on_event)
         outcome = await code.work(name, given, on_event=on_event)
         if not runs_code:
             return outcome
         self.failures = self.failures + 1 if outcome.failed else 0
+        self.problem = outcome.problem
         if self.failures < self.max_failures:
             return outcome
         text = f"{outcome.text}\nThis was attempt {self.failures} of {self.max_failures}: answer with what you have."
         return ToolOutcome(text=text, failed=True, refused=outcome.refused)
+
+    def check_attempts(self) -> None:
+        """Raise LimitReached if code was refused in an earlier answer, before a model that goes on writes more."""
+        if self.refused:
+            failed = f"{self.failures} blocks of code failed in a row, and the model gave no answer"
+            raise LimitReached("failures", f"{failed}; the last one: {self.problem[:_PROBLEM_CHARACTERS]}")
 
     async def _call(self, direct: DirectMode, name: str, given: object, on_event: OnEvent) -> ToolOutcome:
         if name not in {tool["name"] for tool in self.definitions}:

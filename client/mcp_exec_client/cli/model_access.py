@@ -12,7 +12,6 @@ from mcp_exec_client.model_choice import (
     PROVIDERS,
     TEMPERATURE_VARIABLE,
     ModelChoice,
-    ModelNotChosen,
 )
 from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
 
@@ -105,7 +104,7 @@ async def open_provider(options: argparse.Namespace, stack: AsyncExitStack) -> "
             fenced_code=options.fenced_code,
         )
         return await _add_fallback(first, options, stack) if options.fallback else first
-    except ModelNotChosen as error:
+    except ValueError as error:
         raise CommandError(f"{options.command}: {error}", ExitCode.USAGE) from error
 
 

@@ -89,23 +89,30 @@ def read_config(path: Path) -> dict[str, str]:
     try:
         parsed = yaml.safe_load(_read(path))
     except (yaml.YAMLError, RecursionError) as error:
-        raise CommandError(f"{path} is not YAML: {error}", ExitCode.USAGE) from error
+        mark = getattr(error, "problem_mark", None)
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise CommandError(f"{path} is not YAML: {where}{problem}", ExitCode.USAGE) from error
     sections = {} if parsed is None else parsed
+    if isinstance(sections, dict):
+        sections = {name: {} if section is None else section for name, section in sections.items()}
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise CommandError(f"{path} must have sections with fields", ExitCode.USAGE)
     given = {f"{section}.{name}": value for section, fields in sections.items() for name, value in fields.items()}
     if unknown := sorted(set(given) - {*FIELDS, *ELSEWHERE, _SWITCH}):
         allowed = ", ".join([*FIELDS, _SWITCH, *ELSEWHERE])
         raise CommandError(f"{path}: there is no field {unknown[0][:80]!r}; allowed are {allowed}", ExitCode.USAGE)
+    given = {name: value for name, value in given.items() if value is not None}  # a field without a value is not set
     if given.get(_SWITCH, True) is not True:
         raise CommandError(f"{path}: {_SWITCH} is not true; --offline uses no model", ExitCode.USAGE)
+    found = {FIELDS[name]: _check_value(path, name, value) for name, value in given.items() if name in FIELDS}
     if unused := [name for name in given if name in ELSEWHERE]:
         sections = " and ".join(sorted({name.partition(".")[0] for name in unused}))
         print_note(
             f"{path}: {len(unused)} fields of {sections} have no effect: workspaces, ToolServers, skills and the pool "
             "set the same (docs/agents/agent-loop.md#models)"
         )
-    return {FIELDS[name]: _check_value(path, name, value) for name, value in given.items() if name in FIELDS}
+    return found
 
 
 def _check_value(path: Path, name: str, value: Any) -> str:

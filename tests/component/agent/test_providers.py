@@ -69,7 +69,6 @@ async def test_a_deployment_of_azure_answers(gateway: AgentGateway, monkeypatch:
         environment = {
             "AZURE_OPENAI_API_KEY": chat_api.KEY,
             "AZURE_OPENAI_ENDPOINT": api.url,
-            "AZURE_OPENAI_API_VERSION": "2024-08-01-preview",
             "AZURE_OPENAI_DEPLOYMENT_NAME": "gpt-a",
         }
         for name, value in environment.items():

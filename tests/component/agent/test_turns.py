@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from decimal import Decimal
 from typing import Any
 
@@ -20,6 +21,7 @@ from mcp_exec_client.agent import (
     Agent,
     AgentAnswer,
     AgentError,
+    AgentEvent,
     AgentLimits,
     LimitReached,
     ModelError,
@@ -27,6 +29,7 @@ from mcp_exec_client.agent import (
     TextDelta,
     TextDropped,
     TokenPrice,
+    Waiting,
 )
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
@@ -130,7 +133,7 @@ async def test_code_of_an_answer_that_reached_its_limit_is_not_run(
 
 
 async def test_an_empty_answer_ends_the_task(model: ModelServer, make_agent: MakeAgent) -> None:
-    model.rewrite([])
+    model.rewrite([], [], [])
     with pytest.raises(AgentError, match="empty answer"):
         await make_agent().run("task")
 
@@ -264,7 +267,9 @@ async def test_a_block_in_the_answer_of_a_model_with_tools_is_text(model: ModelS
 
 async def test_turns_are_limited(model: ModelServer, make_agent: MakeAgent) -> None:
     model.rewrite(*[[uses("search_tools", query="x")]] * 2)
-    with pytest.raises(LimitReached, match="no answer within 2 turns") as reached:
+    with pytest.raises(
+        LimitReached, match=r"no answer within 2 turns; --max-turns, or AgentLimits\(turns=\.\.\.\), allows more"
+    ) as reached:
         await make_agent(limits=AgentLimits(turns=2)).run("task")
     assert reached.value.limit == "turns"
 
@@ -272,12 +277,12 @@ async def test_turns_are_limited(model: ModelServer, make_agent: MakeAgent) -> N
 async def test_tokens_and_money_are_limited(messages: MessagesApi, make_agent: MakeAgent) -> None:
     turn = Turn(blocks=[uses("search_tools", query="x")], usage={"input_tokens": 900, "output_tokens": 50})
     messages.rewrite(turn, turn)
-    with pytest.raises(LimitReached, match="used 1900 of 1000 tokens"):
+    with pytest.raises(LimitReached, match="used 1900 of 1000 tokens; --max-tokens, or"):
         await make_agent(limits=AgentLimits(tokens=1000)).run("task")
     assert messages.requests[1]["max_tokens"] == 50
     messages.rewrite(turn)
     limits = AgentLimits(money=Decimal("0.001"))
-    with pytest.raises(LimitReached, match=r"cost 0\.00345 of 0\.001"):
+    with pytest.raises(LimitReached, match=r"cost 0\.00345 of 0\.001; --max-money, or"):
         await make_agent(limits=limits, prices={"claude-*": PRICE}).run("task")
     with pytest.raises(AgentError, match="needs a price"):
         await make_agent(limits=limits).run("task")
@@ -288,9 +293,29 @@ async def test_time_is_limited_and_running_code_is_cancelled(
 ) -> None:
     gateway.runs = [Run(hangs=True)]
     messages.rewrite([uses("execute_code", code="while True: pass")])
-    with pytest.raises(LimitReached, match=r"took 0\.3 seconds"):
+    with pytest.raises(LimitReached, match=r"took 0\.3 seconds, .* in execute_code; --max-seconds, or"):
         await make_agent(limits=AgentLimits(seconds=0.3)).run("task")
     assert gateway.cancelled == ["e1"]
+
+
+async def test_a_model_that_is_silent_is_named_when_the_time_is_over(
+    model: ModelServer, make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(model, "reject", lambda path, request: released.wait(30) and None)
+    events: list[AgentEvent] = []
+
+    async def note(event: AgentEvent) -> None:
+        events.append(event)
+
+    monkeypatch.setattr("mcp_exec_client.agent.agent_task.SILENCE_SECONDS", 0.01)
+    said = rf"took 0\.3 seconds, .* for an answer of the model's API at {model.url}\S*; --max-seconds, or"
+    with pytest.raises(LimitReached, match=said):
+        await make_agent(limits=AgentLimits(seconds=0.3)).run("task", on_event=note)
+    released.set()
+    waiting = [event.reason for event in events if isinstance(event, Waiting)]
+    assert len(waiting) == 1
+    assert model.url in waiting[0]
 
 
 async def test_a_stream_that_is_closed_cancels_its_task(
@@ -363,7 +388,7 @@ async def test_a_model_that_was_retired_is_named_with_the_option_for_another(
 ) -> None:
     model.rewrite(refused(404))
     agent = make_agent()
-    with pytest.raises(ModelError, match=r"is misspelt or is not on this server yet .*: check --model NAME") as caught:
+    with pytest.raises(ModelError, match=r"it is misspelt, was retired, or .*: check --model NAME") as caught:
         await agent.run("task")
     assert agent.trace is not None
     assert agent.trace.model in str(caught.value)

@@ -149,7 +149,27 @@ async def test_without_a_key_for_the_model_it_is_said_which_variable_to_set(
     arguments = ["agent", "a task", "--gateway", gateway.url, "--api-key", KEY]
     with pytest.raises(SystemExit):
         await asyncio.to_thread(main, arguments)
-    assert "provider anthropic needs $ANTHROPIC_API_KEY, or use --offline" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "provider anthropic needs $ANTHROPIC_API_KEY, or use --offline" in said
+    assert "it is the default: --provider, $LLM_PROVIDER or llm.provider names another, of anthropic, bedrock" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ({"AZURE_OPENAI_ENDPOINT": "https://a.example"}, "needs $AZURE_OPENAI_API_KEY, or use --offline\n"),
+        ({"AZURE_OPENAI_API_KEY": "k"}, "needs $AZURE_OPENAI_ENDPOINT (or llm.azure_endpoint), or use --offline\n"),
+    ],
+)
+async def test_only_the_setting_that_is_missing_is_named(
+    call: Run, monkeypatch: pytest.MonkeyPatch, given: dict[str, str], missing: str
+) -> None:
+    for name in ("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    end, _, notes = await call("agent", "task", "--provider", "azure", "--model", "m")
+    assert (end, missing in notes) == ("2", True)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +198,10 @@ def test_options_that_are_wrong_are_refused(
 async def test_a_model_that_never_answers_is_stopped_and_what_it_did_is_kept(run: Run) -> None:
     model = MessagesApi(*[[uses("search_tools", query="again")]] * 3)
     end, answer, _, trace = await run(model, "--tool", "github.*", "--max-turns", "3")
-    assert (end, answer) == ("mcp-exec: the model gave no answer within 3 turns", "")
+    assert (end, answer) == (
+        "mcp-exec: the model gave no answer within 3 turns; --max-turns, or AgentLimits(turns=...), allows more",
+        "",
+    )
     assert [step["kind"] for step in trace["steps"]] == ["mode", *["search"] * 3]
 
 
@@ -295,9 +318,15 @@ async def test_an_endpoint_of_the_chat_api_is_used_by_its_variables(call: Run, m
     [
         (("--provider", "openai"), "--provider openai needs --model"),
         (("--provider", "openai", "--model", "m"), "provider openai needs $OPENAI_API_KEY, or use --offline"),
-        (("--provider", "azure", "--model", "m"), "needs $AZURE_OPENAI_API_KEY, $AZURE_OPENAI_ENDPOINT"),
-        (("--provider", "foundry"), "needs $ANTHROPIC_FOUNDRY_API_KEY and $ANTHROPIC_FOUNDRY_RESOURCE"),
-        (("--provider", "vertex", "--model", "m"), "needs $CLOUD_ML_REGION, $ANTHROPIC_VERTEX_PROJECT_ID"),
+        (
+            ("--provider", "azure", "--model", "m"),
+            "needs $AZURE_OPENAI_API_KEY and $AZURE_OPENAI_ENDPOINT (or llm.azure_endpoint), or use --offline\n",
+        ),
+        (
+            ("--provider", "foundry"),
+            "needs $ANTHROPIC_FOUNDRY_API_KEY and $ANTHROPIC_FOUNDRY_RESOURCE (or $ANTHROPIC_FOUNDRY_BASE_URL), or use",
+        ),
+        (("--provider", "vertex", "--model", "m"), "needs $CLOUD_ML_REGION and $ANTHROPIC_VERTEX_PROJECT_ID, or use"),
         (("--provider", "vertex"), "--provider vertex needs --model or $LLM_MODEL"),
         (("--provider", "openai", "--model", "m", "--thinking", "disabled"), "--thinking is for models of Anthropic"),
         (("--fallback", "bard"), "--fallback is 'bard'; it must be one of anthropic, bedrock"),

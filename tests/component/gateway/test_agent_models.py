@@ -34,6 +34,7 @@ from tests.support.model_servers.vendors import (
     SmallAnswers,
     VllmWithoutParser,
     VllmWithSmallWindow,
+    azure_error,
     openai_error,
     refuse_temperature,
 )
@@ -48,6 +49,7 @@ USED = [uses("execute_code", code=CODE)]
 FENCED = [says(f"I compute it:\n```python\n{CODE}\n```\n")]
 DONE = [says("It is 42.")]
 OPENAI = ("--provider", "openai", "--model", "m")
+OPENAI_RESPONSES = ("--provider", "openai-responses", "--model", "m")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,7 +352,11 @@ LATER = "after 3 attempts; try again later, or name a model that goes on: --fall
         (MessagesApi(refused(401)), (), "refused the request: 401 authentication_error: refused; check $ANTHROPIC_API"),
         (ChatApi(refused(401)), OPENAI, "refused the request: 401 invalid_request_error: refused; check $OPENAI_API_"),
         (ChatApi(refused(400)), OPENAI, "refused the request: 400 invalid_request_error: refused"),
-        (ChatApi(refused(404)), OPENAI, "404 invalid_request_error: refused; the name m is misspelt or"),
+        (
+            ChatApi(refused(404)),
+            OPENAI,
+            "404 invalid_request_error: refused; check $OPENAI_BASE_URL; or no model has the name m: it",
+        ),
         (Filtering(), OPENAI, f"Azure OpenAI's content management policy.; {WHAT_TO_DO}"),
         (
             ChatApi(Turn(blocks=[says("Half of")], stop="length")),
@@ -366,6 +372,163 @@ async def test_an_error_says_what_happened_and_what_to_do(
     assert ended.code == "1"
     assert said in ended.notes
     assert "{'" not in ended.notes
+
+
+class Answering(ChatApi):
+    """A server that answers each request with the same error."""
+
+    def __init__(self, status: int, body: Any) -> None:
+        super().__init__()
+        self.error = (status, body)
+
+    def reject(self, path: str, request: Request) -> tuple[int, Any] | None:
+        return self.error
+
+
+AZURE = ("--provider", "azure", "--model", "gpt-x")
+NGINX = "<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1><hr>nginx</body></html>"
+QUOTA = openai_error("You exceeded your current quota, please check your plan and billing.", code="insufficient_quota")
+BALANCE = "Your credit balance is too low to access the Anthropic API. Please go to Plans & Billing."
+NO_CREDIT = "; the account has no credit left: see the billing page of the provider, or name a model that goes on: --"
+OLLAMA = {"error": {"message": "model 'm' not found", "type": "not_found_error", "param": None, "code": None}}
+WINDOW = {
+    "error": {
+        "code": 400,
+        "message": "the request exceeds the available context size, try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 5011,
+        "n_ctx": 4096,
+    }
+}
+LARGER = "begin a new one, or let code print less; a local server may have a larger one: `-c 16384` of llama-server"
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "said", "requests"),
+    [
+        pytest.param(
+            AzureCodex(),
+            AZURE,
+            "no deployment has the name gpt-x: check --model NAME, $AZURE_OPENAI_DEPLOYMENT_NAME or llm.azure",
+            1,
+            id="no deployment",
+        ),
+        pytest.param(
+            Answering(404, azure_error("404", "Resource not found")),
+            AZURE,
+            "404: Resource not found; check $AZURE_OPENAI_ENDPOINT or llm.azure_endpoint; or no deployment has",
+            1,
+            id="wrong endpoint, Azure",
+        ),
+        pytest.param(
+            Answering(401, azure_error("401", "Access denied due to invalid subscription key or wrong API endpoint.")),
+            AZURE,
+            "401: Access denied due to invalid subscription key or wrong API endpoint.; check $AZURE_OPENAI_API_KEY",
+            1,
+            id="wrong key, Azure",
+        ),
+        pytest.param(
+            Answering(404, OLLAMA),
+            OPENAI,
+            "no model has the name m: it is misspelt, was retired, or has to be pulled (`ollama pull m`): check",
+            1,
+            id="not pulled, Ollama",
+        ),
+        pytest.param(
+            Answering(404, "404 page not found"), OPENAI, "404: page not found; check $OPENAI_BASE_URL", 1, id="no /v1"
+        ),
+        pytest.param(Answering(429, QUOTA), OPENAI, NO_CREDIT, 1, id="no quota, OpenAI"),
+        pytest.param(Answering(402, {"error": {"message": "Insufficient Balance"}}), OPENAI, NO_CREDIT, 1, id="402"),
+        pytest.param(Answering(502, NGINX), OPENAI, f"failed: 502: Bad Gateway, {LATER}", 3, id="a page of nginx"),
+        pytest.param(Answering(502, ""), OPENAI, f"failed: 502: Bad Gateway, {LATER}", 3, id="an empty page"),
+        pytest.param(Answering(400, WINDOW), OPENAI, f"(5011 tokens of 4096); {LARGER}", 1, id="window, llama.cpp"),
+    ],
+)
+async def test_an_error_names_the_setting_that_is_wrong(
+    call: Call, model: ModelServer, options: tuple[str, ...], said: str, requests: int
+) -> None:
+    ended = await call(model, *options)
+    assert (ended.code, len(model.paths)) == ("1", requests)
+    assert said in ended.notes
+    assert f"the model's API at {model.url}" in ended.notes
+
+
+async def test_an_account_of_anthropic_without_credit_is_said_to_have_none(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = MessagesApi()
+    monkeypatch.setattr(model, "reject", lambda path, request: (400, model.refuse(400, BALANCE)))
+    assert f"{BALANCE}{NO_CREDIT}" in (await call(model)).notes
+
+
+@pytest.mark.parametrize(
+    ("options", "variable"),
+    [
+        ((), "$ANTHROPIC_BASE_URL"),
+        (OPENAI, "$OPENAI_BASE_URL"),
+        (AZURE, "$AZURE_OPENAI_ENDPOINT or llm.azure_endpoint"),
+    ],
+)
+@pytest.mark.parametrize("address", ["127.0.0.1:18990/v1", "localhost:18990"])
+async def test_an_address_without_a_scheme_is_refused_before_it_is_used(
+    call: Call, options: tuple[str, ...], variable: str, address: str
+) -> None:
+    ended = await call(address, *options)
+    assert (ended.code, "again in" in ended.notes) == ("2", False)
+    assert f"{variable} is '{address}" in ended.notes
+    assert "it must begin with https:// or http://" in ended.notes
+
+
+async def test_an_answer_that_the_filter_of_the_api_ends_is_no_refusal_of_the_model(call: Call) -> None:
+    for model, options in (
+        (ChatApi(Turn(blocks=[says("Half an ans")], stop="content_filter")), OPENAI),
+        (ResponsesApi(Turn(blocks=[says("Half an ans")], stop="content_filter")), OPENAI_RESPONSES),
+    ):
+        ended = await call(model, *options)
+        assert f"the API's content filter ended the answer after: Half an ans; {WHAT_TO_DO}" in ended.notes
+
+
+async def test_an_empty_answer_is_asked_for_again(call: Call) -> None:
+    model = ChatApi([], DONE)
+    ended = await call(model, *OPENAI)
+    assert (ended.code, ended.answer, model.attempts) == ("0", "It is 42.\n", 2)
+    assert "! the model gave an empty answer; the request is sent again" in ended.notes
+    ended = await call(ChatApi([], [], []), *OPENAI)
+    assert f"the model gave an empty answer, after 3 attempts; {WHAT_TO_DO}" in ended.notes
+
+
+async def test_a_model_that_goes_on_writing_code_that_fails_is_stopped_with_the_last_error(
+    call: Call, gateway: Gateway
+) -> None:
+    error = {"kind": "UserError", "type": "ZeroDivisionError", "message": "division by zero"}
+    gateway.finish_all(phase="Failed", reason="UserError", error=error)
+    for model, options in (
+        (ChatApi(*[[uses("execute_code", code="1/0")]] * 9), OPENAI),
+        (ChatApi(*[[says("```python\n1/0\n```")]] * 9), (*OPENAI, "--fenced-code")),
+    ):
+        ended = await call(model, *options)
+        last = ended.notes.splitlines()[-1]
+        assert (ended.code, model.attempts) == ("1", 5)
+        assert "3 blocks of code failed in a row, and the model gave no answer; the last one: " in last
+        assert "ZeroDivisionError: division by zero" in last
+
+
+async def test_a_task_that_costs_something_says_how_much_also_if_it_fails(call: Call) -> None:
+    usage = {"prompt_tokens": 1000, "completion_tokens": 500, "total_tokens": 1500}
+    ended = await call(ChatApi(Turn(blocks=DONE, usage=usage)), *OPENAI, "--price", "1,2")
+    assert "1 turns; tokens: 1000 in, 500 out" in ended.notes
+    assert "; cost 0.002" in ended.notes
+    turn = Turn(blocks=[uses("search_tools", query="x")], usage=usage)
+    ended = await call(ChatApi(turn), *OPENAI, "--price", "1,2", "--max-turns", "1")
+    assert (ended.code, "; cost 0.002" in ended.notes) == ("1", True)
+
+
+@pytest.mark.parametrize("task", ["", "  \n"])
+async def test_an_empty_task_is_refused_before_a_model_reads_it(call: Call, task: str) -> None:
+    model = ChatApi(DONE)
+    ended = await call(model, *OPENAI, task=task)
+    assert (ended.code, model.paths) == ("2", [])
+    assert "TASK is empty: say what the model has to do" in ended.notes
 
 
 async def test_a_delay_is_announced_once_each(call: Call) -> None:

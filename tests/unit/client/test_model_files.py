@@ -81,6 +81,27 @@ def test_a_configuration_that_is_wrong_is_refused(folder: Path, config: str, pro
         apply(folder, config=config)
 
 
+def test_a_field_without_a_value_is_not_set(folder: Path) -> None:
+    config = "llm:\n  provider: openai\n  model:\n  temperature:\n  max_tokens: null\n  enabled:\nguardrails:\n"
+    assert apply(folder, config=config) == {"LLM_PROVIDER": "openai"}
+
+
+def test_broken_yaml_is_named_by_its_place_in_one_line(folder: Path) -> None:
+    with pytest.raises(CommandError) as caught:
+        apply(folder, config="llm:\n  model: [a\n  provider: b\n")
+    assert str(caught.value).startswith(f"{folder / 'config'} is not YAML: line 3, column ")
+    assert "\n" not in str(caught.value)
+    assert "<unicode string>" not in str(caught.value)
+
+
+def test_fields_that_have_no_effect_are_not_noted_if_others_are_wrong(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CommandError, match=r"llm\.model must be a text"):
+        apply(folder, config="llm: {model: 5}\nguardrails: {enabled: true}")
+    assert capsys.readouterr().err == ""
+
+
 def test_a_file_that_is_missing_is_an_error(folder: Path) -> None:
     with pytest.raises(CommandError, match="nowhere cannot be read: No such file or directory"):
         apply_files({}, env_file=folder / "nowhere", config=None)

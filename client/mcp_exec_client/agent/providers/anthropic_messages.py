@@ -92,7 +92,7 @@ class AnthropicProvider:
         self._sdk: AnthropicSdk = sdk or reach_directly(AsyncAnthropic(), DefaultAsyncHttpxClient)
         self._once = self._sdk.with_options(max_retries=0)
         key, address = next((key, address) for kind, key, address in _VARIABLES if isinstance(self._sdk, kind))
-        self._endpoint = Endpoint(model=model, base_url=self._sdk.base_url, address=address, key=key)
+        self.endpoint: Final = Endpoint(model=model, base_url=self._sdk.base_url, address=address, key=key)
         self._temperature = temperature
         self._most: int | None = None
         """Most tokens of an answer that the model takes, once a refusal has said so."""
@@ -105,7 +105,7 @@ class AnthropicProvider:
         try:
             async with AsyncExitStack() as stack:
                 stream = await self._open(request, stack)
-                whole = await self._endpoint.read_whole(stream.response)
+                whole = await self.endpoint.read_whole(stream.response)
                 if whole is not None:
                     return await self._read_whole(whole, on_text)
                 characters = 0
@@ -122,7 +122,7 @@ class AnthropicProvider:
                 message = await stream.get_final_message()
             return _read_message(message)
         except (httpx2.TransportError, AnswerCut) as error:
-            raise self._endpoint.cut(error) from error
+            raise self.endpoint.cut(error) from error
         except AnthropicError as error:
             raise self._translate(error) from error
 
@@ -131,7 +131,7 @@ class AnthropicProvider:
         if answer.get("error"):
             raise ModelError(self._explain(Refusal.read(200, answer, "")))
         if answer.get("type") != "message" or not isinstance(answer.get("content"), list) or "usage" not in answer:
-            raise self._endpoint.refuse_document()
+            raise self.endpoint.refuse_document()
         reply = _read_message(Message.construct(**answer))
         for block in reply.content:
             if block["type"] == "text":
@@ -151,6 +151,7 @@ class AnthropicProvider:
             send,
             find_lesson=lambda error: self._find_lesson(error, request),
             learn=lambda lesson, error: self._learn(lesson, request),
+            is_final=lambda error: isinstance(error, APIStatusError) and _read(error).needs_credit,
             retries=self._sdk.max_retries,
             failures=(APIConnectionError, APIStatusError),
             describe=self._describe,
@@ -201,22 +202,22 @@ class AnthropicProvider:
 
     def _describe(self, error: APIConnectionError | APIStatusError) -> str:
         if isinstance(error, APIStatusError):
-            return f"{self._endpoint} answers {_read(error)}"
-        return self._endpoint.describe_absence(error)
+            return f"{self.endpoint} answers {_read(error)}"
+        return self.endpoint.describe_absence(error)
 
     def _translate(self, error: AnthropicError) -> ModelError:
         if isinstance(error, APIConnectionError):
-            return ModelError(f"{self._describe(error)}: check {self._endpoint.address}, the network and its proxy")
+            return ModelError(f"{self._describe(error)}: check {self.endpoint.address}, the network and its proxy")
         if isinstance(error, APIStatusError):
             refusal = _read(error)
             # an error in the middle of a stream comes with the status of its beginning
             if error.status_code < 400 and refusal.kind in _PASSING:
-                return self._endpoint.cut(AnswerCut(f"{refusal.kind}: {refusal.message}"))
+                return self.endpoint.cut(AnswerCut(f"{refusal.kind}: {refusal.message}"))
             return ModelError(self._explain(refusal))
-        return ModelError(f"{self._endpoint} failed: {error}")
+        return ModelError(f"{self.endpoint} failed: {error}")
 
     def _explain(self, refusal: Refusal) -> str:
-        return refusal.describe(self._endpoint, attempts=self._sdk.max_retries + 1)
+        return refusal.describe(self.endpoint, attempts=self._sdk.max_retries + 1)
 
 
 def _read(error: APIStatusError) -> Refusal:

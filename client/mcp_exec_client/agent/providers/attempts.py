@@ -25,6 +25,7 @@ async def repeat_learning(
     *,
     find_lesson: Callable[[Any], _L | None],
     learn: Callable[[_L, Any], Awaitable[bool]],
+    is_final: Callable[[Any], bool],
     retries: int,
     failures: tuple[type[Exception], ...],
     describe: Callable[[Any], str],
@@ -41,7 +42,7 @@ async def repeat_learning(
                 send,
                 retries=retries,
                 failures=failures,
-                is_final=lambda error: find_lesson(error) is not None,
+                is_final=lambda error: is_final(error) or find_lesson(error) is not None,
                 describe=describe,
                 notify=notify,
             )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_client.agent.outcomes import ModelError
-from mcp_exec_client.agent.providers.model import MAX_ANSWER_CHARACTERS
+from mcp_exec_client.agent.providers.model import MAX_ANSWER_CHARACTERS, ModelProvider
 from mcp_exec_client.network import describe_failure, is_loopback
 
 _MAX_BYTES: Final = 4 * MAX_ANSWER_CHARACTERS
@@ -28,8 +28,8 @@ class Endpoint:
     """Settings of the address."""
     key: str
     """Settings of the key."""
-    name: str = "--model NAME or $LLM_MODEL"
-    """Settings of the model's name."""
+    deployment: bool = False
+    """Whether the name is that of a deployment of Azure."""
 
     def __post_init__(self) -> None:
         if self.base_url.scheme not in _SCHEMES or not self.base_url.host:
@@ -50,8 +50,13 @@ class Endpoint:
 
     def advise_name(self) -> str:
         """Return what to do if the API does not know the model."""
-        elsewhere = "is not on this server yet (`ollama pull NAME`)" if is_loopback(self.url) else "was retired"
-        return f"the name {self.model} is misspelt or {elsewhere}: check {self.name}"
+        if self.deployment:
+            settings = "--model NAME, $AZURE_OPENAI_DEPLOYMENT_NAME or llm.azure_deployment_name"
+            return f"no deployment has the name {self.model}: check {settings}"
+        causes = "it is misspelt or was retired"
+        if is_loopback(self.url):
+            causes = f"it is misspelt, was retired, or has to be pulled (`ollama pull {self.model}`)"
+        return f"no model has the name {self.model}: {causes}: check --model NAME or $LLM_MODEL"
 
     def cut(self, error: BaseException) -> ModelError:
         """Return the error of an answer that ended too early."""
@@ -85,6 +90,11 @@ class Endpoint:
         return ModelError(
             f"{self} answered with {kind} instead of an event stream: check {self.address}, the network and its proxy"
         )
+
+
+def find_endpoint(provider: ModelProvider) -> "Endpoint | str":
+    """Return the API of a provider, or the model's name if the provider has none."""
+    return getattr(provider, "endpoint", f"model {provider.model}")
 
 
 def _find_reason(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
+from mcp_exec_client.agent.providers.endpoint import Endpoint, find_endpoint
 from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, PassText, TokenCounts
 from mcp_exec_client.agent.providers.offline import OfflineProvider
 
@@ -38,6 +39,11 @@ class FallbackProvider:
         return self._providers[0].model
 
     @property
+    def endpoint(self) -> Endpoint | str:
+        """The API that is asked now."""
+        return find_endpoint(self._providers[0])
+
+    @property
     def supports_tools(self) -> bool:
         """Whether all models can use tools: the conversation is set up once."""
         return all(provider.supports_tools for provider in self._providers)
@@ -48,16 +54,13 @@ class FallbackProvider:
             try:
                 reply = await self._providers[0].reply(self._translate(request), on_text=on_text)
                 self._cut = 0
-                if reply.stop != "refusal" or len(self._providers) == 1:
+                if reply.stop not in ("refusal", "filtered") or len(self._providers) == 1:
                     return reply
                 why = f"refused: {reply.text}"
             except ModelError as error:
                 self._cut += error.retryable
-                if (
-                    isinstance(error, ToolsRefused)
-                    or len(self._providers) == 1
-                    or (error.retryable and self._cut < _CUTS)
-                ):
+                asks_again = isinstance(error, ToolsRefused) or (error.retryable and self._cut < _CUTS)
+                if asks_again or len(self._providers) == 1:
                     raise
                 why = f"failed: {error}"
                 if error.retryable:

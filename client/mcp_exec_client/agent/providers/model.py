@@ -12,8 +12,9 @@ MAX_ANSWER_CHARACTERS: Final = 4_000_000
 Block = dict[str, Any]
 """A message, a content block or a tool definition as JSON."""
 PassText = Callable[[str], Awaitable[None]]
-StopReason = Literal["end", "tool_use", "pause", "max_tokens", "refusal", "context_full"]
-"""`pause`: the model continues if the request is sent again with its answer so far."""
+StopReason = Literal["end", "tool_use", "pause", "max_tokens", "refusal", "filtered", "context_full"]
+"""`pause`: the model continues if the request is sent again with its answer so far. `filtered`: the API ended the
+answer because of its content."""
 Counted = Literal["provider", "estimate"]
 _MESSAGE: Final = 4
 """Tokens around each message."""

@@ -35,7 +35,7 @@ _STOPS: Final[dict[str, StopReason]] = {
     "stop": "end",
     "tool_calls": "tool_use",
     "length": "max_tokens",
-    "content_filter": "refusal",
+    "content_filter": "filtered",
 }
 _MAX_CALLS: Final = 128
 """Tool calls of one answer, the API's limit of parallel calls."""

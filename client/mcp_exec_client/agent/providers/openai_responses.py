@@ -31,7 +31,7 @@ _REASONING: Final = "openai_reasoning"
 """Type of the block that has a reasoning item, which goes back to the API as it came."""
 _MAX_ITEMS: Final = 256
 """Items of one answer."""
-_STOPS: Final[dict[str | None, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "refusal"}
+_STOPS: Final[dict[str | None, StopReason]] = {"max_output_tokens": "max_tokens", "content_filter": "filtered"}
 
 
 class OpenAIResponsesProvider(OpenAISdkProvider):

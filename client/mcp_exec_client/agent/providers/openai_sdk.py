@@ -72,7 +72,7 @@ class OpenAISdkProvider(ABC):
         self.supports_tools = supports_tools
         self._sdk = sdk or reach_directly(AsyncOpenAI(), DefaultAsyncHttpxClient)
         self._once = self._sdk.with_options(max_retries=0)
-        self._endpoint = _describe_endpoint(self._sdk, model)
+        self.endpoint: Final = _describe_endpoint(self._sdk, model)
         self._temperature = temperature
         self._most: int | None = None
         """Most tokens of an answer that the model takes, once a refusal has said so."""
@@ -86,7 +86,7 @@ class OpenAISdkProvider(ABC):
         stream, answer = await self._begin(request)
         try:
             async with stream:
-                whole = await self._endpoint.read_whole(stream.response)
+                whole = await self.endpoint.read_whole(stream.response)
                 if whole is None:
                     await answer.read(stream, on_text)
                 elif whole.get("error"):
@@ -95,9 +95,9 @@ class OpenAISdkProvider(ABC):
                     await answer.read_whole(whole, on_text)
             return answer.build(request)
         except (LookupError, TypeError, ValueError) as error:
-            raise self._endpoint.refuse_document() from error
+            raise self.endpoint.refuse_document() from error
         except (OpenAIError, TransportError, AnswerCut) as error:
-            raise self._endpoint.cut(error) from error
+            raise self.endpoint.cut(error) from error
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return an estimate of the input tokens of a request."""
@@ -114,6 +114,7 @@ class OpenAISdkProvider(ABC):
                 lambda: self._open(request),
                 find_lesson=lambda error: self._find_lesson(error, request),
                 learn=lambda lesson, error: self._learn(lesson, error, request),
+                is_final=lambda error: isinstance(error, APIStatusError) and _read(error).needs_credit,
                 retries=self._sdk.max_retries,
                 failures=(APIConnectionError, APIStatusError),
                 describe=self._describe,
@@ -152,18 +153,18 @@ class OpenAISdkProvider(ABC):
 
     def _describe(self, error: APIConnectionError | APIStatusError) -> str:
         if isinstance(error, APIStatusError):
-            return f"{self._endpoint} answers {_read(error)}"
-        return self._endpoint.describe_absence(error)
+            return f"{self.endpoint} answers {_read(error)}"
+        return self.endpoint.describe_absence(error)
 
     def _translate(self, error: OpenAIError) -> ModelError:
         if isinstance(error, APIConnectionError):
-            return ModelError(f"{self._describe(error)}: check {self._endpoint.address}, the network and its proxy")
+            return ModelError(f"{self._describe(error)}: check {self.endpoint.address}, the network and its proxy")
         if isinstance(error, APIStatusError):
             return ModelError(self._explain(_read(error)))
-        return ModelError(f"{self._endpoint} failed: {error}")
+        return ModelError(f"{self.endpoint} failed: {error}")
 
     def _explain(self, refusal: Refusal) -> str:
-        return refusal.describe(self._endpoint, attempts=self._sdk.max_retries + 1)
+        return refusal.describe(self.endpoint, attempts=self._sdk.max_retries + 1)
 
 
 def _describe_endpoint(sdk: AsyncOpenAI, model: str) -> Endpoint:
@@ -174,7 +175,7 @@ def _describe_endpoint(sdk: AsyncOpenAI, model: str) -> Endpoint:
         base_url=sdk.base_url,
         address="$AZURE_OPENAI_ENDPOINT or llm.azure_endpoint",
         key="$AZURE_OPENAI_API_KEY",
-        name="--model NAME, $AZURE_OPENAI_DEPLOYMENT_NAME or llm.azure_deployment_name, which name a deployment",
+        deployment=True,
     )
 
 

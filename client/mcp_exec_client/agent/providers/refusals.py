@@ -6,7 +6,9 @@ holds for the rest of the conversation. The words are those of the vendors.
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final, Literal
 
 from mcp_exec_client.agent.providers.endpoint import Endpoint
@@ -48,6 +50,24 @@ _UNKNOWN: Final = re.compile(
     re.IGNORECASE,
 )
 _FILTERED: Final = re.compile(r"content_filter|content management policy|ResponsibleAIPolicyViolation")
+_NO_CREDIT: Final = re.compile(
+    r"insufficient_quota|billing_hard_limit|billing_error|credit balance is too low"
+    r"|insufficient (?:balance|credits|funds)",
+    re.IGNORECASE,
+)
+"""OpenAI, Anthropic, DeepSeek, OpenRouter. Words about a quota are not among them: some have one for each minute."""
+_TOO_LONG: Final = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum context length|available context size|prompt is too long",
+    re.IGNORECASE,
+)
+_NAMES_MODEL: Final = re.compile(r"model|deployment", re.IGNORECASE)
+_TITLE: Final = re.compile(r"<title>([^<]{1,200})</title>", re.IGNORECASE)
+_PAGE: Final = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
+TOO_LONG: Final = (
+    "begin a new one, or let code print less; a local server may have a larger one: `-c 16384` of llama-server, "
+    "OLLAMA_CONTEXT_LENGTH, or vLLM's --max-model-len"
+)
+"""What to do if the conversation is larger than the model's context."""
 REFUSED: Final = "put the task in other words, or name another model: --model NAME, or --fallback PROVIDER:MODEL"
 """What to do if a model refuses."""
 
@@ -75,14 +95,24 @@ class Refusal:
     def read(cls, status: int, body: object, text: str) -> "Refusal":
         """Read the body of an error, whose form differs; `text` is used if there is none."""
         outer: dict[str, Any] = body if isinstance(body, dict) else {}
+        text = body if isinstance(body, str) and body else text
         error = outer.get("error", outer)
         inner: dict[str, Any] = error if isinstance(error, dict) else {"message": error}
         kind = next((value for name in ("code", "type") if isinstance(value := inner.get(name), str) and value), "")
-        message = inner.get("message") or inner.get("detail") or text
-        return cls(status=status, kind=kind[:100], message=str(message)[:_MAX_MESSAGE])
+        message = _read_text(status, str(inner.get("message") or inner.get("detail") or text)[:_MAX_MESSAGE])
+        given, window = inner.get("n_prompt_tokens"), inner.get("n_ctx")
+        if isinstance(given, int) and isinstance(window, int):
+            message += f" ({given} tokens of {window})"
+        return cls(status=status, kind=kind[:100], message=message)
 
     def __str__(self) -> str:
-        return f"{self.status}{' ' * bool(self.kind)}{self.kind}: {self.message}"
+        kind = "" if self.kind == str(self.status) else self.kind
+        return f"{self.status}{' ' * bool(kind)}{kind}: {self.message}"
+
+    @property
+    def needs_credit(self) -> bool:
+        """Whether the account has none left, so that time does not help."""
+        return self.status == 402 or _NO_CREDIT.search(f"{self.kind} {self.message}") is not None
 
     def find_lesson(self, sent: Collection[str], *, max_tokens: int) -> Lesson | None:
         """Return what a request with these fields has to be without, or None.
@@ -119,10 +149,14 @@ class Refusal:
 
     def describe(self, endpoint: Endpoint, *, attempts: int) -> str:
         """Return what happened and what to do."""
+        if self.needs_credit:
+            return f"{endpoint} refused the request: {self}; {_PAY}"
         if self.status in (401, 403):
             return f"{endpoint} refused the request: {self}; check {endpoint.key}"
         if self.status == 404:
-            return f"{endpoint} refused the request: {self}; {endpoint.advise_name()}"
+            of_address = f"check {endpoint.address}; or "
+            of_address = "" if _NAMES_MODEL.search(f"{self.kind} {self.message}") else of_address
+            return f"{endpoint} refused the request: {self}; {of_address}{endpoint.advise_name()}"
         if self.status == 429:
             return f"{endpoint} takes no more requests now: {self}, after {attempts} attempts; {LATER}"
         if self.status == 529 or self.status == 503:
@@ -131,7 +165,27 @@ class Refusal:
             return f"{endpoint} failed: {self}, after {attempts} attempts; {LATER}"
         if _FILTERED.search(f"{self.kind} {self.message}"):
             return f"the model refused: {self.message}; {REFUSED}"
+        if _TOO_LONG.search(f"{self.kind} {self.message}"):
+            return f"the conversation is larger than the model's context: {endpoint} answers {self}; {TOO_LONG}"
         return f"{endpoint} refused the request: {self}"
 
 
+def _read_text(status: int, text: str) -> str:
+    """Return the words of an error: the title of a web page, and those of the status if there are none."""
+    if _PAGE.match(text.lstrip()):
+        title = _TITLE.search(text)
+        text = title[1].strip() if title else ""
+    elif text == f"Error code: {status}":
+        text = ""
+    words = text.removeprefix(str(status)).strip()
+    if not words:
+        with suppress(ValueError):
+            return HTTPStatus(status).phrase
+    return words or "without a text"
+
+
+_PAY: Final = (
+    "the account has no credit left: see the billing page of the provider, or name a model that goes on: "
+    "--fallback PROVIDER:MODEL"
+)
 LATER: Final = "try again later, or name a model that goes on: --fallback PROVIDER:MODEL"

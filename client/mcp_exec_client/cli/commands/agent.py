@@ -166,6 +166,12 @@ def _pair_of_amounts(text: str) -> tuple[Decimal, Decimal]:
     return _amount(first), _amount(second)
 
 
+def _task(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("TASK is empty: say what the model has to do")
+    return text
+
+
 async def check_allowed_tools(client: "AsyncClient", options: argparse.Namespace) -> None:
     """Say how to allow tools if there are none. Raises CommandError for a scripted model, which needs one."""
     from mcp_exec_client.errors import McpExecError
@@ -214,7 +220,7 @@ _LINE: Final = 500
 def add_to(commands: Subcommands) -> None:
     """Add the commands and their options."""
     agent = add_command(commands, "agent", summary="give a model a task that it does by code", description=_AGENT)
-    agent.add_argument("task", metavar="TASK", help="what the model does")
+    agent.add_argument("task", metavar="TASK", type=_task, help="what the model does")
     add_agent_options(agent)
     agent.add_argument(
         "--trace", metavar="FILE", type=Path, help="write all steps and their cost to this file, as JSON"
@@ -243,6 +249,8 @@ async def _run_agent(options: argparse.Namespace) -> str:
         try:
             return (await agent.run(options.task, on_event=_print_event)).text
         finally:
+            if options.price is not None:
+                print_note(_describe_usage(agent))
             if options.trace is not None and agent.trace is not None:
                 text = json.dumps(agent.trace.to_json(), indent=1, ensure_ascii=False)
                 await asyncio.to_thread(options.trace.write_text, text + "\n")
@@ -299,7 +307,7 @@ def _describe_usage(agent: "Agent") -> str:
 
 async def _print_event(event: "AgentEvent") -> None:
     """Print a step, or a line of output that the code writes."""
-    from mcp_exec_client.agent import AgentStep, RunEvent, TextDropped
+    from mcp_exec_client.agent import AgentStep, RunEvent, TextDropped, Waiting
     from mcp_exec_client.events import TextEvent
 
     if isinstance(event, AgentStep):
@@ -312,6 +320,8 @@ async def _print_event(event: "AgentEvent") -> None:
             print_note(f"  | {line}")
     elif isinstance(event, TextDropped):
         print_note(f"! {event.reason}; the request is sent again")
+    elif isinstance(event, Waiting):
+        print_note(f"  {event.reason}")
 
 
 def _find_on_approval() -> "OnApproval | None":
