@@ -39,7 +39,7 @@ class CodeResult:
     error: str | None
     """Why the code failed, on one line; None if it succeeded."""
     execution_time_ms: int
-    """Time that the code ran."""
+    """Time that the code ran, rounded up; 0 if it did not run."""
     result: JsonValue = None
     """Value that the code returned, its last expression, or its variable `result`."""
     execution: Execution | None = field(default=None, repr=False)
@@ -177,7 +177,7 @@ def _build_result(execution: Execution) -> CodeResult:
         success=execution.succeeded,
         output=execution.stdout,
         error=None if execution.succeeded else _describe_failure(execution),
-        execution_time_ms=round((execution.durations and execution.durations.run) or 0),
+        execution_time_ms=math.ceil((execution.durations and execution.durations.run) or 0),
         result=execution.result,
         execution=execution,
     )

@@ -59,6 +59,13 @@ _NEEDS: Final[dict[ProviderName, dict[str, tuple[str, ...]]]] = {
     },
 }
 """What each provider needs, and the variables of which one has to be set."""
+_ADDRESSES: Final[dict[ProviderName, str]] = {
+    "anthropic": "ANTHROPIC_BASE_URL",
+    "foundry": "ANTHROPIC_FOUNDRY_BASE_URL",
+    "openai": "OPENAI_BASE_URL",
+    "openai-responses": "OPENAI_BASE_URL",
+    "azure": "AZURE_OPENAI_ENDPOINT",
+}
 _AZURE_VERSION: Final = "2024-10-21"
 """Version of Azure's API if none is set: the newest dated one that is no preview."""
 
@@ -143,6 +150,7 @@ class ModelChoice:
 
     def _open_anthropic(self, environment: Mapping[str, str]) -> Any:
         import anthropic
+        import httpx2
 
         kinds: dict[str, Any] = {
             "anthropic": anthropic.AsyncAnthropic,
@@ -152,25 +160,30 @@ class ModelChoice:
         }
         try:
             sdk = reach_directly(kinds[self.provider](), anthropic.DefaultAsyncHttpxClient)
-        except (anthropic.AnthropicError, ValueError) as error:
+        except (anthropic.AnthropicError, httpx2.InvalidURL, ValueError) as error:
             raise self._explain(error, environment) from error
         if self.provider == "anthropic" and not (sdk.api_key or sdk.auth_token or sdk.credentials):
             raise self._explain(None, environment)
         return sdk
 
     def _open_openai(self, environment: Mapping[str, str]) -> "AsyncOpenAI":
+        import httpx2
         import openai
 
         version = environment.get("OPENAI_API_VERSION") or environment.get("AZURE_OPENAI_API_VERSION") or _AZURE_VERSION
         try:
             made = openai.AsyncAzureOpenAI(api_version=version) if self.provider == "azure" else openai.AsyncOpenAI()
             sdk: AsyncOpenAI = reach_directly(made, openai.DefaultAsyncHttpxClient)
-        except (openai.OpenAIError, ValueError) as error:
+        except (openai.OpenAIError, httpx2.InvalidURL, ValueError) as error:
             raise self._explain(error, environment) from error
         return sdk
 
     def _explain(self, error: Exception | None, environment: Mapping[str, str]) -> ModelNotChosen:
-        """Return which settings are missing; the words of the SDK, if it needs others."""
+        """Return which settings are missing or wrong; the words of the SDK, if it needs others."""
+        address = _ADDRESSES.get(self.provider, "")
+        if type(error).__name__ == "InvalidURL" and environment.get(address):
+            given = environment[address][:200]
+            return ModelNotChosen(f"${address} is {given!r}; it must be an address such as https://HOST:PORT/PATH")
         needs = _NEEDS[self.provider]
         missing = [name for name, variables in needs.items() if not any(environment.get(each) for each in variables)]
         why = "" if missing or error is None else f" ({error})"

@@ -43,6 +43,7 @@ from mcp_exec_client.agent.providers.model import (
     ModelProvider,
     ModelRequest,
     TokenCounts,
+    make_encodable,
 )
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
@@ -151,6 +152,7 @@ class Agent:
         """
         if not task.strip():
             raise AgentError("the task is empty: say what the model has to do")
+        task = make_encodable(task)
         if self._busy:
             raise AgentError("the conversation has a task already; wait for its end, or use another Agent")
         self._busy = True

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mcp_exec_client.agent.code_mode import CodeMode
@@ -18,7 +18,14 @@ from mcp_exec_client.agent.outcomes import (
     Waiting,
 )
 from mcp_exec_client.agent.providers.endpoint import find_endpoint
-from mcp_exec_client.agent.providers.model import Block, ModelProvider, ModelReply, ModelRequest, StopReason
+from mcp_exec_client.agent.providers.model import (
+    Block,
+    ModelProvider,
+    ModelReply,
+    ModelRequest,
+    StopReason,
+    make_encodable,
+)
 from mcp_exec_client.agent.providers.refusals import LATER, REFUSED, TOO_LONG
 from mcp_exec_client.agent.written_calls import read_written_calls
 from mcp_exec_common.util.backoff import delay_after
@@ -119,7 +126,8 @@ class AgentTask:
         self.budget.begin(f"for an answer of {find_endpoint(self.provider)}")
         waiting = asyncio.create_task(self._note_silence())
         try:
-            return await self.provider.reply(request, on_text=self._pass_text)
+            reply = await self.provider.reply(request, on_text=self._pass_text)
+            return replace(reply, content=make_encodable(reply.content))
         finally:
             waiting.cancel()
 

@@ -14,6 +14,8 @@ from mcp_exec_client.agent import FallbackProvider, ModelError, OfflineProvider,
 
 PAGE = "<!doctype html><html><head><title>Log in</title></head><body>Who are you?</body></html>"
 
+HOLLOW = {"choices": [{"message": None, "finish_reason": None}], "output": [None], "type": "message", "content": "a"}
+
 
 @pytest.fixture
 def whole(model: ModelServer) -> Iterator[ModelServer]:
@@ -37,7 +39,13 @@ async def test_an_answer_that_comes_as_one_document_is_used(
 
 
 @pytest.mark.parametrize(
-    ("body", "kind"), [(PAGE, "text/html"), ({"status": "ok"}, "application/json"), ([1], "application/json")]
+    ("body", "kind"),
+    [
+        (PAGE, "text/html"),
+        ({"status": "ok"}, "application/json"),
+        ([1], "application/json"),
+        (HOLLOW, "application/json"),
+    ],
 )
 async def test_what_is_no_answer_ends_the_task_at_once_with_the_address(
     model: ModelServer, make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch, body: Any, kind: str

@@ -301,6 +301,8 @@ async def test_time_is_limited_and_running_code_is_cancelled(
 async def test_a_model_that_is_silent_is_named_when_the_time_is_over(
     model: ModelServer, make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    model.rewrite([says("Hello.")])
+    await make_agent().run("The SDK is imported with this request.")
     released = threading.Event()
     monkeypatch.setattr(model, "reject", lambda path, request: released.wait(30) and None)
     events: list[AgentEvent] = []
@@ -309,9 +311,9 @@ async def test_a_model_that_is_silent_is_named_when_the_time_is_over(
         events.append(event)
 
     monkeypatch.setattr("mcp_exec_client.agent.agent_task.SILENCE_SECONDS", 0.01)
-    said = rf"took 0\.3 seconds, .* for an answer of the model's API at {model.url}\S*; --max-seconds, or"
+    said = rf"took 0\.5 seconds, .* for an answer of the model's API at {model.url}\S*; --max-seconds, or"
     with pytest.raises(LimitReached, match=said):
-        await make_agent(limits=AgentLimits(seconds=0.3)).run("task", on_event=note)
+        await make_agent(limits=AgentLimits(seconds=0.5)).run("task", on_event=note)
     released.set()
     waiting = [event.reason for event in events if isinstance(event, Waiting)]
     assert len(waiting) == 1

@@ -24,6 +24,7 @@ STATS = stats(
         offered("wide", 4 * GIBIBYTE, 4.0),
     ]
 )
+QUICK = execution(output={"stdout": "", "result": 6}, durations={"run": 0.31})
 DONE = execution(output={"stdout": "4\n", "result": 4}, durations={"run": 12.6})
 
 
@@ -40,6 +41,11 @@ async def test_code_is_executed_with_its_context_and_the_result_reads_like_a_dic
         "context": {"n": 2},
         "timeoutSeconds": 30,
     }
+
+
+async def test_a_run_that_took_place_took_a_millisecond_or_more() -> None:
+    result = await CodeExecutor(scripted(QUICK).client()).execute("2 * 3")
+    assert (result.result, result.execution_time_ms) == (6, 1)
 
 
 @pytest.mark.parametrize(

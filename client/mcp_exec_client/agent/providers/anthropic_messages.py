@@ -121,7 +121,7 @@ class AnthropicProvider:
                         raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
                 message = await stream.get_final_message()
             return _read_message(message)
-        except (httpx2.TransportError, AnswerCut) as error:
+        except (httpx2.TransportError, AnswerCut, ValueError) as error:  # the SDK reads arguments that are not JSON
             raise self.endpoint.cut(error) from error
         except AnthropicError as error:
             raise self._translate(error) from error

@@ -12,6 +12,8 @@ _MAX_BYTES: Final = 4 * MAX_ANSWER_CHARACTERS
 """Most bytes of an answer that comes as one JSON document."""
 _SCHEMES: Final = ("http", "https")
 
+A_VALID_ADDRESS: Final = "it must be an address such as https://HOST:PORT/PATH"
+
 
 class AnswerCut(Exception):
     """An answer that ended too early. The text says how."""
@@ -33,7 +35,7 @@ class Endpoint:
 
     def __post_init__(self) -> None:
         if self.base_url.scheme not in _SCHEMES or not self.base_url.host:
-            raise ValueError(f"{self.address} is {self.url[:200]!r}; it must begin with https:// or http://")
+            raise ValueError(f"{self.address} is {self.url[:200]!r}; {A_VALID_ADDRESS}")
 
     @property
     def url(self) -> str:

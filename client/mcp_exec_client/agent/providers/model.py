@@ -1,9 +1,10 @@
 """Requests and replies of all providers. Content has the form of the Messages API's blocks."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from mcp_exec_tools.text import estimate_tokens
 
@@ -18,6 +19,8 @@ answer because of its content."""
 Counted = Literal["provider", "estimate"]
 _MESSAGE: Final = 4
 """Tokens around each message."""
+_UNPAIRED: Final = re.compile("[\ud800-\udfff]")
+_T = TypeVar("_T")
 UNREADABLE: Final = "arguments_that_are_no_json_object"
 """Only field of a call's input whose arguments are not a JSON object: the text that the model wrote."""
 
@@ -66,6 +69,10 @@ class ModelRequest:
     notify: PassText = ignore_line
     """Receives a line when the request is sent again, and when the model does not take a part of it."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "system", make_encodable(self.system))
+        object.__setattr__(self, "messages", make_encodable(list(self.messages)))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelReply:
@@ -105,6 +112,16 @@ class ModelProvider(Protocol):
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return the input tokens of a request, which is not sent. Raises ModelError."""
+
+
+def make_encodable(value: _T) -> _T:
+    """Return JSON without halves of characters, which UTF-8 does not have and some models and terminals send."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        replaced: _T = json.loads(_UNPAIRED.sub("\N{REPLACEMENT CHARACTER}", json.dumps(value, ensure_ascii=False)))
+        return replaced
+    return value
 
 
 def estimate_input(request: ModelRequest) -> int:

@@ -44,7 +44,7 @@ class StreamedAnswer(ABC):
 
     @abstractmethod
     async def read_whole(self, answer: Block, on_text: PassText) -> None:
-        """Read an answer that came as one document. Raises ModelError, and LookupError or TypeError if it is none."""
+        """Read an answer that came as one document. Raises ModelError, and other errors if it is none."""
 
     @abstractmethod
     def build(self, request: ModelRequest) -> ModelReply:
@@ -92,12 +92,16 @@ class OpenAISdkProvider(ABC):
                 elif whole.get("error"):
                     raise ModelError(self._explain(Refusal.read(stream.response.status_code, whole, "")))
                 else:
-                    await answer.read_whole(whole, on_text)
+                    await self._read_whole(answer, whole, on_text)
             return answer.build(request)
-        except (LookupError, TypeError, ValueError) as error:
-            raise self.endpoint.refuse_document() from error
-        except (OpenAIError, TransportError, AnswerCut) as error:
+        except (OpenAIError, TransportError, AnswerCut, ValueError) as error:
             raise self.endpoint.cut(error) from error
+
+    async def _read_whole(self, answer: StreamedAnswer, whole: Block, on_text: PassText) -> None:
+        try:
+            await answer.read_whole(whole, on_text)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise self.endpoint.refuse_document() from error
 
     async def count_tokens(self, request: ModelRequest) -> TokenCounts:
         """Return an estimate of the input tokens of a request."""

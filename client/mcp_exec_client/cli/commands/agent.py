@@ -253,7 +253,7 @@ async def _run_agent(options: argparse.Namespace) -> str:
                 print_note(_describe_usage(agent))
             if options.trace is not None and agent.trace is not None:
                 text = json.dumps(agent.trace.to_json(), indent=1, ensure_ascii=False)
-                await asyncio.to_thread(options.trace.write_text, text + "\n")
+                await asyncio.to_thread(options.trace.write_text, text + "\n", "utf-8", "backslashreplace")
 
 
 async def _chat(options: argparse.Namespace) -> None:
