@@ -583,7 +583,7 @@ async def test_the_scripted_model_says_what_is_missing(
     assert said in ended.notes
 
 
-UNPAIRED = "caf\udce9 \ud83d"
+UNPAIRED = "x \udce9 \ud83d"
 """Half of a character: an argument of the command line that is not UTF-8, or what some models write."""
 
 
