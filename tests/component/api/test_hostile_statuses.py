@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from time import monotonic
 from typing import Any, Final
 
 import httpx
@@ -43,7 +42,7 @@ def make_status(*tools: Any, results: Any = (), **changes: Any) -> Object:
     item: Object = {"metadata": {"namespace": "default", "name": "s", "generation": 1}, "spec": {"url": "http://s"}}
     seen, inference = ToolServer.from_object(item), OutputInference()
     listing = ToolListing(
-        catalog=Catalog.from_tools("s", collector.tools), declared={}, expires=monotonic(),
+        catalog=Catalog.from_tools("s", collector.tools), declared={}, expires=0.0,
         omitted=tuple(collector.omitted), omitted_count=collector.omitted_count,
     )  # fmt: skip
     for value in results:
