@@ -27,9 +27,9 @@ class Case:
 
 
 CASES = {
-    "plain": Case({}, set(), 130, 66),
-    "artifacts": Case({}, {"files"}, 141, 76),
-    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 170, 88),
+    "plain": Case({}, set(), 124, 63),
+    "artifacts": Case({}, {"files"}, 135, 73),
+    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 164, 85),
     "session": Case({"session": "s"}, {"sessions"}, 175, 95),
 }
 
