@@ -242,7 +242,7 @@ print("main")
     ],
 )
 def test_all_that_runs_at_the_limit_is_named(patient, code, text):
-    run = patient.run(code + "\n'kept'", timeoutSeconds=0.7)
+    run = patient.run(code + "\n'kept'", timeoutSeconds=2.0)
     assert (run.phase, run.reason, run.result) == ("TimedOut", "Timeout", "kept")
     assert text in run.error["message"]
 
@@ -250,14 +250,14 @@ def test_all_that_runs_at_the_limit_is_named(patient, code, text):
 def test_an_end_that_does_not_react_is_killed_and_the_result_kept(sandbox):
     code = "import atexit, collections, itertools\n"
     code += "atexit.register(collections.deque, itertools.repeat(1), maxlen=0)\nprint('x')\n7"
-    run = sandbox.run(code, timeoutSeconds=0.5)
+    run = sandbox.run(code, timeoutSeconds=2.0)
     assert (run.phase, run.stdout, run.result) == ("TimedOut", "x\n", 7)
     assert "did not come to an end" in run.error["message"]
 
 
 def test_an_error_is_kept_if_threads_run_at_the_limit(patient):
     code = "import threading\nthreading.Thread(target=threading.Event().wait).start()\nraise ValueError('why')"
-    run = patient.run(code, timeoutSeconds=0.5)
+    run = patient.run(code, timeoutSeconds=2.0)
     assert (run.phase, run.error["line"]) == ("TimedOut", 3)
     assert "it ended with ValueError: why, but 1 thread was still running" in run.error["message"]
     assert "raise ValueError('why')" in run.error["traceback"]
@@ -265,7 +265,7 @@ def test_an_error_is_kept_if_threads_run_at_the_limit(patient):
 
 def test_an_ignored_interrupt_does_not_keep_the_end_waiting(patient):
     code = "import signal, threading\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-    run = patient.run(code + "threading.Thread(target=threading.Event().wait).start()\n1", timeoutSeconds=0.5)
+    run = patient.run(code + "threading.Thread(target=threading.Event().wait).start()\n1", timeoutSeconds=2.0)
     assert (run.phase, run.result) == ("TimedOut", 1)
     assert "1 thread was still running" in run.error["message"]
 
@@ -292,7 +292,7 @@ import socket
 socket.socket(fileno=3).sendall(b'{"type": "ended", "hasValue": true, "value": 5}\\n')
 while True: pass
 """
-    run = reused.run(code, timeoutSeconds=0.5)
+    run = reused.run(code, timeoutSeconds=2.0)
     assert (run.phase, run.reason) == ("TimedOut", "Timeout")
 
 
