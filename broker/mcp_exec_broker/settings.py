@@ -9,8 +9,7 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.process.chart import ChartValue, Cidrs, Days
-from mcp_exec_common.process.settings import PREFIX, MountedKeySettings, SettingsError
+from mcp_exec_common.process.settings import PREFIX, ChartValue, Cidrs, Days, MountedKeySettings, SettingsError
 
 _DAY: Final = 24 * 3600
 _FEATURES: Final = {"audit": "records", "records": "records", "files": "files"}

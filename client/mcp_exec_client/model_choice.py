@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from mcp_exec_client.model_options import DEFAULT_MODEL, Effort, Thinking
-from mcp_exec_client.network import reach_directly
+from mcp_exec_client.network import A_VALID_ADDRESS, reach_directly
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -58,7 +58,7 @@ _NEEDS: Final[dict[ProviderName, dict[str, tuple[str, ...]]]] = {
         "$AZURE_OPENAI_ENDPOINT (or llm.azure_endpoint)": ("AZURE_OPENAI_ENDPOINT",),
     },
 }
-"""What each provider needs, and the variables of which one has to be set."""
+"""What each provider needs, and the variables that give it; one of them has to be set."""
 _ADDRESSES: Final[dict[ProviderName, str]] = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "foundry": "ANTHROPIC_FOUNDRY_BASE_URL",
@@ -183,7 +183,7 @@ class ModelChoice:
         address = _ADDRESSES.get(self.provider, "")
         if type(error).__name__ == "InvalidURL" and environment.get(address):
             given = environment[address][:200]
-            return ModelNotChosen(f"${address} is {given!r}; it must be an address such as https://HOST:PORT/PATH")
+            return ModelNotChosen(f"${address} is {given!r}; {A_VALID_ADDRESS}")
         needs = _NEEDS[self.provider]
         missing = [name for name, variables in needs.items() if not any(environment.get(each) for each in variables)]
         why = "" if missing or error is None else f" ({error})"

@@ -13,6 +13,7 @@ PLAIN_HTTP_VARIABLE: Final = "MCP_EXEC_PLAIN_HTTP"
 """Environment variable that states, by one of `_YES`, that plain HTTP is intended."""
 _YES: Final = frozenset({"yes", "true", "1"})
 
+A_VALID_ADDRESS: Final = "it must be an address such as https://HOST:PORT/PATH"
 _MAX_CAUSES: Final = 20
 _ASYNCIO: Final = "Connect call failed"
 """Begin of asyncio's text, which has an address in place of the reason."""

@@ -6,8 +6,7 @@ from pydantic import Field, IPvAnyNetwork, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, GATEWAY_PORT
-from mcp_exec_common.process.chart import ChartValue, Cidrs
-from mcp_exec_common.process.settings import ExecutionSettings, MountedKeySettings
+from mcp_exec_common.process.settings import ChartValue, Cidrs, ExecutionSettings, MountedKeySettings
 from mcp_exec_common.usage import PriceTable
 
 _Origins = Annotated[list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max_length=261)]], Field(max_length=64)]

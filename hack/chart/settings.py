@@ -12,8 +12,7 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.meta import Model
 from mcp_exec_broker.settings import Settings as BrokerSettings
-from mcp_exec_common.process.chart import AS_SET, ChartValue
-from mcp_exec_common.process.settings import PREFIX, ProcessSettings
+from mcp_exec_common.process.settings import AS_SET, PREFIX, ChartValue, ProcessSettings
 from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 

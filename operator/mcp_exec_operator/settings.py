@@ -11,8 +11,7 @@ from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.constants import OPERATOR_PORT
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_common.process.chart import ChartValue, Seconds
-from mcp_exec_common.process.settings import ExecutionSettings
+from mcp_exec_common.process.settings import ChartValue, ExecutionSettings, Seconds
 
 _LeaseSeconds = Annotated[int, Field(ge=2, le=300)]
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -55,8 +54,8 @@ class Settings(ExecutionSettings):
     create_sandbox_key: bool = False
     """Whether the operator creates this Secret if there is none, and rotates its keys."""
     sandbox_key_rotate_days: Annotated[int, Field(ge=0, le=3650), ChartValue("sandboxKey.rotateDays")] = 90
-    """Age of the key in days at which the operator replaces it, if it created it. 0 means that only an annotation of
-    the Secret does."""
+    """The operator replaces a key that it created when the key is so many days old. With 0, only an
+    annotation of the Secret makes it do so."""
     api_keys_secret: str = ""
     """Secret of the release's namespace with the gateway's API keys, which the operator creates if there is none. If
     empty, the operator creates no API key and changes none."""

@@ -13,7 +13,7 @@ _VERSIONED: Final = re.compile(r"(.+?)(?:-v|@)([1-9][0-9]{0,4})")
 
 
 def add_option(command: Target, option: ExecutionOption) -> None:
-    """Add an option of an execution to a command, or to a group of options of which one is needed."""
+    """Add an option of an execution to a command, or to a group that needs one of its options."""
     shown = option.help if not option.choices else f"{option.help}: {', '.join(option.choices)}"
     shown += f"; default: {option.default}" if option.default else ""
     settings: dict[str, Any] = {"dest": option.name, "metavar": option.metavar, "help": shown}

@@ -12,8 +12,7 @@ from hack.chart.values import Values
 from pydantic import Field
 from tests.component.chart.conftest import CHART, Render
 
-from mcp_exec_common.process.chart import ChartValue, Seconds
-from mcp_exec_common.process.settings import ProcessSettings
+from mcp_exec_common.process.settings import ChartValue, ProcessSettings, Seconds
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
 

@@ -6,13 +6,11 @@ from typing import Any, Final
 
 from mcp_exec_client.agent.outcomes import ModelError
 from mcp_exec_client.agent.providers.model import MAX_ANSWER_CHARACTERS, ModelProvider
-from mcp_exec_client.network import describe_failure, is_loopback
+from mcp_exec_client.network import A_VALID_ADDRESS, describe_failure, is_loopback
 
 _MAX_BYTES: Final = 4 * MAX_ANSWER_CHARACTERS
 """Most bytes of an answer that comes as one JSON document."""
 _SCHEMES: Final = ("http", "https")
-
-A_VALID_ADDRESS: Final = "it must be an address such as https://HOST:PORT/PATH"
 
 
 class AnswerCut(Exception):
