@@ -1,20 +1,20 @@
 """docs/reference/metrics.md: every metric of each process, from its declarations."""
 
+import importlib
+import pkgutil
 from collections.abc import Iterator
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from hack.reference.markdown import GENERATED, build_table, format_code
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
-from mcp_exec_broker.core.access.approvals import Approvals
-from mcp_exec_broker.features.files.metrics import FilesMetrics
-from mcp_exec_broker.features.scanning.scanner import Scanner
-from mcp_exec_broker.metrics import Metrics as BrokerMetrics
-from mcp_exec_gateway.metrics import Metrics as GatewayMetrics
-from mcp_exec_operator.features.rollouts.record import RolloutMetrics
-from mcp_exec_operator.metrics import Metrics as OperatorMetrics
+from mcp_exec_common.process.metrics import MetricsBase
 
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "operator": {}, "gateway": {"count_waits": float, "count_streams": float}, "broker": {},
+}  # fmt: skip
+"""Arguments of the class `Metrics` of each process."""
 SUFFIXES: Final = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 """What the names of a metric's series end with, by its type."""
 _HEAD: Final = f"""{GENERATED}# Metrics
@@ -26,18 +26,18 @@ processes also have those of Python's client (`process_*`, `python_*`).
 
 
 def build_registries() -> dict[str, CollectorRegistry]:
-    """Build a registry of each process, with all that its parts add."""
-    broker = BrokerMetrics()
-    FilesMetrics(broker.registry)
-    Scanner(registry=broker.registry).close()
-    Approvals(kube=cast(Any, None), attestor=cast(Any, None), registry=broker.registry)
-    operator = OperatorMetrics()
-    RolloutMetrics(operator.registry)
-    return {
-        "operator": operator.registry,
-        "gateway": GatewayMetrics(count_waits=float, count_streams=float).registry,
-        "broker": broker.registry,
-    }
+    """Build a registry of each process, with all classes of metrics that its modules have."""
+    found = {}
+    for process, options in _OPTIONS.items():
+        package = importlib.import_module(f"mcp_exec_{process}")
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
+        own = importlib.import_module(f"{package.__name__}.metrics").Metrics
+        found[process] = registry = own(**options).registry
+        for each in MetricsBase.__subclasses__():
+            if each is not own and each.__module__.startswith(f"{package.__name__}."):
+                each(registry)  # type: ignore[arg-type] # a part's metrics get the process's registry
+    return found
 
 
 def list_metrics(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
+from hack.reference.metrics import build_page
 from tests.component.broker.conftest import running
 from tests.component.broker.servers import serving, toolbox
 from tests.support.api_server import FakeApiServer
@@ -37,6 +39,15 @@ async def test_tools_are_called_without_each_feature(api: FakeApiServer, tmp_pat
         assert (await world.call("box.add", a=1, b=2))["value"] == 3
         assert (await world.ask("DELETE", "/v1/executions/uid-1"))[1]["toolCalls"]["total"] == 1
         assert (await world.ask("GET", "/readyz"))[0] == 200
+
+
+async def test_every_metric_that_a_broker_serves_is_on_the_reference_page(api: FakeApiServer, tmp_path: Path) -> None:
+    volumes = {"files_folder": tmp_path / "files", "records_file": tmp_path / "records.sqlite"}
+    async with running(api, tmp_path, **volumes) as world:
+        _, text = await world.ask("GET", "/metrics")
+    served = set(re.findall(r"^# TYPE (mcp_exec_\w+?)(?<!_created) ", text, re.MULTILINE))
+    assert served - set(re.findall(r"^\| `(\w+)`", build_page().partition("## Broker")[2], re.MULTILINE)) == set()
+    assert "mcp_exec_broker_records_failures_total" in served
 
 
 async def test_without_records_each_call_still_has_its_audit_lines(

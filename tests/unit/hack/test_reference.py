@@ -1,5 +1,7 @@
 """The generated pages of docs/reference: they are those of the types, and miss nothing of them."""
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.pool import PoolReason
 
+ROOT = Path(__file__).parents[3]
 PAGES = build_pages()
 KINDS = {each["spec"]["names"]["kind"]: each["spec"] for each in build_definitions().values()}
 
@@ -50,6 +53,24 @@ def test_every_reason_and_every_metric_is_explained() -> None:
         for name, _, _, text in list_metrics(registry):
             assert f"`{name}" in PAGES["metrics.md"]
             assert text
+
+
+def test_a_metric_can_only_be_declared_where_the_page_finds_it() -> None:
+    kinds = {"Counter", "Enum", "Gauge", "Histogram", "Info", "Summary"}
+    found = []
+    for process in build_registries():
+        for path in sorted((ROOT / process).rglob("*.py")):
+            tree = ast.parse(path.read_text())
+            own = {
+                name.asname or name.name
+                for node in ast.walk(tree)
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("prometheus_client")
+                for name in node.names
+                if name.name in kinds
+            } | {f"prometheus_client.{kind}" for kind in kinds}
+            calls = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+            found += [f"{path.relative_to(ROOT)}: {name}" for name in sorted(own & calls)]
+    assert found == [], "declare metrics in a subclass of MetricsBase"
 
 
 @pytest.mark.parametrize(

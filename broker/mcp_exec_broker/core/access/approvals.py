@@ -17,8 +17,7 @@ from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from cachetools import TTLCache
-from prometheus_client import CollectorRegistry, Gauge
-from prometheus_client import Counter as CounterMetric
+from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.approvals import Approval, ApprovalChoice, ApprovalState, PendingApproval
 from mcp_exec_api.code_execution import Phase
@@ -31,6 +30,7 @@ from mcp_exec_common.broker.grants import DirectGrant, Grant
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.process.metrics import MetricsBase
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +153,18 @@ def _build_approval(tool: str, arguments: CallArguments, *, seconds: float) -> A
     )
 
 
+class ApprovalMetrics(MetricsBase):
+    """Metrics of approvals."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__("mcp_exec_broker_", registry)
+        self.pending = self.gauge("approvals_pending", "Calls that wait for an approval.")
+        self.decided = self.counter("approvals", "Calls that needed an approval, by its final state.", "state")
+        for state in ApprovalState:
+            if state is not ApprovalState.PENDING:
+                self.decided.labels(state=state.value)
+
+
 class Approvals:
     """Pending approvals, and past ones for an hour. Each approval is valid for one call."""
 
@@ -171,22 +183,10 @@ class Approvals:
         """Calls that wait, by namespace."""
         self._listed: dict[str, PendingApproval] = {}
         """Approvals of the calls that wait, by id, oldest first."""
-        registry = registry or CollectorRegistry()
         self._recent: TTLCache[str, _ExecutionApprovals] = TTLCache(_MAX_EXECUTIONS, _KEEP_SECONDS)
         self._referenced: WeakValueDictionary[str, _ExecutionApprovals] = WeakValueDictionary()
         """Also those that were evicted while a call waited."""
-        self._pending = Gauge(
-            "mcp_exec_broker_approvals_pending", "Calls that wait for an approval.", registry=registry
-        )
-        self._decided = CounterMetric(
-            "mcp_exec_broker_approvals",
-            "Calls that needed an approval, by its final state.",
-            ["state"],
-            registry=registry,
-        )
-        for state in ApprovalState:
-            if state is not ApprovalState.PENDING:
-                self._decided.labels(state=state.value)
+        self._metrics = ApprovalMetrics(registry)
 
     async def wait_for_approval(
         self,
@@ -230,7 +230,7 @@ class Approvals:
             finally:
                 approval = request.model_copy(update={"state": decision.state, "decided_by": decision.by})
                 execution.past.append(approval)
-                self._decided.labels(state=decision.state.value).inc()
+                self._metrics.decided.labels(state=decision.state.value).inc()
         if decision.state is not ApprovalState.APPROVED:
             raise _build_error(tool, decision, timeout_seconds)
         return approval
@@ -287,7 +287,7 @@ class Approvals:
         self._listed[request.id] = PendingApproval(
             **dict(request), execution=grant.name, namespace=grant.namespace, caller=grant.caller, user=grant.user
         )
-        self._pending.inc()
+        self._metrics.pending.inc()
         self._waiting[grant.namespace] += 1
         if execution.watch is None:
             reflector = Reflector(
@@ -304,7 +304,7 @@ class Approvals:
             yield future
         finally:
             del execution.decisions[request.id], execution.pending[request.id], self._listed[request.id]
-            self._pending.dec()
+            self._metrics.pending.dec()
             self._waiting[grant.namespace] -= 1
             if not self._waiting[grant.namespace]:
                 del self._waiting[grant.namespace]

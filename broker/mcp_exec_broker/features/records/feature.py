@@ -14,7 +14,7 @@ from mcp_exec_broker.core.feature import Authenticate, Feature, Foundation
 from mcp_exec_broker.features.records.api import RecordsApi
 from mcp_exec_broker.features.records.audit.log import AuditLog
 from mcp_exec_broker.features.records.database import find_database
-from mcp_exec_broker.features.records.maintenance import RecordMaintenance
+from mcp_exec_broker.features.records.maintenance import RecordMaintenance, RecordMetrics
 from mcp_exec_broker.features.records.store import RecordStore
 from mcp_exec_common.process.tasks import TaskRegistry
 
@@ -55,11 +55,11 @@ class RecordsFeature(Feature):
                 store = await stack.enter_async_context(
                     RecordStore.open(database, keep_bytes=settings.records_keep_bytes)
                 )
-                maintenance = RecordMaintenance.build(
+                maintenance = RecordMaintenance(
                     store=store,
                     calls=audit,
                     keep_days=settings.records_keep_days,
-                    registry=foundation.metrics.registry,
+                    metrics=RecordMetrics(foundation.metrics.registry),
                 )
                 stack.push_async_callback(maintenance.copy_the_rest)
             yield cls(

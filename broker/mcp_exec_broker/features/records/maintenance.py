@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from mcp_exec_broker.features.records.audit.log import AuditLog
 from mcp_exec_broker.features.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.features.records.tables import CALLS
+from mcp_exec_common.process.metrics import MetricsBase
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,16 @@ _DAY_MICROSECONDS: Final = 24 * 3600 * 1_000_000
 _LENGTHS: Final = {name: getattr(column.type, "length", None) for name, column in CALLS.columns.items()}
 
 
+class RecordMetrics(MetricsBase):
+    """Metrics of the records' maintenance."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__("mcp_exec_broker_records_", registry)
+        self.failures = self.counter(
+            "failures_total", "Failed attempts to copy tool calls to the records, and to delete old records."
+        )
+
+
 @dataclass(kw_only=True, eq=False)
 class RecordMaintenance:
     """Copies calls at least once, so that each has one record, and deletes old records."""
@@ -33,19 +44,7 @@ class RecordMaintenance:
     store: RecordStore
     calls: AuditLog
     keep_days: float
-    failures: Counter
-
-    @classmethod
-    def build(
-        cls, *, store: RecordStore, calls: AuditLog, keep_days: float, registry: CollectorRegistry
-    ) -> "RecordMaintenance":
-        """Build it with its metric."""
-        failures = Counter(
-            "mcp_exec_broker_records_failures_total",
-            "Failed attempts to copy tool calls to the records, and to delete old records.",
-            registry=registry,
-        )
-        return cls(store=store, calls=calls, keep_days=keep_days, failures=failures)
+    metrics: RecordMetrics
 
     async def copy_calls(self) -> int:
         """Copy the next calls and return their number. Raises RecordsUnavailable, sqlite3.Error."""
@@ -64,7 +63,7 @@ class RecordMaintenance:
             try:
                 pause = 0.0 if await self.copy_calls() == _BATCH else _COPY_SECONDS
             except (RecordsUnavailable, sqlite3.Error) as error:
-                self.failures.inc()
+                self.metrics.failures.inc()
                 log.warning("cannot record tool calls, and tries again: %s", error)
                 pause = _RETRY_SECONDS
             await asyncio.sleep(pause)
@@ -88,7 +87,7 @@ class RecordMaintenance:
                 if deleted:
                     log.info("deleted %d old records", deleted)
             except RecordsUnavailable as error:
-                self.failures.inc()
+                self.metrics.failures.inc()
                 log.warning("cannot delete old records, and tries again: %s", error)
             await asyncio.sleep(_DELETE_SECONDS)
 

@@ -12,13 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-import prometheus_client
 from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.tool_server import PersonalDataAction, Scan, SecretAction
 from mcp_exec_broker.core.errors import ErrorReason, build_denial, build_rejection
 from mcp_exec_broker.features.scanning.detectors import PersonalDataDetector, SecretDetector, Span, TextIndex
 from mcp_exec_broker.features.scanning.tokenizer import Tokenizer
+from mcp_exec_common.process.metrics import MetricsBase
 
 Result = TypeVar("Result")
 
@@ -50,6 +50,16 @@ class _ScanOptions:
 _AUDIT: Final = _ScanOptions(subject="audit", secrets=SecretAction.REDACT, personal=PersonalDataAction.REDACT)
 
 
+class ScanMetrics(MetricsBase):
+    """Metrics of scans."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        super().__init__("mcp_exec_broker_", registry)
+        self.findings = self.counter(
+            "findings", "Secrets and personal data that were found, by kind and place.", "kind", "where"
+        )
+
+
 class Scanner:
     """Scanner for secrets and personal data, built once per process."""
 
@@ -58,12 +68,7 @@ class Scanner:
         self._personal_data_detector = PersonalDataDetector(region=region)
         # few threads: they compete with the event loop for the interpreter
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="scan")
-        self._findings = prometheus_client.Counter(
-            "mcp_exec_broker_findings",
-            "Secrets and personal data that were found, by kind and place.",
-            ["kind", "where"],
-            registry=registry or CollectorRegistry(),
-        )
+        self._findings = ScanMetrics(registry).findings
 
     def close(self) -> None:
         """Stop the threads."""

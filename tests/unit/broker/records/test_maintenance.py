@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from mcp_exec_api.wire.tools import ToolCallRecord
 from mcp_exec_broker.core.calls.audit import build_record
 from mcp_exec_broker.core.errors import CallOutcome
 from mcp_exec_broker.features.records.audit.log import AuditLog
-from mcp_exec_broker.features.records.maintenance import RecordMaintenance
+from mcp_exec_broker.features.records.maintenance import RecordMaintenance, RecordMetrics
 from mcp_exec_broker.features.records.store import RecordStore, RecordsUnavailable
 from mcp_exec_broker.features.records.tables import CALLS, check_row
 
@@ -38,7 +37,7 @@ async def store(tmp_path: Path) -> AsyncIterator[RecordStore]:
 
 
 def build_maintenance(store: RecordStore, audit: AuditLog) -> RecordMaintenance:
-    return RecordMaintenance.build(store=store, calls=audit, keep_days=90, registry=CollectorRegistry())
+    return RecordMaintenance(store=store, calls=audit, keep_days=90, metrics=RecordMetrics())
 
 
 @pytest.fixture
