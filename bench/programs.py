@@ -139,15 +139,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         arguments=("--nodes", "real", "--pool", "runc", "--modes", "reuse", "--rate", "20", "--seconds", "20",
                    "--warm", "6"),
     ),
-    "startup": Benchmark(
-        program="startup.py",
-        need=Need.NODE,
-        arguments=("--images", "$BENCH_SANDBOX", "--breakdown"),
-        smallest=("--images", "$BENCH_SANDBOX", "--pods", "1", "--rounds", "1", "--idle-seconds", "0.5",
-                  "--runtimes", "runc"),
-        limit=1800,
-        in_all=False,
-    ),
     "pooling": Benchmark(
         program="pooling.py",
         need=Need.EXAMPLES,
@@ -210,7 +201,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         environment={"TMPDIR": "/dev/shm"},
     ),
     "tools": Benchmark(program="tools.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
-    "memory": Benchmark(program="memory.py", smallest=("--at-once", "1")),
     "records": Benchmark(program="records.py", smallest=(*_ONE_CALL, "--batches", "1"), limit=600),
     "mcp-direct": Benchmark(program="mcp_direct.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
     "scaling": Benchmark(

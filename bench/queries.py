@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from made_catalogs import make_tools
-
 from mcp_exec_tools.catalog import Catalog
 
 ROOT: Final = Path(__file__).parents[1]
@@ -21,6 +19,9 @@ QUERIES: Final = ROOT / "bench" / "data" / "queries.json"
 UNSEEN: Final = ROOT / "bench" / "data" / "unseen.json"
 REQUESTS: Final = ROOT / "bench" / "data" / "requests.json"
 TUNING: Final = ROOT / "bench" / "data" / "tuning.json"
+MADE: Final = ROOT / "bench" / "data" / "made.json"
+"""Made servers with six things each, the verbs of their tools, and parameters. Their subjects are none of the real
+servers', so that no made tool answers a query."""
 CATALOGS: Final = (ROOT / "servers" / "catalogs", ROOT / "tests" / "data" / "catalogs")
 """Catalogs of the servers whose wrappers ship, and of two more."""
 SERVERS: Final = frozenset(
@@ -105,6 +106,29 @@ def query_sets() -> dict[str, QuerySet]:
     for name, catalogs in (("english", all_archived), ("english, GitHub's current server", all_current)):
         sets[f"tune, {name}"] = QuerySet(queries=_parse(tuning[name]), catalogs=catalogs, is_for_tuning=True)
     return sets
+
+
+def make_tools(count: int) -> dict[str, list[dict[str, Any]]]:
+    """Return so many distinct tools as entries of `tools/list` by server, the same for each call.
+
+    Raises ValueError if there are not as many.
+    """
+    found = json.loads(MADE.read_text())
+    things, verbs, parameters = found["things"], found["verbs"], found["parameters"]
+    # Servers are filled evenly: with all that there is for one thing of each, then for the next.
+    rows = zip(*(each.split() for each in things.values()), strict=True)
+    tools = [(server, thing, verb) for row in rows for server, thing in zip(things, row, strict=True) for verb in verbs]
+    if count > len(tools):
+        raise ValueError(f"{count} tools were wanted, {len(tools)} can be made")
+    made: dict[str, list[dict[str, Any]]] = {}
+    for server, thing, verb in tools[:count]:
+        text, names = verbs[verb]
+        schema = {"type": "object", "properties": {name: parameters[name] for name in names}, "required": names[:1]}
+        description = text.format(thing=thing.replace("_", " "), server=server.replace("-", " "))
+        made.setdefault(server, []).append(
+            {"name": f"{verb}_{thing}", "description": description, "inputSchema": schema}
+        )
+    return made
 
 
 def _parse(found: Sequence[dict[str, Any]]) -> list[DiscoveryQuery]:

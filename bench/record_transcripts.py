@@ -1,4 +1,6 @@
-"""Recording of bench/data/transcripts: the turns of transcript_tasks.py with the results of real servers.
+"""Recording of bench/data/transcripts: their turns, with the results that real servers return.
+
+A transcript of a new task needs no results. The turns, arguments included, are written by hand and stay as they are.
 
 Servers run in this process (the project's demo servers) or as programs of their own (filesystem, git, memory, time),
 without a network. Servers that need an account answer with made-up results, and their transcripts are labelled so.
@@ -26,8 +28,7 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters
 from stand_ins import make_readings, make_repository, make_up
-from transcript_tasks import CODE, TASKS, BenchTask
-from transcripts import ARMS, DEMO, FOLDER, ROOT, load_catalogs
+from transcripts import ARMS, DEMO, FOLDER, ROOT, load_catalogs, load_transcripts
 
 from mcp_exec_broker.core.calls.response import ContentBlocks, PythonValue, parse_value
 from mcp_exec_tools.catalog import Catalog
@@ -69,35 +70,28 @@ class Recorder:
         )
         return value, text, False
 
-    async def direct(self, task: BenchTask) -> list[dict[str, Any]]:
-        """Record the arm of direct calls."""
-        messages, found = _begin(task), []
-        for turn in task.direct:
-            uses, results = [], []
-            for name, arguments in turn(found) if callable(turn) else turn:
-                given = dict(arguments(found) if callable(arguments) else arguments)
-                uses.append((name.replace(".", "__", 1), given))
-                value, text, _ = await self.call(name, given)
-                results.append((value, text))
-            found += [value for value, _ in results]
-            _add(messages, uses, [text for _, text in results])
-        return _end(messages, task)
+    async def renew(self, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Return the messages of an arm with the results that its tool uses have now."""
+        found: list[dict[str, Any]] = []
+        for message in messages:
+            uses = [block for block in message["content"] if block["type"] == "tool_use"]
+            if not any(block["type"] == "tool_result" for block in message["content"]):
+                found.append(dict(message))
+            if uses:
+                texts = [await self._answer(use["name"], use["input"]) for use in uses]
+                results = [
+                    {"type": "tool_result", "tool_use_id": use["id"], "content": text}
+                    for use, text in zip(uses, texts, strict=True)
+                ]
+                found.append({"role": "user", "content": results})
+        return found
 
-    async def code(self, task: BenchTask) -> list[dict[str, Any]]:
-        """Record the arm of code."""
-        messages = _begin(task)
-        for what, detail in task.code:
-            if what == CODE:
-                use = ("execute_code", {"code": str(detail)})
-                text = await self._execute(str(detail))
-            elif detail:
-                use = ("search_tools", {"query": what, "detail_level": "with_description", "limit": detail})
-                text = _dump(self._index.search(what, detail_level="with_description", limit=int(detail)))
-            else:
-                use = ("search_tools", {"query": what, "detail_level": "full", "limit": 1})
-                text = _dump(self._index.search(what, detail_level="full", limit=1))
-            _add(messages, [use], [text])
-        return _end(messages, task)
+    async def _answer(self, name: str, given: Mapping[str, Any]) -> str:
+        if name == "execute_code":
+            return await self._execute(given["code"])
+        if name == "search_tools":
+            return _dump(self._index.search(**given))
+        return (await self.call(name.replace("__", ".", 1), given))[1]
 
     async def _execute(self, code: str) -> str:
         """Run code as the sandbox does: top-level await, and the last expression is the result."""
@@ -158,26 +152,6 @@ def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def _begin(task: BenchTask) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": [{"type": "text", "text": task.prompt}]}]
-
-
-def _end(messages: list[dict[str, Any]], task: BenchTask) -> list[dict[str, Any]]:
-    return [*messages, {"role": "assistant", "content": [{"type": "text", "text": task.answer}]}]
-
-
-def _add(messages: list[dict[str, Any]], uses: Sequence[tuple[str, Any]], texts: Sequence[str]) -> None:
-    ids = [f"toolu_{len(messages):02}{index:02}" for index in range(len(uses))]
-    asked = [
-        {"type": "tool_use", "id": number, "name": name, "input": given}
-        for number, (name, given) in zip(ids, uses, strict=True)
-    ]
-    answered = [
-        {"type": "tool_result", "tool_use_id": number, "content": text} for number, text in zip(ids, texts, strict=True)
-    ]
-    messages += [{"role": "assistant", "content": asked}, {"role": "user", "content": answered}]
-
-
 def fill(folder: Path) -> None:
     """Make the files and the repository that the tasks read, the same each time."""
     (folder / "security.md").write_text((ROOT / "docs" / "platform" / "security.md").read_text())
@@ -199,39 +173,36 @@ def list_programs(npm: Path, folder: Path) -> dict[str, StdioServerParameters]:
 
 async def record(npm: Path, *, out: Path, only: str = "") -> None:
     """Record all tasks or one, each arm with servers of its own."""
-    for number, task in enumerate(TASKS, 1):
-        if only not in ("", task.name):
+    for path in sorted(FOLDER.glob("*.json")):
+        found = json.loads(path.read_text())
+        if only not in ("", found["task"]):
             continue
-        arms = {}
         for arm in ARMS:
             with tempfile.TemporaryDirectory() as made:
                 folder = Path(os.path.realpath(made))  # noqa: ASYNC240 - nothing runs at the same time
                 fill(folder)
+                programs = list_programs(npm, folder)
                 async with contextlib.AsyncExitStack() as stack:
-                    programs = list_programs(npm, folder)
                     clients = {}
-                    for server in set(task.servers) - MADE_UP:
-                        if server in DEMO:
-                            module = importlib.import_module(f"mcp_exec_servers.{server}")
-                            target = importlib.reload(module).server
-                        else:
-                            target = programs[server]
+                    for server in set(found["servers"]) - MADE_UP:
+                        target = load_demo(server) if server in DEMO else programs[server]
                         clients[server] = await stack.enter_async_context(Client(target))
-                    recorder = Recorder(clients, folder)
-                    arms[arm] = await (recorder.direct(task) if arm == "direct" else recorder.code(task))
-        results = "none" if not task.servers else "synthesised" if MADE_UP & set(task.servers) else "recorded"
-        found = {"task": task.name, "kind": task.kind, "prompt": task.prompt, "servers": task.servers,
-                 "results": results, "arms": arms}  # fmt: skip
-        path = out / f"{number:02}-{task.name.replace(' ', '-')}.json"
-        path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+                    found["arms"][arm] = await Recorder(clients, folder).renew(found["arms"][arm])
+        (out / path.name).write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         print(path.name)
+
+
+def load_demo(server: str) -> Any:
+    """Return a demo server in the state of its start."""
+    return importlib.reload(importlib.import_module(f"mcp_exec_servers.{server}")).server
 
 
 def main() -> None:
     """Record all transcripts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--npm", type=Path, default=Path(), help="folder of the servers installed from npm")
-    parser.add_argument("--task", choices=[task.name for task in TASKS], default="", help="record only this task")
+    tasks = [each.task for each in load_transcripts()]
+    parser.add_argument("--task", choices=tasks, default="", help="record only this task")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder for the transcripts (default: bench/data)")
     options = parser.parse_args()
     asyncio.run(record(options.npm, out=options.out, only=options.task))

@@ -34,47 +34,11 @@ FIGURES = ROOT / "bench" / "data" / "savings.json"
 PLOT = ROOT / "docs" / "agents" / "savings.png"
 PRICINGS = ("plain", "cached", "warm")
 LEVELS = ("name_only", "with_description", "full")
-PUBLISHED: Sequence[Mapping[str, Any]] = (
-    {
-        "claim": "an issue from a document",
-        "direct": {
-            "system prompt": 5000,
-            "100 definitions of 1,500": 150_000,
-            "query": 50,
-            "response": 500,
-            "results": 2000,
-        },
-        "code": {"system prompt": 1000, "search": 50, "imports": 200, "code": 500, "results": 2000},
-    },
-    {"claim": "filter rows", "direct": {"all (not itemised)": 205_000}, "code": {"all (not itemised)": 3800}},
-    {
-        "claim": "50 documents",
-        "direct": {"100 definitions of 500": 50_000, "documents": 100_000, "documents again": 100_000},
-        "code": {"discovery": 500, "code": 1000, "summary": 500},
-    },
-)
-"""Arithmetic that guides print, by its own assumptions: one request, and no turns of the code arm are repeated."""
+PUBLISHED = ROOT / "bench" / "data" / "published.json"
+"""`published`: arithmetic that guides print, by its own assumptions: one request, and no turns of the code arm are
+repeated. `reported`: savings of others, with their own tasks and tools, and the date of publication or of reading."""
 SIZES = (96, 251, 508)
 """Numbers of tools that others have published a saving for."""
-REPORTED: Sequence[Mapping[str, Any]] = (
-    {"source": "[Bifrost](https://www.getmaxim.ai/articles/how-to-reduce-mcp-token-costs-for-claude-code-at-scale)",
-     "read": "2026-11-27", "claim": "code mode, 96 tools: input tokens", "less": 58.2, "basis": "measured"},
-    {"source": "Bifrost", "read": "2026-11-27", "claim": "code mode, 251 tools: input tokens", "less": 84.5,
-     "basis": "measured"},
-    {"source": "Bifrost", "read": "2026-11-27", "claim": "code mode, 508 tools: input tokens", "less": 92.8,
-     "basis": "measured"},
-    {"source": "[Anthropic](https://www.anthropic.com/engineering/code-execution-with-mcp)", "read": "2025-11-04",
-     "claim": "a document into a record: 150,000 tokens become 2,000", "less": 98.7, "basis": "an illustration"},
-    {"source": "[Anthropic](https://www.anthropic.com/engineering/advanced-tool-use)", "read": "2025-11-24",
-     "claim": "programmatic tool calling: 43,588 tokens become 27,297", "less": 37.4, "basis": "measured"},
-    {"source": "Anthropic", "read": "2025-11-24", "claim": "tool search: tokens of definitions", "less": 85,
-     "basis": "measured"},
-    {"source": "[Cloudflare](https://blog.cloudflare.com/code-mode/)", "read": "2026-11-27",
-     "claim": "code mode, a batch of complex tasks", "less": 81, "basis": "measured by others"},
-    {"source": "Cloudflare", "read": "2026-11-27", "claim": "code mode, simple tasks", "less": 32,
-     "basis": "measured by others"},
-)  # fmt: skip
-"""Savings that others report, with their own tasks and tools; `read` is the date of publication or of reading."""
 
 
 def compare_sizes(count: Count, transcripts: Sequence[Transcript]) -> list[dict[str, Any]]:
@@ -175,8 +139,7 @@ def compute(count: Count) -> dict[str, Any]:
         "levels": measure_levels(count),
         "sizes": compare_sizes(count, transcripts),
         "live": json.loads(FIGURES.read_text())["live"],
-        "published": PUBLISHED,
-        "reported": REPORTED,
+        **json.loads(PUBLISHED.read_text()),
         "rules": {
             "from the words of the task": study(agent, transcripts, is_known=False),
             "known to the application": study(agent, transcripts, is_known=True),

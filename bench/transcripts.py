@@ -1,7 +1,7 @@
 """Transcripts of the same tasks, done by direct calls and by code, and the checks that keep them consistent.
 
-A transcript has the messages of the Messages API. The model's turns are scripted (`transcript_tasks.py`). Results come
-from the real servers if `results` is "recorded", else they only have the shape of the server's.
+A transcript has the messages of the Messages API. The model's turns are scripted. Results come from the real servers if
+`results` is "recorded", else they only have the shape of the server's; `record_transcripts.py` writes them.
 """
 
 import ast

@@ -1,32 +1,39 @@
 """Transcripts of the token benchmark, recorded once more with the demo servers of this tree."""
 
 import contextlib
-import importlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from mcp import Client
-from record_transcripts import DEMO, Recorder
-from transcript_tasks import TASKS, BenchTask
-from transcripts import load_transcripts
+from record_transcripts import Recorder, load_demo
+from transcripts import ARMS, DEMO, Arm, Transcript, load_transcripts
 
-RECORDED = {each.task: each for each in load_transcripts()}
-DEMO_TASKS = [task for task in TASKS if task.servers and set(task.servers) <= set(DEMO)]
+DEMO_TASKS = [each for each in load_transcripts() if each.servers and set(each.servers) <= set(DEMO)]
 
 
-@pytest.mark.parametrize("task", DEMO_TASKS, ids=lambda task: task.name)
-async def test_a_transcript_has_what_the_servers_return(task: BenchTask, tmp_path: Path) -> None:
-    for arm in ("direct", "code"):
-        async with contextlib.AsyncExitStack() as stack:
-            clients = {}
-            for server in task.servers:
-                module = importlib.reload(importlib.import_module(f"mcp_exec_servers.{server}"))
-                clients[server] = await stack.enter_async_context(Client(module.server))
-            recorder = Recorder(clients, tmp_path)
-            found = await (recorder.direct(task) if arm == "direct" else recorder.code(task))
-        assert found == RECORDED[task.name].arms[arm], "run: python bench/record_transcripts.py"
+@contextlib.asynccontextmanager
+async def recording(task: Transcript, folder: Path) -> AsyncIterator[Recorder]:
+    async with contextlib.AsyncExitStack() as stack:
+        yield Recorder(
+            {server: await stack.enter_async_context(Client(load_demo(server))) for server in task.servers}, folder
+        )
 
 
-def test_every_task_has_its_transcript() -> None:
-    assert [task.name for task in TASKS] == list(RECORDED)
+@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("task", DEMO_TASKS, ids=lambda task: task.task)
+async def test_a_transcript_has_what_the_servers_return(task: Transcript, arm: Arm, tmp_path: Path) -> None:
+    async with recording(task, tmp_path) as recorder:
+        found = await recorder.renew(task.arms[arm])
+    assert found == task.arms[arm], "run: python bench/record_transcripts.py"
+
+
+async def test_a_transcript_without_results_gets_them(tmp_path: Path) -> None:
+    task = DEMO_TASKS[0]
+    turns = [task.arms["code"][0], *task.arms["code"][1::2]]
+    async with recording(task, tmp_path) as recorder:
+        assert await recorder.renew(turns) == task.arms["code"]
+
+
+def test_many_tasks_need_the_demo_servers_only() -> None:
     assert len(DEMO_TASKS) >= 8
