@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from hack.chart import command_line, documents, rbac, reasons, settings
+from hack.chart import documents, rbac, reasons, settings
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "mcp-exec"
@@ -36,7 +36,6 @@ def main() -> None:
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         CHART / "files" / "kubernetes.json": documents.build_kubernetes,
         ROOT / "docs" / "reference" / "rbac.md": lambda: rbac.build_page(CHART),
-        ROOT / "docs" / "reference" / "command-line.md": command_line.build_page,
         TROUBLESHOOTING: lambda: reasons.update_page(TROUBLESHOOTING),
         EXECUTIONS: lambda: reasons.update_notes_page(EXECUTIONS),
         SESSIONS: lambda: reasons.update_sessions_page(SESSIONS),

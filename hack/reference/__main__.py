@@ -1,6 +1,8 @@
 """Generate the pages of docs/reference that are tables of what types declare.
 
-python -m hack.reference           writes the pages
+Pages that another file of the repository shows, or the help of a command, are only made for the documentation site.
+
+python -m hack.reference           writes the other pages
 python -m hack.reference --check   writes nothing and exits with 1 if a page differs
 """
 
@@ -9,20 +11,28 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hack.reference import accounts, http_api, metrics, reasons, resources
+from hack.reference import accounts, command_line, http_api, metrics, reasons, resources
 
 FOLDER: Final = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def build_pages() -> dict[str, str]:
-    """Build all pages, by path below docs/reference."""
+    """Build the pages of the repository, by path below docs/reference."""
     return {
-        **resources.build_pages(),
         "accounts.md": accounts.build_page(),
-        "http-api.md": http_api.build_page(),
         "metrics.md": metrics.build_page(),
         "reasons.md": reasons.build_page(),
     }
+
+
+def build_site_pages() -> dict[str, str]:
+    """Build the pages that only the site has, by path: of openapi.json, of crds/*.yaml and of `mcp-exec --help`."""
+    pages = {
+        **resources.build_pages(),
+        "http-api.md": http_api.build_page(),
+        "command-line.md": command_line.build_page(),
+    }
+    return {f"docs/reference/{name}": text for name, text in pages.items()}
 
 
 def main() -> None:

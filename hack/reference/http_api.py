@@ -1,10 +1,10 @@
-"""docs/reference/http-api.md: every route and every body of the HTTP API, from its OpenAPI document."""
+"""Page of the site with every route and every body of the HTTP API, from its OpenAPI document."""
 
 import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hack.reference.markdown import GENERATED, build_table, format_code
+from hack.reference.markdown import build_table, format_code
 from hack.reference.schema import describe, describe_type, format_default
 
 from mcp_exec_gateway.app import describe_api
@@ -12,7 +12,7 @@ from mcp_exec_gateway.app import describe_api
 Json = dict[str, Any]
 
 _PROBLEM: Final = "application/problem+json"
-_HEAD: Final = """{generated}# HTTP API
+_HEAD: Final = """# HTTP API
 
 {description}
 [The HTTP API](../services/http-api.md) explains it by examples. This page shows [openapi.json](openapi.json), which
@@ -26,7 +26,7 @@ def build_page() -> str:
     """Build the page."""
     document = describe_api()
     info = document["info"]
-    parts = [_HEAD.format(generated=GENERATED, description=info["description"], version=info["version"])]
+    parts = [_HEAD.format(description=info["description"], version=info["version"])]
     groups: dict[str, list[str]] = {}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():

@@ -16,19 +16,19 @@ _HEAD: Final = f"""{GENERATED}# Reasons and Events
 
 ## Of an execution
 
-`status.reason` of a [CodeExecution](resources/codeexecution.md), and `reason` of the HTTP API. A run that succeeded has
+`status.reason` of a [CodeExecution](../kubectl/executions.md), and `reason` of the HTTP API. A run that succeeded has
 none.
 
 """
-_SESSIONS: Final = "\n## Of a session\n\n`status.reason` of a [SandboxSession](resources/sandboxsession.md).\n\n"
+_SESSIONS: Final = "\n## Of a session\n\n`status.reason` of a [SandboxSession](../services/sessions.md).\n\n"
 _SERVERS: Final = (
     "\n## Of a tool server\n\nThe conditions `Available` and `CredentialsFound` of a"
-    " [ToolServer](resources/toolserver.md). They are True with the reasons `Listed` and `Found`.\n\n"
+    " [ToolServer](../platform/tool-servers.md). They are True with the reasons `Listed` and `Found`.\n\n"
 )
 _POOLS: Final = """
 ## Of a pool
 
-Conditions of a [SandboxPool](resources/sandboxpool.md). `Ready` is False with the reason of an execution (above) if
+Conditions of a [SandboxPool](../platform/pools.md). `Ready` is False with the reason of an execution (above) if
 pods cannot start.
 
 """

@@ -1,10 +1,10 @@
-"""docs/reference/resources/KIND.md: the fields of each custom resource, from its CustomResourceDefinition."""
+"""Pages of the site with the fields of each custom resource, from its CustomResourceDefinition."""
 
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from hack.reference.markdown import GENERATED, build_table, format_code
+from hack.reference.markdown import build_table, format_code
 from hack.reference.schema import list_fields
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
@@ -66,7 +66,7 @@ def _build_page(kind: str, spec: dict[str, Any]) -> str:
     commands = ", ".join(f"`kubectl get {name}`" for name in (names["plural"], *names["shortNames"]))
     return "\n".join(
         [
-            f"{GENERATED}# {kind}\n",
+            f"# {kind}\n",
             f"{schema['description']} Explained in {_PAGES[kind]}.\n",
             f"API version: {served}. Namespaced. {commands}.\n",
             f"```yaml\n{read_example(kind)}```\n",

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from hack.artifacts.places import read_places
+from hack.reference.__main__ import build_site_pages
 from hack.site.navigation import Section, read_navigation
 from hack.site.sources import HOME, MERMAID, SCRIPT, Sources
 from hack.site.versions import Versions
@@ -60,8 +61,9 @@ def main() -> None:
     for old in (work, site / RELEASE):
         shutil.rmtree(old, ignore_errors=True)
     pages = work / "pages"
-    sections = read_navigation(ROOT)
-    Sources(root=ROOT, folder=pages).copy(HOME, *(path for section in sections for _, path in section.pages))
+    made = build_site_pages()
+    sections = read_navigation(ROOT, made)
+    Sources(root=ROOT, folder=pages, made=made).copy(HOME, *(path for section in sections for _, path in section.pages))
     (pages / MERMAID).mkdir(parents=True)
     for name in (f"dist/{SCRIPT}", "LICENSE"):
         shutil.copy(arguments.mermaid / name, pages / MERMAID)

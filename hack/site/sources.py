@@ -9,7 +9,7 @@ import posixpath
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,9 +27,11 @@ _MAX_SHOWN: Final = 200_000
 class Sources:
     """Copies pages into a folder, and follows their links until nothing is missing."""
 
-    def __init__(self, *, root: Path, folder: Path) -> None:
+    def __init__(self, *, root: Path, folder: Path, made: Mapping[str, str]) -> None:
+        """Copy to `folder`. `made` has the texts of pages that the repository does not have, by their paths."""
         self._root = root
         self._folder = folder
+        self._made = made
         self._tracked = set(_list_tracked(root))
         self._waiting: list[str] = []
         self._done: set[str] = set()
@@ -49,12 +51,15 @@ class Sources:
         if path.endswith(".md") or path.startswith("docs/"):
             target.parent.mkdir(parents=True, exist_ok=True)
         if path.endswith(".md"):
-            text = source.read_text() if path in self._tracked else self._list_folder(posixpath.dirname(path))
+            text = self._made.get(path) or self._read_page(path)
             target.write_text(self._convert(path, text))
         elif path.startswith("docs/"):
             shutil.copyfile(source, target)
         else:
             self._write_shown(path, source.read_text())
+
+    def _read_page(self, path: str) -> str:
+        return (self._root / path).read_text() if path in self._tracked else self._list_folder(posixpath.dirname(path))
 
     def _write_shown(self, path: str, text: str) -> None:
         target = self._folder / unhide(f"{path}.md")

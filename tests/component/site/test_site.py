@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from hack.reference.__main__ import build_site_pages
 from hack.site.navigation import read_navigation
 from tests.component.site.conftest import REPOSITORY, ROOT
 
@@ -44,7 +45,7 @@ def read(pages: Path) -> dict[Path, Page]:
 
 
 def test_every_page_of_the_navigation_is_rendered(pages: Path) -> None:
-    for section in read_navigation(ROOT):
+    for section in read_navigation(ROOT, build_site_pages()):
         for _, path in section.pages:
             name = re.sub(r"README\.html$", "index.html", path.removesuffix(".md") + ".html")
             assert (pages / name).is_file(), name

@@ -1,11 +1,12 @@
 """The generated pages of docs/reference: they are those of the types, and miss nothing of them."""
 
 import ast
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hack.reference.__main__ import FOLDER, build_pages
+from hack.reference.__main__ import FOLDER, build_pages, build_site_pages
 from hack.reference.markdown import build_table
 from hack.reference.metrics import build_registries, list_metrics
 from hack.reference.resources import EXAMPLES, SPECS, read_example
@@ -15,9 +16,13 @@ from mcp_exec_api.crd_schema import build_definitions
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.pool import PoolReason
+from mcp_exec_client.cli.completion import find_commands, find_options, walk
+from mcp_exec_client.cli.main import build_parser
+from mcp_exec_client.cli.options import ExitCode
 
 ROOT = Path(__file__).parents[3]
 PAGES = build_pages()
+SITE_PAGES = build_site_pages()
 KINDS = {each["spec"]["names"]["kind"]: each["spec"] for each in build_definitions().values()}
 
 
@@ -26,16 +31,38 @@ def test_a_page_is_up_to_date(name: str) -> None:
     assert (FOLDER / name).read_text() == PAGES[name], "run `make generate`"
 
 
+def test_pages_that_show_another_file_or_the_help_of_commands_are_not_committed() -> None:
+    assert {str(path) for path in SITE_PAGES if (ROOT / path).exists()} == set()
+
+
+def test_the_page_of_the_command_line_has_every_command_with_its_options() -> None:
+    page, commands = SITE_PAGES["docs/reference/command-line.md"], list(walk(build_parser()))
+    for command in (each for each in commands if not find_commands(each)):
+        assert f"\n## {command.prog}\n" in page
+        for action in find_options(command):
+            assert all(
+                f"`{name}" in page for name in action.option_strings if name.startswith("--") and name != "--help"
+            )
+    assert [code.value for code in ExitCode if f"| {code.value} | {code.meaning} |" not in page] == []
+
+
+def test_the_page_of_the_http_api_has_every_route_and_body() -> None:
+    page, document = SITE_PAGES["docs/reference/http-api.md"], json.loads((FOLDER / "openapi.json").read_text())
+    for path, methods in document["paths"].items():
+        assert [method for method in methods if f"\n### {method.upper()} {path}\n" not in page] == []
+    assert [name for name in document["components"]["schemas"] if f"\n### {name}\n" not in page] == []
+
+
 def test_every_kind_has_a_page_with_an_example_of_its_own_type() -> None:
     assert SPECS.keys() == KINDS.keys()
     assert {path.stem for path in EXAMPLES.iterdir()} == {kind.lower() for kind in KINDS}
     for kind in KINDS:
-        assert read_example(kind) in PAGES[f"resources/{kind.lower()}.md"]
+        assert read_example(kind) in SITE_PAGES[f"docs/reference/resources/{kind.lower()}.md"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_page_explains_every_field_and_column_of_its_kind(kind: str) -> None:
-    page = PAGES[f"resources/{kind.lower()}.md"]
+    page = SITE_PAGES[f"docs/reference/resources/{kind.lower()}.md"]
     for version in KINDS[kind]["versions"]:
         schema = version["schema"]["openAPIV3Schema"]["properties"]
         fields = [*list_fields(schema["spec"]), *list_fields(schema["status"])]

@@ -1,4 +1,4 @@
-"""docs/reference/command-line.md, generated from the parser of the command."""
+"""Page of the site with all commands, their options and exit codes, from the parser."""
 
 import argparse
 from typing import Final
@@ -16,8 +16,7 @@ _CONNECTION: Final = (
     "--kube-context",
     "--namespace",
 )
-_HEAD: Final = """<!-- Generated from the parser by `make generate`. Do not edit. -->
-# Reference of the command line
+_HEAD: Final = """# Reference of the command line
 
 [command-line.md](../services/command-line.md) explains the commands by examples. `{program} COMMAND --help` shows the
 same as this page. The plugin of kubectl, `{kubectl}`, has the commands
