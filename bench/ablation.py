@@ -6,16 +6,14 @@
 Queries that nothing is tuned by take no part.
 """
 
-import argparse
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from discovery import DEPTH, Rows, build_product_search, list_ranks, quality
-from harness import table, write_json
+from harness import parser, table, write_json
 from queries import QuerySet, query_sets
 
 from mcp_exec_tools.search import entries, index, query, relatives
@@ -96,8 +94,7 @@ def print_words(rows: list[dict[str, Any]]) -> None:
 
 def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    options = parser(__doc__)
     options.add_argument("--words", action="store_true", help="measure each word of the tables of synonyms instead")
     arguments = options.parse_args()
     sets = {name: each for name, each in query_sets().items() if each.is_for_tuning}

@@ -11,9 +11,9 @@ import asyncio
 import time
 from typing import Any
 
-from harness import BenchCluster, parser, run, stage_rows, table, write_json
+from harness import BenchCluster, parser, run, write_json
 from processes import ProcessMeter
-from target import target
+from target import describe, show, target
 
 EXECUTIONS = {"simulated": 300, "real": 12}
 
@@ -24,25 +24,7 @@ async def burst(bench: BenchCluster, *, pool: str, executions: int, pids: dict[s
     meter, start = ProcessMeter(pids=pids), time.perf_counter()
     runs = await asyncio.gather(*(bench.time_execution(pool) for _ in range(executions)))
     elapsed = time.perf_counter() - start
-    return {
-        "all done within s": round(elapsed, 3),
-        "failed": sum(bool(run.problem) for run in runs),
-        "problems": sorted({run.problem for run in runs if run.problem})[:3],
-        "cold": sum(run.answer.get("start") == "Cold" for run in runs),
-        "stages": stage_rows(runs),
-        "processes": meter.rows(),
-        "samples": [round(run.milliseconds, 2) for run in runs],
-    }
-
-
-def show(number: int, found: dict[str, Any]) -> None:
-    """Format one round."""
-    print(f"\nround {number}: all done within {found['all done within s']} s", end="")
-    print(f", {found['failed']} failed, {found['cold']} cold; milliseconds:")
-    print(table(found["stages"]))
-    print(table(found["processes"]))
-    for problem in found["problems"]:
-        print(problem[:500])
+    return {"all done within s": round(elapsed, 3), **describe(runs, meter)}
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -52,13 +34,13 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         rounds = []
         for number in range(1, options.rounds + 1):
             rounds.append(await burst(at.bench, pool=at.pool, executions=executions, pids=at.pids))
-            show(number, rounds[-1])
+            show(f"round {number}: all done within {rounds[-1]['all done within s']} s", rounds[-1])
     return {"nodes": options.nodes, "executions": executions, "rounds": rounds}
 
 
 def main() -> None:
     """Run the command."""
-    options = parser(__doc__)
+    options = parser(__doc__, pool="gvisor")
     options.add_argument("--nodes", choices=sorted(EXECUTIONS), default="simulated")
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
     options.add_argument("--executions", type=int, help="concurrent executions (default: 300 simulated, 12 real)")

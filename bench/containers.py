@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from harness import table, write_json
+from harness import parser, table, write_json
 
 GROUP = Path("/sys/fs/cgroup/cpuacct/bench-containers")
 UID = 100_123
@@ -220,17 +220,16 @@ def main() -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    what = parser.add_mutually_exclusive_group(required=True)
+    found = parser(__doc__)
+    what = found.add_mutually_exclusive_group(required=True)
     what.add_argument("--rootfs", nargs="+", metavar="NAME=FOLDER", help="root file systems to compare")
     what.add_argument(
         "--image", type=Path, metavar="FILE", help="archive of an image, such as .cache/images/sandbox.tar"
     )
-    parser.add_argument("--runtimes", nargs="+", default=["runsc", "runc"], help="programs of the runtimes")
-    parser.add_argument("--rounds", type=int, default=9, help="containers of each kind, in turn")
-    parser.add_argument("--uses", type=int, default=40, metavar="N", help="uses of each sandbox that is reused")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures and samples")
-    return parser.parse_args()
+    found.add_argument("--runtimes", nargs="+", default=["runsc", "runc"], help="programs of the runtimes")
+    found.add_argument("--rounds", type=int, default=9, help="containers of each kind, in turn")
+    found.add_argument("--uses", type=int, default=40, metavar="N", help="uses of each sandbox that is reused")
+    return found.parse_args()
 
 
 def compare(folders: dict[str, Path], arguments: argparse.Namespace) -> None:

@@ -8,7 +8,6 @@ hit@N: one of the query's tools is among the first N. MRR: the mean of 1/rank of
 Misses are of the queries for tuning only. Of the others only figures are printed.
 """
 
-import argparse
 import math
 import os
 import re
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from embedding_search import EmbeddingModel, fuse
-from harness import percentile, table, write_json
+from harness import parser, percentile, table, write_json
 from queries import DiscoveryQuery, QuerySet, query_sets
 
 from mcp_exec_tools.catalog import Catalog
@@ -201,8 +200,7 @@ def print_misses(sets: Mapping[str, QuerySet]) -> None:
 
 def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    options = parser(__doc__)
     options.add_argument(
         "--misses", action="store_true", help="print the tuning queries that the product's search misses"
     )

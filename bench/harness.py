@@ -24,6 +24,8 @@ from mcp_exec_api.constants import LABEL_OWNER, LABEL_POOL
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT))  # for what benchmarks and tests share: tests.support
 SYSTEM, NAMESPACE, RELEASE = "mcp-exec-system", "agents", "mcp-exec"
 Result = TypeVar("Result")
 STAGES = ("queued", "bind", "dispatch", "run", "collect", "total")
@@ -59,11 +61,12 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     )  # fmt: skip
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Build a parser with the options of every benchmark."""
+def parser(description: str | None, *, pool: str = "") -> argparse.ArgumentParser:
+    """Build a parser with the options of every benchmark, and with --pool if the benchmark has a default of it."""
     found = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--json", type=Path, metavar="FILE", help="file for all figures and samples")
-    found.add_argument("--pool", default="gvisor", help="the SandboxPool to use (default: gvisor)")
+    if pool:
+        found.add_argument("--pool", default=pool, help=f"the SandboxPool to use (default: {pool})")
     return found
 
 

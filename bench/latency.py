@@ -20,7 +20,18 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from harness import STAGES, BenchCluster, connect_inside, connect_release, parser, run, summary, table, write_json
+from harness import (
+    BenchCluster,
+    TimedExecution,
+    connect_inside,
+    connect_release,
+    parser,
+    run,
+    stage_rows,
+    summary,
+    table,
+    write_json,
+)
 from inside import is_node, own_namespace, run_inside, run_peer, store_result
 from waits import within
 
@@ -111,39 +122,31 @@ async def open_floor(bench: BenchCluster, *, namespace: str, peer: str) -> Async
         yield floor
 
 
-async def time_execution(bench: BenchCluster, pool: str) -> tuple[float, dict[str, Any]]:
-    """Run one execution and return the milliseconds until its answer, and the answer."""
-    start = time.perf_counter()
-    answer = await bench.execute("print(1)", pool=pool)
-    elapsed = (time.perf_counter() - start) * 1000
-    if answer["output"]["stdout"] != "1\n":
-        raise RuntimeError(f"not what was printed: {answer}")
-    return elapsed, answer
-
-
 async def measure(
     bench: BenchCluster, *, pool: str, namespace: str, peer: str, rounds: int, concurrency: int
 ) -> Figures:
-    """Run rounds of executions and of floors in turn, at one concurrency."""
+    """Run rounds of executions and of floors in turn, at one concurrency. Raises RuntimeError if an execution fails."""
     # Only as many pods as are used: in gVisor an idle pod uses a twentieth of a core, and the machine may be small.
     await bench.scale(pool, concurrency)
     await bench.wait_until_settled(pool)
-    totals: list[float] = []
+    runs: list[TimedExecution] = []
     floors: list[float] = []
-    stages: dict[str, list[float]] = {stage: [] for stage in STAGES}
-    cold = 0
     async with open_floor(bench, namespace=namespace, peer=peer) as floor:
         for index in range(rounds):
             await bench.wait_until_settled(pool)
             floors += await asyncio.gather(
                 *(floor.sample(f"floor-{concurrency}-{index}-{k}") for k in range(concurrency))
             )
-            for elapsed, answer in await asyncio.gather(*(time_execution(bench, pool) for _ in range(concurrency))):
-                totals.append(elapsed)
-                cold += answer["start"] != "Warm"
-                for stage in STAGES:
-                    stages[stage].append(answer["durations"].get(stage) or 0.0)
-    return {"total": totals, "floor": floors, "stages": stages, "cold": cold}
+            runs += await asyncio.gather(*(bench.time_execution(pool) for _ in range(concurrency)))
+            if problem := next((run.problem for run in runs if run.problem), ""):
+                raise RuntimeError(problem)
+    rows = {"floor": summary(floors), **stage_rows(runs)}
+    cold = sum(run.answer["start"] != "Warm" for run in runs)
+    return {
+        "summary": rows,
+        "ratio": round(rows["client, total"]["p50"] / rows["floor"]["p50"], 2),
+        "samples": {"total": [run.milliseconds for run in runs], "floor": floors, "cold": cold},
+    }
 
 
 async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, namespace: str, peer: str) -> Figures:
@@ -152,7 +155,7 @@ async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, names
     before = (await bench.pool(options.pool))["spec"]["warm"]["min"]
     try:
         for concurrency in options.concurrency:
-            found = await measure(
+            figures[f"concurrency {concurrency}"] = await measure(
                 bench,
                 pool=options.pool,
                 namespace=namespace,
@@ -160,10 +163,6 @@ async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, names
                 rounds=max(options.rounds // concurrency, min(options.rounds, LEAST_ROUNDS)),
                 concurrency=concurrency,
             )
-            rows = {"client, total": summary(found["total"]), "floor": summary(found["floor"])}
-            rows |= {f"  {stage}": summary(found["stages"][stage]) for stage in STAGES}
-            ratio = rows["client, total"]["p50"] / rows["floor"]["p50"]
-            figures[f"concurrency {concurrency}"] = {"summary": rows, "ratio": round(ratio, 2), "samples": found}
     finally:
         await bench.scale(options.pool, before)
     return figures
@@ -173,7 +172,7 @@ async def measure_from_outside(options: argparse.Namespace) -> tuple[Figures, st
     """Measure from this machine or from a pod. Return the figures, and where they were taken."""
     async with connect_release() as bench, own_namespace(bench) as namespace:
         peer = await run_peer(bench, namespace, pool=options.pool)
-        if options.place == "here" or (options.place == "auto" and await is_node(bench)):
+        if await is_node(bench):
             figures = await measure_all(bench, options, namespace=namespace, peer=peer.address)
             return figures, f"from this machine, the floor's pod on {peer.node}"
         passed = ["--pool", options.pool, "--rounds", str(options.rounds)]
@@ -195,15 +194,11 @@ def print_figures(figures: Figures, *, pool: str, place: str) -> None:
 
 async def main() -> None:
     """Run the command."""
-    options = parser(__doc__)
+    options = parser(__doc__, pool="gvisor")
     options.add_argument(
         "--rounds", type=int, default=100, help="rounds at concurrency 1; other concurrencies take as many samples"
     )
     options.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
-    options.add_argument(
-        "--from", dest="place", choices=["auto", "here", "pod"], default="auto",
-        help="where to measure: from this machine, or from a pod (default: this machine if it reaches pods)",
-    )  # fmt: skip
     options.add_argument("--inside", nargs=2, metavar=("NAMESPACE", "PEER"), help=argparse.SUPPRESS)
     arguments = options.parse_args()
     if arguments.inside:

@@ -5,12 +5,10 @@ Tokens are an estimate (bytes / 4), because each model counts differently.
     python bench/levels.py --json levels.json
 """
 
-import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
-from harness import table, write_json
+from harness import parser, table, write_json
 from queries import read_catalogs
 
 from mcp_exec_tools.catalog import Catalog
@@ -37,8 +35,7 @@ def costs(found: Sequence[Catalog]) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
+    options = parser(__doc__)
     arguments = options.parse_args()
     rows = costs(read_catalogs())
     print(table(rows))

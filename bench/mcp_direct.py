@@ -12,7 +12,6 @@ import argparse
 import base64
 import hashlib
 import json
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,15 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from harness import run, write_json
+from harness import parser, run, write_json
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
+from tests.support.api_server import FakeApiServer
+from tests.support.ports import free_port
 from tools import (
     ARGUMENTS,
     DEADLINE,
     NAMESPACE,
     RELEASE_NAMESPACE,
-    ROOT,
     Call,
     build_direct_call,
     compare,
@@ -36,15 +36,11 @@ from tools import (
     print_comparison,
     run_broker,
     run_process,
+    run_tool_server,
     wait_for_port,
     write_environment,
 )
 from waits import within
-
-sys.path.append(str(ROOT))
-
-from tests.support.api_server import FakeApiServer
-from tests.support.ports import free_port
 
 from mcp_exec_api.constants import POOLS
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
@@ -108,17 +104,11 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run all rounds."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port, control_port = free_port(), free_port()
-        server = str(Path(__file__).with_name("tool_server.py"))
-        await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
-        await wait_for_port(port)
-        url = f"http://127.0.0.1:{port}/mcp"
+        url = await stack.enter_async_context(run_tool_server(folder))
         own = await connect_client(stack, Client(url))
-        api = await stack.enter_async_context(FakeApiServer().running())
-        put_objects(api, control_port=control_port)
-        broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=control_port)
-        await stack.enter_async_context(broker)
-        gateway = await stack.enter_async_context(run_gateway(api, folder))
+        broker = await stack.enter_async_context(run_broker(folder, tools=url, concurrency=max(AT_ONCE)))
+        put_objects(broker.api, control_port=broker.control_port)
+        gateway = await stack.enter_async_context(run_gateway(broker.api, folder))
         async with within(DEADLINE, "the connection to /mcp"):
             client = await stack.enter_async_context(connect(gateway))
         proxy_port = free_port()
@@ -138,8 +128,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures and samples to FILE")
+    options = parser(__doc__)
     options.add_argument("--calls", type=int, default=500, help="calls per round and way (default: 500)")
     options.add_argument("--rounds", type=int, default=4, help="rounds per way (default: 4)")
     options.add_argument("--warm-up", type=int, default=200, help="calls before the first round (default: 200)")

@@ -100,7 +100,7 @@ WARM: Final = 2
 
 async def main() -> None:
     """Run the command. Names the ways by /mcp without progress that take too long."""
-    options = parser(__doc__)
+    options = parser(__doc__, pool="gvisor")
     options.add_argument("--rounds", type=int, default=60, help="samples of each way")
     arguments = options.parse_args()
     async with connect_release() as bench:

@@ -44,6 +44,7 @@ log = logging.getLogger("nodes")
 
 WORKERS = 16
 """Number of concurrent writes."""
+PODS_PER_NODE = 250
 HEARTBEAT_SECONDS = 10.0
 END_SECONDS = 10.0
 """Limit of the end of all tasks."""
@@ -88,9 +89,6 @@ class SimulatedNodes:
     kube: KubeClient
     supervisors: SimulatedSupervisors
     count: int
-    pods_per_node: int
-    start_seconds: float
-    """Duration of a pod's start."""
     names: frozenset[str] = frozenset()
     """Names of the nodes."""
     _addresses: dict[str, str] = field(default_factory=dict)
@@ -105,7 +103,7 @@ class SimulatedNodes:
         names = [node_name(number) for number in range(self.count)]
         self.names = frozenset(names)
         moment = seconds_time()
-        bodies = [node_object(name, pods=self.pods_per_node, moment=moment) for name in names]
+        bodies = [node_object(name, pods=PODS_PER_NODE, moment=moment) for name in names]
         await run_all([lambda body=body: self.kube.create(resource_path("nodes"), body) for body in bodies])  # type: ignore[misc]
         leases = [lease_object(name, moment=micro_time(now())) for name in names]
         await run_all([lambda body=body: self.kube.create(lease_path(), body) for body in leases])  # type: ignore[misc]
@@ -151,12 +149,7 @@ class SimulatedNodes:
                 self._jobs.put_nowait(lambda: self._end(pod))
         elif uid not in self._addresses:
             self._addresses[uid] = pod_address(next(self._numbers))
-            if self.start_seconds:
-                asyncio.get_running_loop().call_later(
-                    self.start_seconds, self._jobs.put_nowait, lambda: self._start(pod)
-                )
-            else:
-                self._jobs.put_nowait(lambda: self._start(pod))
+            self._jobs.put_nowait(lambda: self._start(pod))
 
     async def _start(self, pod: Object) -> None:
         """Report a pod as running and ready, as a kubelet does."""
@@ -217,16 +210,14 @@ async def simulate(options: argparse.Namespace) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    supervisors = SimulatedSupervisors(run_seconds=options.run_seconds)
+    supervisors = SimulatedSupervisors()
     async with KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])) as kube:
-        server = await supervisors.serve(port=options.port)  # only one simulation at a time can have the port
+        server = await supervisors.serve()  # only one simulation at a time can have the port
         await clean(kube)
         nodes = SimulatedNodes(
             kube=kube,
             supervisors=supervisors,
             count=options.count,
-            pods_per_node=options.pods_per_node,
-            start_seconds=options.start_seconds,
         )
         try:
             await nodes.register()
@@ -247,10 +238,6 @@ def main() -> None:
     """Run the command."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--count", type=int, default=50, help="nodes (default: 50)")
-    options.add_argument("--pods-per-node", type=int, default=250, help="pods per node (default: 250)")
-    options.add_argument("--start-seconds", type=float, default=0.0, help="duration of a pod's start (default: 0)")
-    options.add_argument("--run-seconds", type=float, default=0.002, help="duration of a run (default: 0.002)")
-    options.add_argument("--port", type=int, default=8700, help="the supervisors' port (default: 8700)")
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(simulate(options.parse_args()))

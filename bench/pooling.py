@@ -105,8 +105,7 @@ async def compare(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def main() -> None:
     """Run the command."""
-    options = parser(__doc__)
-    options.set_defaults(pool="default")
+    options = parser(__doc__, pool="default")
     what = options.add_mutually_exclusive_group(required=True)
     what.add_argument("--sequence", metavar="01,03,...", help="tasks in this order, by the begin of their names")
     what.add_argument("--example", metavar="NAME", help="one task")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness import NAMESPACE, run, table, write_json
+from harness import NAMESPACE, parser, run, table, write_json
 from waits import within
 
 from mcp_exec_api.constants import API_VERSION, LABEL_POOL, POOLS
@@ -102,14 +102,13 @@ async def bench(options: argparse.Namespace) -> None:
 
 def main() -> None:
     """Read the options and measure."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", default="localhost/mcp-exec-data:dev", help="image of the sandboxes")
-    parser.add_argument("--modules", nargs="+", default=list(LISTS), metavar="A,B", help="lists of modules")
-    parser.add_argument(
+    found = parser(__doc__)
+    found.add_argument("--image", default="localhost/mcp-exec-data:dev", help="image of the sandboxes")
+    found.add_argument("--modules", nargs="+", default=list(LISTS), metavar="A,B", help="lists of modules")
+    found.add_argument(
         "--runtimes", nargs="+", default=["gvisor", ""], help="RuntimeClasses; empty: the node's default"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
-    run(bench(parser.parse_args()))
+    run(bench(found.parse_args()))
 
 
 if __name__ == "__main__":

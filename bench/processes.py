@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -104,11 +105,18 @@ class ChildProcess:
 async def child(
     command: Sequence[str], *, environment: Mapping[str, str], log: Path, end_seconds: float = 60
 ) -> AsyncIterator[ChildProcess]:
-    """Run a process during the context, then terminate it, and kill it if it does not end."""
+    """Run a process during the context, then terminate it, and kill it if it does not end.
+
+    If the context fails, the last lines of the log are printed.
+    """
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(*command, env=dict(environment), stdout=file, stderr=file)
+    running = ChildProcess(process=process, log=log)
     try:
-        yield ChildProcess(process=process, log=log)
+        yield running
+    except Exception:
+        print(running.tail(), file=sys.stderr)
+        raise
     finally:
         if process.returncode is None:
             process.terminate()

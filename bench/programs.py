@@ -209,7 +209,6 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "discovery": Benchmark(program="discovery.py"),
     "ablation": Benchmark(program="ablation.py", in_all=False),
     "levels": Benchmark(program="levels.py"),
-    "tls": Benchmark(program="tls.py", smallest=("--samples", "2"), in_all=False),
     "tokens": Benchmark(program="tokens.py", need=Need.TOKENIZER, limit=600),
     "tokenizer": Benchmark(program="tokenizer.py", need=Need.TOKENIZER, limit=600),
     # an end-to-end test runs its tasks

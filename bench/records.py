@@ -10,7 +10,6 @@ left out.
 """
 
 import argparse
-import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -18,31 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from harness import percentile, run, table, write_json
-from tools import (
-    DEADLINE,
-    KEY,
-    Sandboxes,
-    measure_round,
-    run_broker,
-    run_process,
-    summarize,
-    wait_for_port,
-)
-from tools import wait_for_success as wait_for_call
+from harness import parser, percentile, run, table, write_json
+from tests.support.postgres import Postgres, find_programs
+from tools import DEADLINE, KEY, Sandboxes, measure_round, run_broker, run_tool_server, summarize, wait_for_success
 from waits import within
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.support.api_server import FakeApiServer  # noqa: E402
-from tests.support.ports import free_port  # noqa: E402
-from tests.support.postgres import Postgres, find_programs  # noqa: E402
-
-from mcp_exec_common.broker.client import BrokerClient  # noqa: E402
-from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
-from mcp_exec_common.broker.records import RecordsClient  # noqa: E402
-from mcp_exec_common.sandbox_keys import SandboxKeys  # noqa: E402
+from mcp_exec_common.broker.client import BrokerClient
+from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.broker.records import RecordsClient
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 AT_ONCE = (1, 16)
 BATCH = 100
@@ -98,24 +81,13 @@ async def start_broker(
 ) -> MeasuredBroker:
     """Start a broker with its server, and wait until it answers calls."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    port, control_port = free_port(), free_port()
-    server = str(Path(__file__).with_name("tool_server.py"))
-    await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
-    await wait_for_port(port)
-    api = await stack.enter_async_context(FakeApiServer().running())
-    url = await stack.enter_async_context(
-        run_broker(
-            f"http://127.0.0.1:{port}/mcp",
-            folder,
-            concurrency=max(AT_ONCE),
-            api=api,
-            control_port=control_port,
-            settings=settings,
-        )
+    tools = await stack.enter_async_context(run_tool_server(folder))
+    broker = await stack.enter_async_context(
+        run_broker(folder, tools=tools, concurrency=max(AT_ONCE), settings=settings)
     )
-    broker = MeasuredBroker(name, url, control_port, session)
-    await wait_for_call(broker.sandboxes.call)
-    return broker
+    measured = MeasuredBroker(name, broker.url, broker.control_port, session)
+    await wait_for_success(measured.sandboxes.call)
+    return measured
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -156,9 +128,7 @@ def report(brokers: list[MeasuredBroker]) -> dict[str, Any]:
     results["batches"] = {
         broker.name: {
             "batches": len(broker.batches),
-            "p50 ms": round(percentile(broker.batches, 0.5), 2),
-            "p95 ms": round(percentile(broker.batches, 0.95), 2),
-            "p99 ms": round(percentile(broker.batches, 0.99), 2),
+            **{f"p{share} ms": round(percentile(broker.batches, share / 100), 2) for share in (50, 95, 99)},
             "rows/s": round(BATCH * len(broker.batches) / (sum(broker.batches) / 1000)),
         }
         for broker in brokers[1:]
@@ -170,8 +140,7 @@ def report(brokers: list[MeasuredBroker]) -> dict[str, Any]:
 
 def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures and samples to FILE")
+    options = parser(__doc__)
     options.add_argument("--calls", type=int, default=300, help="calls per round and broker (default: 300)")
     options.add_argument("--rounds", type=int, default=5, help="rounds per broker (default: 5)")
     options.add_argument("--batches", type=int, default=50, help="batches of rows per broker (default: 50)")

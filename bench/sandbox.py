@@ -10,25 +10,19 @@ import asyncio
 import hashlib
 import http.client
 import json
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 import aiohttp
 from harness import BenchCluster, connect_release, parser, run, table, write_json
 from inside import own_namespace, run_peer
+from tests.component.sandbox.conftest import TOKEN, SandboxProcess
 from waits import within
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.component.sandbox.conftest import TOKEN, SandboxProcess  # noqa: E402
-
-from mcp_exec_api.constants import SUPERVISOR_PORT  # noqa: E402
+from mcp_exec_api.constants import SUPERVISOR_PORT
 
 SECONDS: Final = 60.0
 """Limit of each answer."""

@@ -16,7 +16,6 @@ For `fixed` and `hpa` the best result at that cost or less counts.
     python bench/scaling.py [--seconds 3600] [--seed 1] [--png scaling.png] [--json scaling.json]
 """
 
-import argparse
 import asyncio
 import heapq
 import json
@@ -30,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from harness import table, write_json
+from harness import parser, table, write_json
 from traces import TRACES, arrivals
 
 from mcp_exec_operator.core.pods.pod import Pod
@@ -278,13 +277,12 @@ def plot(found: dict[str, dict[str, Any]], path: Path) -> None:
 
 async def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=3600.0, help="length of each trace (default: 3600)")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--trace", choices=list(TRACES), action="append", help="run only this trace (may be repeated)")
     options.add_argument("--scaling", type=json.loads, default={}, metavar="JSON", help="fields of spec.scaling")
     options.add_argument("--png", type=Path, metavar="FILE", help="file for a plot of warm hits over idle pod-seconds")
-    options.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
     given = options.parse_args()
     found = {}
     for name in given.trace or TRACES:

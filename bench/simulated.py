@@ -22,11 +22,8 @@ import aiohttp
 from harness import BenchCluster, client, inherit_environment
 from objects import LABEL, TOLERATION
 from processes import ChildProcess, child, daemons
-from waits import within
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
 from tests.support.ports import free_port
+from waits import within
 
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -138,17 +135,13 @@ def pool_object(*, warm: int, reuse: str = "Never") -> Object:
 
 
 @asynccontextmanager
-async def release(
-    *, warm: int, nodes: int, pods_per_node: int = 250, run_seconds: float = 0.002, reuse: bool = False
-) -> AsyncIterator[SimulatedRelease]:
+async def release(*, warm: int, nodes: int, reuse: bool = False) -> AsyncIterator[SimulatedRelease]:
     """Run the release with one pool, `simulated`, that keeps `warm` pods warm and, with `reuse`, uses pods again."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
         session = await stack.enter_async_context(client())
-        options = {"--count": nodes, "--pods-per-node": pods_per_node, "--run-seconds": run_seconds}
-        command = [sys.executable, str(Path(__file__).with_name("nodes.py"))]
-        command += [str(word) for option in options.items() for word in option]
+        command = [sys.executable, str(Path(__file__).with_name("nodes.py")), "--count", str(nodes)]
         simulator = await stack.enter_async_context(
             child(command, environment=os.environ, log=folder / "simulator.log", end_seconds=120)
         )

@@ -15,9 +15,9 @@ import time
 from collections import Counter
 from typing import Any
 
-from harness import BenchCluster, TimedExecution, parser, percentile, run, stage_rows, table, write_json
+from harness import BenchCluster, TimedExecution, parser, percentile, run, write_json
 from processes import ProcessMeter
-from target import target
+from target import describe, show, target
 
 MODES = ("single", "reuse", "session")
 RATES = {
@@ -93,7 +93,7 @@ async def measure_mode(options: argparse.Namespace, mode: str) -> dict[str, Any]
         moments = arrivals(rate=rate, seconds=options.seconds, seed=options.seed)
         meter = ProcessMeter(pids=at.pids)
         runs = await load(at.bench, pool=at.pool, moments=moments, owners=owners, sessions=sessions)
-        processes = meter.rows()
+        figures = describe(runs, meter)
         await at.bench.delete_sessions("bench-")
     starts = Counter(run.answer.get("start") for run in runs)
     return {
@@ -105,21 +105,16 @@ async def measure_mode(options: argparse.Namespace, mode: str) -> dict[str, Any]
         "owners": owners,
         "sessions": owners * sessions,
         "executions": len(runs),
-        "failed": sum(bool(run.problem) for run in runs),
-        "problems": sorted({run.problem for run in runs if run.problem})[:3],
-        "cold": starts["Cold"],
+        **figures,
         "reused": starts["Reused"],
         "starts": medians(runs),
-        "stages": stage_rows(runs),
         "median by ten seconds": windows(moments, runs),
-        "processes": processes,
-        "samples": [round(run.milliseconds, 2) for run in runs],
     }
 
 
 def main() -> None:
     """Run the command."""
-    options = parser(__doc__)
+    options = parser(__doc__, pool="gvisor")
     options.add_argument("--nodes", choices=sorted(RATES), default="simulated")
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
     options.add_argument("--modes", nargs="+", choices=MODES, default=["single"], help="(default: single)")
@@ -131,13 +126,8 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=1, help="seed of the times of arrival")
     arguments = options.parse_args()
     for mode, found in (figures := run(measure(arguments))).items():
-        counts = f"{found['failed']} failed, {found['cold']} cold, {found['reused']} reused"
-        print(f"{mode}: {found['executions']} executions, {found['rate']}/s: {counts}")
-        print(table(found["stages"]))
+        show(f"{mode}: {found['executions']} executions, {found['rate']}/s, {found['reused']} reused", found)
         print(f"median by ten seconds: {found['median by ten seconds']}")
-        print(table(found["processes"]))
-        for problem in found["problems"]:
-            print(problem[:500])
     write_json(arguments.json, figures)
 
 

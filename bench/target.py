@@ -1,11 +1,12 @@
 """Target of a load: the installed release with real pods, or a temporary release on simulated nodes."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from harness import BenchCluster, connect_release
-from processes import daemons
+from harness import BenchCluster, TimedExecution, connect_release, stage_rows, table
+from processes import ProcessMeter, daemons
 from simulated import POOL, release
 
 
@@ -38,3 +39,24 @@ async def target(
             yield LoadTarget(bench=bench, pool=pool, pids=daemons())
         finally:
             await bench.change(pool, {name: before[name] for name in changed})
+
+
+def describe(runs: Sequence[TimedExecution], meter: ProcessMeter) -> dict[str, Any]:
+    """Return the figures of one load: failures, latencies by stage, and what the processes used."""
+    return {
+        "failed": sum(bool(run.problem) for run in runs),
+        "problems": sorted({run.problem for run in runs if run.problem})[:3],
+        "cold": sum(run.answer.get("start") == "Cold" for run in runs),
+        "stages": stage_rows(runs),
+        "processes": meter.rows(),
+        "samples": [round(run.milliseconds, 2) for run in runs],
+    }
+
+
+def show(head: str, found: Mapping[str, Any]) -> None:
+    """Print the figures of one load, in milliseconds."""
+    print(f"\n{head}, {found['failed']} failed, {found['cold']} cold")
+    print(table(found["stages"]))
+    print(table(found["processes"]))
+    for problem in found["problems"]:
+        print(problem[:500])

@@ -8,16 +8,14 @@ Each request repeats the system prompt, the tool definitions and all earlier mes
     python bench/tokens.py --write    # also docs/agents/savings.md, its plot, and bench/data/savings.json
 """
 
-import argparse
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import token_report
 import tokenizer
-from harness import write_json
+from harness import parser, write_json
 from token_costs import INPUT, OUTPUT, READ, WRITE, ArmCost, Count, cost_of, define, dump
 from token_rules import HybridAgent, measure, study
 from transcripts import DEMO, FOLDER, RECORDED, ROOT, Transcript, load_catalogs, load_transcripts, take_tools
@@ -150,10 +148,9 @@ def compute(count: Count) -> dict[str, Any]:
 
 def main() -> None:
     """Count, print, and write what the options ask for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="file for all figures")
-    parser.add_argument("--write", action="store_true", help="update the page, its plot and its figures")
-    options = parser.parse_args()
+    found = parser(__doc__)
+    found.add_argument("--write", action="store_true", help="update the page, its plot and its figures")
+    options = found.parse_args()
     figures = compute(tokenizer.load())
     for name, text in token_report.blocks(figures).items():
         print(f"{name}\n\n{text}\n")

@@ -18,32 +18,31 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yaml
-from harness import inherit_environment, percentile, run, table, write_json
+from harness import inherit_environment, parser, percentile, run, table, write_json
 from mcp import Client
+from processes import child
+from tests.support.api_server import FakeApiServer
+from tests.support.pace import paced
+from tests.support.ports import free_port
 from waits import within
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.support.api_server import FakeApiServer  # noqa: E402
-from tests.support.ports import free_port  # noqa: E402
-
-from mcp_exec_api.constants import API_VERSION, TOOL_SERVERS  # noqa: E402
-from mcp_exec_api.sandbox_pool import PoolTools  # noqa: E402
-from mcp_exec_common.broker.grants import Grant, GrantSigner  # noqa: E402
-from mcp_exec_common.kube.client import custom_resource_path  # noqa: E402
-from mcp_exec_common.sandbox_keys import SandboxKeys  # noqa: E402
+from mcp_exec_api.constants import API_VERSION, TOOL_SERVERS
+from mcp_exec_api.sandbox_pool import PoolTools
+from mcp_exec_common.broker.grants import Grant, GrantSigner
+from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 AT_ONCE = (1, 16, 64)
 KEY = b"the key of the benchmark"
 NAMESPACE = "agents"
 RELEASE_NAMESPACE = "mcp-exec-system"
-DEADLINE = 30.0
+DEADLINE = paced(30.0)
 ROUND_SECONDS = 300.0
 """Limit of one round of calls."""
 ARGUMENTS = {"text": "a line of text as a tool may be given"}
@@ -52,36 +51,22 @@ MAX_CALLS = 10_000
 Call = Callable[[int], Awaitable[None]]
 
 
-def read_tail(log: Path) -> str:
-    """Return the end of a file."""
-    return log.read_text(errors="replace")[-3000:]
+@asynccontextmanager
+async def run_process(*arguments: str, log: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[None]:
+    """Run Python with these arguments while the context is open. Its output goes to a file."""
+    environment = inherit_environment() | (env or {})
+    async with child([sys.executable, *arguments], environment=environment, log=log, end_seconds=15):
+        yield
 
 
 @asynccontextmanager
-async def run_process(*command: str, log: Path, env: dict[str, str] | None = None) -> AsyncIterator[int]:
-    """Run a process while the context is open, and yield its id.
-
-    Its output goes to a file, whose end is printed if the context fails.
-    """
-    with log.open("wb") as output:
-        child = await asyncio.create_subprocess_exec(
-            sys.executable, *command, env=inherit_environment() | (env or {}), stdout=output, stderr=output
-        )
-    try:
-        yield child.pid
-    except Exception:
-        print(read_tail(log), file=sys.stderr)
-        raise
-    finally:
-        if child.returncode is None:
-            child.terminate()
-            try:
-                async with within(15, f"the end of {command[0]}"):
-                    await child.wait()
-            except TimeoutError:
-                child.kill()
-                async with within(10, f"the end of {command[0]} after SIGKILL"):
-                    await child.wait()
+async def run_tool_server(folder: Path) -> AsyncIterator[str]:
+    """Run the server with the tool, and yield its URL."""
+    port = free_port()
+    server = str(Path(__file__).with_name("tool_server.py"))
+    async with run_process(server, str(port), log=folder / "server.log"):
+        await wait_for_port(port)
+        yield f"http://127.0.0.1:{port}/mcp"
 
 
 async def wait_for_port(port: int) -> None:
@@ -124,33 +109,33 @@ def write_environment(api: FakeApiServer, folder: Path, **more: str) -> dict[str
     return {f"MCP_EXEC_{name}": value for name, value in given.items()}
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunningBroker:
+    """A broker process with an API server of its own."""
+
+    api: FakeApiServer
+    url: str
+    """Its address for sandboxes."""
+    control_port: int
+
+
 @asynccontextmanager
 async def run_broker(
-    tools: str,
-    folder: Path,
-    *,
-    concurrency: int,
-    api: FakeApiServer,
-    control_port: int,
-    settings: Mapping[str, str] | None = None,
-) -> AsyncIterator[str]:
-    """Run a broker in front of the server, and yield its address for sandboxes."""
-    spec = {"url": tools, "limits": {"concurrency": 2 * concurrency}}
-    item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
-    api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
-    port = free_port()
-    env = write_environment(
-        api,
-        folder,
-        ALLOWED_ADDRESSES="127.0.0.0/8",
-        AUDIT_FILE=str(folder / "audit.sqlite"),
-        PORT=str(port),
-        CONTROL_PORT=str(control_port),
-        **(settings or {}),
-    )
-    async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
-        await wait_for_port(port)
-        yield f"http://127.0.0.1:{port}"
+    folder: Path, *, tools: str = "", concurrency: int = 1, settings: Mapping[str, str] | None = None
+) -> AsyncIterator[RunningBroker]:
+    """Run a broker, in front of the server at the URL `tools`."""
+    async with FakeApiServer().running() as api:
+        if tools:
+            spec = {"url": tools, "limits": {"concurrency": 2 * concurrency}}
+            item = {"apiVersion": API_VERSION, "kind": "ToolServer", "metadata": {"name": "bench"}, "spec": spec}
+            api.put(custom_resource_path(TOOL_SERVERS, namespace=NAMESPACE), item)
+        port, control_port = free_port(), free_port()
+        ports = {"PORT": str(port), "CONTROL_PORT": str(control_port), "ALLOWED_ADDRESSES": "127.0.0.0/8"}
+        more = {"AUDIT_FILE": str(folder / "audit.sqlite"), **ports, **(settings or {})}
+        env = write_environment(api, folder, **more)
+        async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
+            await wait_for_port(port)
+            yield RunningBroker(api=api, url=f"http://127.0.0.1:{port}", control_port=control_port)
 
 
 def sign_grant() -> str:
@@ -250,19 +235,13 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Run all rounds."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        port = free_port()
-        server = str(Path(__file__).with_name("tool_server.py"))
-        await stack.enter_async_context(run_process(server, str(port), log=folder / "server.log"))
-        await wait_for_port(port)
-        url = f"http://127.0.0.1:{port}/mcp"
+        url = await stack.enter_async_context(run_tool_server(folder))
         client = await connect_client(stack, Client(url))
-        api = await stack.enter_async_context(FakeApiServer().running())
-        broker = run_broker(url, folder, concurrency=max(AT_ONCE), api=api, control_port=free_port())
-        address = await stack.enter_async_context(broker)
+        broker = await stack.enter_async_context(run_broker(folder, tools=url, concurrency=max(AT_ONCE)))
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
         results: dict[str, Any] = {}
         for at_once in AT_ONCE:
-            sandboxes = Sandboxes(address, session, number=-(-at_once // 8))
+            sandboxes = Sandboxes(broker.url, session, number=-(-at_once // 8))
             ways: dict[str, Call] = {"direct": build_direct_call(client), "broker": sandboxes.call}
             results[str(at_once)] = await compare(options, ways, at_once)
             print_comparison(at_once, results[str(at_once)])
@@ -307,8 +286,7 @@ def print_comparison(at_once: int, comparison: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the command."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--json", type=Path, metavar="FILE", help="write all figures and samples to FILE")
+    options = parser(__doc__)
     options.add_argument("--calls", type=int, default=500, help="calls per round and way (default: 500)")
     options.add_argument("--rounds", type=int, default=4, help="rounds per way (default: 4)")
     options.add_argument("--warm-up", type=int, default=200, help="calls before the first round (default: 200)")

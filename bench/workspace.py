@@ -10,7 +10,6 @@ floor for gVisor.
 
 import asyncio
 import json
-import sys
 import tempfile
 import time
 import uuid
@@ -20,19 +19,13 @@ from statistics import median
 from typing import Any
 
 from harness import parser, run, table, write_json
-from tools import KEY, run_process, wait_for_port, write_environment
+from tests.component.sandbox.conftest import SandboxProcess
+from tools import KEY, run_broker
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT))
-
-from tests.component.sandbox.conftest import SandboxProcess  # noqa: E402
-from tests.support.api_server import FakeApiServer  # noqa: E402
-from tests.support.ports import free_port  # noqa: E402
-
-from mcp_exec_api.files import WorkspaceMode  # noqa: E402
-from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess  # noqa: E402
-from mcp_exec_common.broker.grants import GrantSigner  # noqa: E402
-from mcp_exec_common.sandbox_keys import SandboxKeys  # noqa: E402
+from mcp_exec_api.files import WorkspaceMode
+from mcp_exec_common.broker.files import ArtifactAllowance, FilesGrant, WorkspaceAccess
+from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.sandbox_keys import SandboxKeys
 
 COUNTS = (1, 1_000, 10_000)
 AS_IN_A_POD = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
@@ -133,25 +126,12 @@ async def measure_all(json_file: Path | None, counts: Sequence[int] = COUNTS, *,
     """Run a broker, measure each number of files, and print a table."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        async with FakeApiServer().running() as api:
-            port = free_port()
-            env = write_environment(
-                api,
-                folder,
-                AUDIT_FILE=str(folder / "audit.sqlite"),
-                FILES_FOLDER=str(folder / "files"),
-                PORT=str(port),
-                CONTROL_PORT=str(free_port()),
-            )
-            async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
-                await wait_for_port(port)
-                rows = {}
-                for count in counts:
-                    figures = await asyncio.to_thread(
-                        measure_workspace, f"http://127.0.0.1:{port}", count, rounds=rounds
-                    )
-                    rows[f"{count} files"] = {name: round(value, 1) for name, value in figures.items()}
-                    print(json.dumps({str(count): figures}), flush=True)
+        async with run_broker(folder, settings={"FILES_FOLDER": str(folder / "files")}) as broker:
+            rows = {}
+            for count in counts:
+                figures = await asyncio.to_thread(measure_workspace, broker.url, count, rounds=rounds)
+                rows[f"{count} files"] = {name: round(value, 1) for name, value in figures.items()}
+                print(json.dumps({str(count): figures}), flush=True)
     print("milliseconds\n" + table(rows))
     write_json(json_file, {"workspace": rows})
 

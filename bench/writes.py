@@ -69,7 +69,7 @@ async def reusing(bench: BenchCluster, arguments: argparse.Namespace) -> AsyncIt
 
 async def main() -> None:
     """Run the command."""
-    options = parser(__doc__)
+    options = parser(__doc__, pool="gvisor")
     options.add_argument("--audit-log", type=Path, required=True)
     options.add_argument("--executions", type=int, default=20)
     options.add_argument("--reuse", action="store_true", help="count executions in reused pods")

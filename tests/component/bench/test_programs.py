@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 SECONDS = paced(200)
 """Limit of one program. On an idle machine it takes less than ten seconds."""
 WITHOUT_CLUSTER = {name: each for name, each in choose_smoke("").items() if each.need is Need.NOTHING}
-WRAPPED = {"workspace.py": "unshare", "tls.py": "openssl", "record_transcripts.py": "git"}
+WRAPPED = {"workspace.py": "unshare", "record_transcripts.py": "git"}
 """Programs of the machine that some need."""
 
 

@@ -51,8 +51,6 @@ async def done_with(*events: tuple[dict[str, Any], bool], calls: int, refusals: 
         kube=kube,  # type: ignore[arg-type]
         supervisors=supervisors,
         count=1,
-        pods_per_node=10,
-        start_seconds=0.0,
         names=frozenset({"simulated-0000"}),
     )
     for event in events:
