@@ -130,8 +130,7 @@ class ModelChoice:
             if thinking:
                 raise ModelNotChosen("--thinking is for models of Anthropic; use --effort")
             client = await stack.enter_async_context(self._open_openai(environment))
-            from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
-            from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider
+            from mcp_exec_client.agent.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
             if self.provider != "openai-responses":
                 return OpenAIProvider(

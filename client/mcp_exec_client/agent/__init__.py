@@ -45,13 +45,13 @@ from mcp_exec_client.model_options import DEFAULT_MODEL as DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider as AnthropicProvider
-    from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider as OpenAIProvider
-    from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider as OpenAIResponsesProvider
+    from mcp_exec_client.agent.providers.openai import OpenAIProvider as OpenAIProvider
+    from mcp_exec_client.agent.providers.openai import OpenAIResponsesProvider as OpenAIResponsesProvider
 
 _PROVIDERS: Final = {
     "AnthropicProvider": "anthropic_messages",
-    "OpenAIProvider": "openai_chat",
-    "OpenAIResponsesProvider": "openai_responses",
+    "OpenAIProvider": "openai",
+    "OpenAIResponsesProvider": "openai",
 }
 """Module of each provider."""
 

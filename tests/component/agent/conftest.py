@@ -15,8 +15,7 @@ from tests.support.model_servers.server import ModelServer
 
 from mcp_exec_client.agent import Agent
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
-from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
-from mcp_exec_client.agent.providers.openai_responses import OpenAIResponsesProvider
+from mcp_exec_client.agent.providers.openai import OpenAIProvider, OpenAIResponsesProvider
 
 
 class MakeAgent(Protocol):

@@ -18,7 +18,7 @@ from tests.support.model_servers.vendors import OllamaWithoutTools
 from mcp_exec_client.agent import Agent, ModelError, OfflineProvider, TokenPrice
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
 from mcp_exec_client.agent.providers.fallback import FallbackProvider
-from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+from mcp_exec_client.agent.providers.openai import OpenAIProvider
 from mcp_exec_client.model_choice import ModelChoice
 
 TOKENS = {"input_tokens": 1_000_000, "output_tokens": 1}

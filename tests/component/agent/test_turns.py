@@ -32,7 +32,7 @@ from mcp_exec_client.agent import (
     Waiting,
 )
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
-from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+from mcp_exec_client.agent.providers.openai import OpenAIProvider
 from mcp_exec_client.events import TextEvent
 
 PRICE = TokenPrice(input=Decimal(3), output=Decimal(15), cache_read=Decimal("0.3"), cache_write=Decimal("3.75"))

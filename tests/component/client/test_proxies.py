@@ -12,7 +12,7 @@ from tests.support.ports import free_port
 
 from mcp_exec_client import AsyncClient, Client
 from mcp_exec_client.agent.providers.anthropic_messages import AnthropicProvider
-from mcp_exec_client.agent.providers.openai_chat import OpenAIProvider
+from mcp_exec_client.agent.providers.openai import OpenAIProvider
 from mcp_exec_client.errors import ClientMisconfigured, GatewayUnreachable, Unavailable
 from mcp_exec_client.network import direct_transport, find_proxy
 from mcp_exec_client.transport import NO_RETRIES

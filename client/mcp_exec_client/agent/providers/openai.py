@@ -1,9 +1,7 @@
-"""What both APIs of OpenAI's SDK have in common: a stream of parts, errors, and arguments as text."""
+"""Models of endpoints that speak OpenAI's chat API or its Responses API, by its SDK."""
 
-import json
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Collection
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Any, Final, Literal
 
 from httpx2 import TransportError
 from openai import (
@@ -20,8 +18,6 @@ from mcp_exec_client.agent.outcomes import ModelError, ToolsRefused
 from mcp_exec_client.agent.providers.attempts import repeat_learning
 from mcp_exec_client.agent.providers.endpoint import AnswerCut, Endpoint
 from mcp_exec_client.agent.providers.model import (
-    MAX_ANSWER_CHARACTERS,
-    UNREADABLE,
     Block,
     ModelReply,
     ModelRequest,
@@ -29,57 +25,80 @@ from mcp_exec_client.agent.providers.model import (
     TokenCounts,
     estimate_input,
 )
+from mcp_exec_client.agent.providers.openai_codecs import (
+    Answer,
+    ChatAnswer,
+    ResponsesAnswer,
+    encode_chat,
+    encode_responses,
+)
 from mcp_exec_client.agent.providers.refusals import Lesson, Refusal
+from mcp_exec_client.model_options import Effort
 from mcp_exec_client.network import reach_directly
 
-
-class StreamedAnswer(ABC):
-    """The parts of an answer as they arrive."""
-
-    characters: int = 0
-
-    @abstractmethod
-    async def read(self, events: AsyncIterator[Any], on_text: PassText) -> None:
-        """Read all events. Raises ModelError if the API fails, or if there are too many."""
-
-    @abstractmethod
-    async def read_whole(self, answer: Block, on_text: PassText) -> None:
-        """Read an answer that came as one document. Raises ModelError, and other errors if it is none."""
-
-    @abstractmethod
-    def build(self, request: ModelRequest) -> ModelReply:
-        """Return the complete answer. Raises ModelError and AnswerCut."""
-
-    def count(self, text: str) -> None:
-        """Add a part's characters. Raises ModelError if there are too many."""
-        self.characters += len(text)
-        if self.characters > MAX_ANSWER_CHARACTERS:
-            raise ModelError(f"the model's answer has more than {MAX_ANSWER_CHARACTERS} characters")
+_LIMITS: Final = ("max_completion_tokens", "max_tokens")
+"""Names of the chat API's field with the most tokens of an answer."""
 
 
-class OpenAISdkProvider(ABC):
-    """A model that OpenAI's SDK asks, with streaming.
+class OpenAIProvider:
+    """A model of an OpenAI-compatible endpoint. One that has only the Responses API is asked by that.
 
     Requests that are refused before their answer begins are sent again as often as the SDK would do it, after the time
     that the API asks for. A request that the model does not take as it is is sent in the form that the refusal names.
     The SDK's variables $OPENAI_API_KEY and $OPENAI_BASE_URL select the endpoint.
     """
 
+    _by_responses = False
+
     def __init__(
-        self, model: str, *, sdk: AsyncOpenAI | None, supports_tools: bool = True, temperature: float | None = None
+        self,
+        model: str,
+        *,
+        sdk: AsyncOpenAI | None = None,
+        supports_tools: bool = True,
+        limit_field: Literal["max_completion_tokens", "max_tokens"] = "max_completion_tokens",
+        effort: Effort | None = None,
+        temperature: float | None = None,
     ) -> None:
+        """Create access to a model; nothing is sent yet.
+
+        Args:
+            model: name of the model.
+            sdk: client of the SDK, by default one from the variables.
+            supports_tools: whether the model can use tools; if not, code is taken from fenced blocks.
+            limit_field: the chat API's field of the most tokens of an answer; the other one is used if it is refused.
+            effort: how much a model thinks; by default as the model does by itself.
+            temperature: randomness of the answers, not sent to a model that refuses it; by default as the model has it.
+        """
         self.model: Final = model
         self.supports_tools = supports_tools
-        self._sdk = sdk or reach_directly(AsyncOpenAI(), DefaultAsyncHttpxClient)
-        self._once = self._sdk.with_options(max_retries=0)
-        self.endpoint: Final = _describe_endpoint(self._sdk, model)
+        self._use(sdk or reach_directly(AsyncOpenAI(), DefaultAsyncHttpxClient))
+        self._limit_fields = [limit_field, *(name for name in _LIMITS if name != limit_field)]
+        self._effort = effort
         self._temperature = temperature
+        self._counts_usage = True
+        """Whether the endpoint takes `stream_options`, which ask for the number of tokens."""
         self._most: int | None = None
         """Most tokens of an answer that the model takes, once a refusal has said so."""
 
-    @abstractmethod
-    async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
+    def _use(self, sdk: AsyncOpenAI) -> None:
+        self._sdk = sdk
+        self._once = sdk.with_options(max_retries=0)
+        self.endpoint = _describe_endpoint(sdk, self.model)
+
+    async def _open(self, request: ModelRequest) -> tuple[AsyncStream[Any], Answer]:
         """Send a request, and return the stream and what its events become."""
+        given: dict[str, Any] = {"model": self.model, "stream": True}
+        given |= {} if self._temperature is None else {"temperature": self._temperature}
+        if self._by_responses:
+            given |= {"max_output_tokens": self._limit(request)}
+            given |= {"store": False, "include": ["reasoning.encrypted_content"]}
+            given |= {"reasoning": {"effort": self._effort}} if self._effort else {}
+            return await self._once.responses.create(**given, **encode_responses(request)), ResponsesAnswer()
+        given |= {self._limit_fields[0]: self._limit(request)}
+        given |= {"stream_options": {"include_usage": True}} if self._counts_usage else {}
+        given |= {"reasoning_effort": self._effort} if self._effort else {}
+        return await self._once.chat.completions.create(**given, **encode_chat(request)), ChatAnswer()
 
     async def reply(self, request: ModelRequest, *, on_text: PassText) -> ModelReply:
         """Return the model's answer; its text is passed on as it arrives. Raises ModelError."""
@@ -97,7 +116,7 @@ class OpenAISdkProvider(ABC):
         except (OpenAIError, TransportError, AnswerCut, ValueError) as error:
             raise self.endpoint.cut(error) from error
 
-    async def _read_whole(self, answer: StreamedAnswer, whole: Block, on_text: PassText) -> None:
+    async def _read_whole(self, answer: Answer, whole: Block, on_text: PassText) -> None:
         try:
             await answer.read_whole(whole, on_text)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -111,7 +130,7 @@ class OpenAISdkProvider(ABC):
         """Close all connections."""
         await self._sdk.close()
 
-    async def _begin(self, request: ModelRequest) -> tuple[AsyncStream[Any], StreamedAnswer]:
+    async def _begin(self, request: ModelRequest) -> tuple[AsyncStream[Any], Answer]:
         """Return the stream of an answer and what its events become. Raises ModelError."""
         try:
             return await repeat_learning(
@@ -132,7 +151,10 @@ class OpenAISdkProvider(ABC):
 
     def _list_fields(self, request: ModelRequest) -> Collection[str]:
         """Return the fields of a request that it can be sent without, or in another form."""
-        return {*(["tools"] if request.tools else []), *(["temperature"] if self._temperature is not None else [])}
+        used = {"tools": request.tools, "temperature": self._temperature is not None}
+        if not self._by_responses:
+            used |= {"stream_options": self._counts_usage, self._limit_fields[0]: True}
+        return [name for name, is_used in used.items() if is_used]
 
     def _find_lesson(self, error: Exception, request: ModelRequest) -> Lesson | None:
         if not isinstance(error, APIStatusError):
@@ -151,6 +173,14 @@ class OpenAISdkProvider(ABC):
         elif lesson.field == "temperature":
             await request.notify(f"{self.model} does not take temperature {self._temperature:g}: it is not sent")
             self._temperature = None
+        elif lesson.kind == "responses" and not self._by_responses:
+            await request.notify(f"{self.model} is asked by the Responses API: the chat API does not have it")
+            self._by_responses = True
+            self._use(_select_responses(self._sdk))
+        elif lesson.field == "stream_options":
+            self._counts_usage = False
+        elif lesson.field == self._limit_fields[0] and len(self._limit_fields) > 1:
+            del self._limit_fields[0]
         else:
             return False
         return True
@@ -171,6 +201,20 @@ class OpenAISdkProvider(ABC):
         return refusal.describe(self.endpoint, attempts=self._sdk.max_retries + 1)
 
 
+class OpenAIResponsesProvider(OpenAIProvider):
+    """A model of OpenAI's Responses API. The API stores nothing: each request has the whole conversation."""
+
+    _by_responses = True
+
+
+def _select_responses(sdk: AsyncOpenAI) -> AsyncOpenAI:
+    """Return the client for the Responses API: at Azure it is at the path of version 1, whatever version is set."""
+    if not isinstance(sdk, AsyncAzureOpenAI):
+        return sdk
+    path = sdk.base_url.path.partition("/deployments/")[0].rstrip("/")
+    return sdk.copy(base_url=sdk.base_url.copy_with(path=f"{path}/v1/"), api_version="preview")
+
+
 def _describe_endpoint(sdk: AsyncOpenAI, model: str) -> Endpoint:
     if not isinstance(sdk, AsyncAzureOpenAI):
         return Endpoint(model=model, base_url=sdk.base_url, address="$OPENAI_BASE_URL", key="$OPENAI_API_KEY")
@@ -185,17 +229,3 @@ def _describe_endpoint(sdk: AsyncOpenAI, model: str) -> Endpoint:
 
 def _read(error: APIStatusError) -> Refusal:
     return Refusal.read(error.status_code, error.body, error.message)
-
-
-def read_arguments(text: str) -> Block:
-    """Return the arguments of a call. Text that is no JSON object becomes the field UNREADABLE."""
-    try:
-        given = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        given = None
-    return given if isinstance(given, dict) else {UNREADABLE: text}
-
-
-def write_arguments(given: Block) -> str:
-    """Return the arguments of a call as the API has them."""
-    return json.dumps(given, ensure_ascii=False)
