@@ -27,10 +27,10 @@ class Case:
 
 
 CASES = {
-    "plain": Case({}, set(), 124, 63),
-    "artifacts": Case({}, {"files"}, 135, 73),
-    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 164, 85),
-    "session": Case({"session": "s"}, {"sessions"}, 175, 95),
+    "plain": Case({}, set(), 108, 58),
+    "artifacts": Case({}, {"files"}, 119, 67),
+    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 148, 80),
+    "session": Case({"session": "s"}, {"sessions"}, 160, 90),
 }
 
 

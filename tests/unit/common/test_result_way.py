@@ -59,7 +59,7 @@ def store_execution(message: dict[str, Any]) -> dict[str, Any]:
     for seq, fields in enumerate(sent, start=1):
         collector.add(parse_event(json.dumps({"seq": seq, "at": AT, **fields}).encode()))
     outcome = ExecutionOutcome(
-        phase=Phase.SUCCEEDED, output=collector.build_output(), notes=collector.build_notes(), message="done"
+        phase=Phase.SUCCEEDED, output=collector.build_output(), notes=collector.notes, message="done"
     )
     status = build_finished_status({}, outcome, moment=NOW, created=NOW)
     metadata = {"name": "e", "namespace": "agents", "creationTimestamp": AT}

@@ -148,14 +148,14 @@ def test_a_result_that_is_no_json_or_too_large_becomes_a_short_text(text: str) -
 def test_a_sandbox_gives_no_reason_that_is_not_its_own(phase: str, said: str, kept: str) -> None:
     collector = OutputCollector(limit=1024)
     collector.add(event(1, "end", phase=phase, reason=said))
-    assert collector.find_reason() == kept
+    assert collector.reason == kept
 
 
 def test_a_hostile_error_is_bounded() -> None:
     collector = OutputCollector(limit=1024)
     huge = {"type": "T" * 10_000, "message": "m" * 100_000, "line": -1, "traceback": "t" * 100_000}
     collector.add(event(1, "end", phase="Failed", reason="UserError", error=huge))
-    error = collector.build_error()
+    error = collector.error
     assert error is not None
     assert len(error.model_dump_json()) < 50_000
     assert error.line is None

@@ -6,7 +6,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Final
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Start
+from mcp_exec_api.code_execution import Start
 from mcp_exec_api.files import Owner
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
@@ -49,14 +49,13 @@ class Binder:
         for part in execution.parts:
             part.adopt()
 
-    def resume(self, execution: Execution) -> None:
-        """Go on with an execution whose binding is recorded, by this operator or another."""
+    def resume(self, execution: Execution) -> Binding:
+        """Go on with an execution whose binding is recorded, by this operator or another. Return the binding."""
         execution.source.release()
-        if execution.binding is None:
-            self.adopt(execution)
-        execution.binding = self._read_binding(execution)
+        execution.binding = binding = self._read_binding(execution)
         for part in execution.parts:
             part.resume()
+        return binding
 
     def _read_binding(self, execution: Execution) -> Binding:
         """Return the binding that the status names."""
@@ -68,8 +67,8 @@ class Binder:
         owner = facts.owner.digest if is_owned or execution.holder is not None else None
         return Binding(pool=pool, pod=pod, owner=owner, is_recorded=True)
 
-    async def bind(self, execution: Execution) -> PendingRun:
-        """Claim a pod, let the parts join the job, and record the binding. Return the job on its way to the pod.
+    async def bind(self, execution: Execution) -> tuple[Binding, PendingRun]:
+        """Claim a pod, let the parts join the job, and record the binding. Return it and the job on its way to the pod.
 
         Raises EndedBeforeRun, Superseded and what ExecutionStatusWriter raises.
         """
@@ -78,7 +77,7 @@ class Binder:
             if binding.pool.shape.spec is not execution.asked_for:
                 execution.ask_features(self.features, binding.pool)
             check_time_limit(execution, binding.pool)
-            return await self._send(execution, await execution.draft_job())
+            return await self._send(execution, binding)
         except Exception:
             # not after a cancellation: then it is unknown whether the binding was recorded
             execution.binding = None
@@ -106,23 +105,17 @@ class Binder:
         is_owned = holder is not None or reusing is not None
         return Binding(pool=pool, pod=pod, owner=owner.digest if is_owned else None, start=start)
 
-    async def _send(self, execution: Execution, draft: JobDraft) -> PendingRun:
+    async def _send(self, execution: Execution, binding: Binding) -> tuple[Binding, PendingRun]:
         """Record the binding, and begin to send the job meanwhile, whose code does not begin before."""
-        binding = execution.binding
-        assert binding is not None and binding.start is not None  # noqa: S101, PT018 - `bind` has set it
         pool, pod, owner = binding.pool, binding.pod, binding.owner
-        skills = sorted(draft.skills.sources) if draft.skills is not None else ()
-        spec = await execution.load()
+        job, draft = await build_job(execution, binding)
         began = monotonic()
         connection = self.supervisors.get_connection(
             namespace=pool.namespace, pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
         )
-        job = build_job(spec, execution=execution, binding=binding, draft=draft)
         pending = connection.prepare_run(job, timeout_seconds=execution.longest_seconds)
         try:
-            recording = self.writer.write_bound(
-                execution, pod, start=binding.start, code_findings=draft.findings, skills=skills
-            )
+            recording = self.writer.write_bound(execution, binding, draft)
             if owner is None or pod.use.owner:
                 await recording
             else:
@@ -140,10 +133,10 @@ class Binder:
             raise
         pod.use.count += 1
         now = monotonic()
-        execution.binding = replace(
+        execution.binding = binding = replace(
             binding, owner=owner, is_recorded=True, recorded=now, record_milliseconds=(now - began) * 1000
         )
-        return pending
+        return binding, pending
 
     async def _wait(self, execution: Execution, pool: Pool, owner: Owner | None) -> Pod:
         """Wait for a pod, and write the reason and the queue position to the status meanwhile."""
@@ -203,10 +196,17 @@ def check_time_limit(execution: Execution, pool: Pool) -> None:
         raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
 
 
-def build_job(spec: CodeExecutionSpec, *, execution: Execution, binding: Binding, draft: JobDraft) -> Job:
-    """Return the job of an execution. An option of spec or limits reaches it if Job has a field of that name."""
+async def build_job(execution: Execution, binding: Binding) -> tuple[Job, JobDraft]:
+    """Return the job of an execution, and what the parts add to it. Raises what `Execution.load` and `Part.join` raise.
+
+    An option of spec or limits reaches the job if Job has a field of that name.
+    """
+    draft = JobDraft()
+    for part in execution.parts:
+        await part.join(draft)
+    spec = await execution.load()
     options: dict[str, Any] = {**vars(spec.limits), **vars(spec)}
-    return Job(
+    job = Job(
         id=execution.facts.uid,
         code=spec.source,
         tools=draft.tools,
@@ -217,3 +217,4 @@ def build_job(spec: CodeExecutionSpec, *, execution: Execution, binding: Binding
         libraries=binding.pool.libraries.find_missing(binding.pod.seen.template),
         **{name: options[name] for name in _OPTIONS},
     )
+    return job, draft

@@ -44,9 +44,9 @@ class RunDeadline:
     async def running(self, connection: SupervisorConnection) -> AsyncIterator[None]:
         """End the context with TimeoutError when the time is over. `connection` is that to the run's sandbox."""
         self._connection = connection
-        async with asyncio.timeout(self.seconds) as self._timeout:
-            self._base = self._timeout.when() or 0.0
-            self._apply()
+        self._base = asyncio.get_running_loop().time() + self.seconds
+        # calls may wait already, in a run that an earlier operator has begun
+        async with asyncio.timeout_at(self._base + self._extension_seconds) as self._timeout:
             try:
                 yield
             finally:

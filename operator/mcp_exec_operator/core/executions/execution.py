@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
@@ -20,7 +19,7 @@ from mcp_exec_operator.core.executions.outcome import (
     build_cancellation,
     build_failure,
 )
-from mcp_exec_operator.core.executions.part import JobDraft, Part
+from mcp_exec_operator.core.executions.part import Part
 from mcp_exec_operator.core.executions.specs import SpecCache, SpecHolder
 from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.pools.pool import Pool
@@ -207,16 +206,3 @@ class Execution:
             self.parts += tuple(listening)
         for part in listening:
             part.on_event(event)
-
-    async def draft_job(self) -> JobDraft:
-        """Return what the parts add to the job. Raises EndedBeforeRun and ApiError."""
-        draft = JobDraft()
-        for part in self.parts:
-            await part.join(draft)
-        return draft
-
-    async def stop_parts(self) -> None:
-        """End what the parts have begun, each also if another fails."""
-        async with AsyncExitStack() as stack:
-            for part in reversed(self.parts):
-                stack.push_async_callback(part.stop)

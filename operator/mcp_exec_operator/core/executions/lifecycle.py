@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -14,7 +15,7 @@ from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.core.executions.binder import Binder, check_time_limit
-from mcp_exec_operator.core.executions.execution import Execution
+from mcp_exec_operator.core.executions.execution import Binding, Execution
 from mcp_exec_operator.core.executions.outcome import (
     EndedBeforeRun,
     ExecutionGone,
@@ -24,6 +25,7 @@ from mcp_exec_operator.core.executions.outcome import (
     find_saving,
     with_tokens,
 )
+from mcp_exec_operator.core.executions.output import OutputCollector
 from mcp_exec_operator.core.executions.run import Run
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.core.pools.registry import PoolRegistry
@@ -120,21 +122,22 @@ class ExecutionLifecycle:
                 self.binder.adopt(execution)
             await execution.begin()
             if is_bound:
-                self.binder.resume(execution)
-                return await self._run(execution, None)
+                return await self._run(execution, self.binder.resume(execution), None)
             check_time_limit(execution, self.pools.get(execution.facts.pool))
             for part in execution.parts:
                 await part.admit()
-            return await self._run(execution, await self.binder.bind(execution))
+            return await self._run(execution, *await self.binder.bind(execution))
         except EndedBeforeRun as ended:
             return ended.outcome
         finally:
             execution.source.release()
 
-    async def _run(self, execution: Execution, pending: PendingRun | None) -> ExecutionOutcome:
+    async def _run(self, execution: Execution, binding: Binding, pending: PendingRun | None) -> ExecutionOutcome:
         """Dispatch the job and follow its run, then let the parts add to the outcome."""
         run = Run(
             execution=execution,
+            binding=binding,
+            output=OutputCollector(limit=execution.spec.limits.output_bytes),
             pending=pending,
             features=self.binder.features,
             api=self.api,
@@ -149,8 +152,11 @@ class ExecutionLifecycle:
             for part in execution.parts:
                 outcome = await part.finish(outcome)
         finally:
-            run.withdraw()
-            await execution.stop_parts()
+            if run.pending is not None:
+                run.pending.withdraw()  # it is not dispatched: it never runs
+            async with AsyncExitStack() as stack:  # each also if another fails
+                for part in reversed(execution.parts):
+                    stack.push_async_callback(part.stop)
         return with_tokens(outcome, code_tokens=execution.facts.code_tokens)
 
     def _conclude(self, execution: Execution, outcome: ExecutionOutcome) -> None:

@@ -24,8 +24,6 @@ from mcp_exec_common.supervisor.protocol import (
     StatusEvent,
     TextEvent,
 )
-from mcp_exec_operator.core.executions.outcome import ExecutionOutcome
-from mcp_exec_operator.core.pods.status import build_usage
 from mcp_exec_tools.stored_json import write_long_integers
 from mcp_exec_tools.text import shorten, shorten_line
 
@@ -37,88 +35,17 @@ _END_REASONS: Final = {
     Phase.TIMED_OUT: Reason.TIMEOUT,
     Phase.CANCELLED: Reason.CANCELLED,
 }
+_LONGEST_MILLISECONDS: Final = (MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0) * 1000
+"""The longest possible run."""
 _MAX_TYPE: Final = 256
 _MAX_MESSAGE: Final = 8 * 1024
 _MAX_TRACEBACK: Final = 32 * 1024
 
 
 @dataclass(kw_only=True)
-class ArtifactCollector:
-    """Artifacts of one run, in their order."""
-
-    _artifacts: dict[str, Object] = field(default_factory=dict)
-    """By id."""
-    _left: int = _MAX_PREVIEWS
-
-    def add(self, event: ArtifactEvent) -> None:
-        """Take in an event. One too many changes nothing."""
-        if event.id in self._artifacts or len(self._artifacts) >= MAX_ARTIFACTS:
-            return
-        preview = shorten(event.preview, self._left)
-        self._left -= len(preview)
-        artifact = Artifact(
-            id=event.id,
-            name=event.name,
-            media_type=event.media_type,
-            bytes=event.bytes,
-            sha256=event.sha256,
-            title=event.title,
-            preview=preview,
-        )
-        self._artifacts[event.id] = drop_empty_fields(artifact.to_api())
-
-    def build(self) -> list[Object]:
-        """Return the artifacts for the status."""
-        return list(self._artifacts.values())
-
-
-def build_workspace(ended: EndedWorkspace | None) -> Object | None:
-    """Return what the run read and saved for the status; None if the sandbox reported nothing."""
-    if ended is None:
-        return None
-    status = WorkspaceStatus(**{**dict(ended), "reason": find_failure(ended)})
-    return drop_empty_fields(status.to_api())
-
-
-def find_failure(ended: EndedWorkspace | None) -> Reason:
-    """Return why the workspace was not saved: a reason that a sandbox may give for that."""
-    if ended is None or ended.reason is Reason.NONE:
-        return Reason.NONE
-    return ended.reason if ReasonTrait.FILES in ended.reason.traits else Reason.WORKSPACE_UNAVAILABLE
-
-
-@dataclass(kw_only=True)
 class _Stream:
     pieces: list[str] = field(default_factory=list)
     size: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """Facts of a run that its events do not have."""
-
-    code_bytes: int
-    has_workspace: bool
-    pod: Object | None
-    """The newest object of its pod."""
-    bound_at: datetime
-    """When the binding was recorded, by the status."""
-    bound: float | None
-    """The same by the monotonic clock; None if another operator recorded it."""
-    bind_milliseconds: float | None
-
-    def measure_sandbox(self) -> float:
-        """Return the seconds since the binding."""
-        return monotonic() - self.bound if self.bound is not None else (now() - self.bound_at).total_seconds()
-
-    def limit_start(self, started_at: datetime | None) -> datetime | None:
-        """Return when the code began. The sandbox's clock counts between the binding and now."""
-        if started_at is None:
-            return None
-        try:
-            return min(max(started_at, self.bound_at), now())
-        except TypeError:  # no time zone
-            return self.bound_at
 
 
 @dataclass(kw_only=True)
@@ -137,10 +64,22 @@ class OutputCollector:
     ended: float | None = None
     """When the end event arrived, by the monotonic clock."""
     end: EndEvent | None = None
-    artifacts: ArtifactCollector = field(default_factory=ArtifactCollector)
+    reason: Reason = Reason.NONE
+    """The reason of the end, one that a sandbox may give for its phase. After a success, why no workspace was saved."""
+    message: str = ""
+    """The same for people."""
+    error: ExecutionError | None = None
+    """The error that the sandbox reported."""
+    workspace: WorkspaceStatus | None = None
+    """What the run read from its workspace and saved; None if the sandbox reported nothing."""
+    notes: list[Note] = field(default_factory=list)
+    """Notes about the output, and those of the sandbox after its end."""
+    artifacts: dict[str, Object] = field(default_factory=dict)
+    """Artifacts for the status by id, in their order."""
+    _preview_characters: int = _MAX_PREVIEWS
+    """Characters that further previews may have."""
     _streams: dict[str, _Stream] = field(default_factory=lambda: {"stdout": _Stream(), "stderr": _Stream()})
     _result: JsonValue = None
-    _notes: list[Note] = field(default_factory=list)
     _truncated: bool = False
 
     def add(self, event: Event) -> None:
@@ -155,9 +94,9 @@ class OutputCollector:
         elif isinstance(event, ResultEvent):
             self._add_result(event)
         elif isinstance(event, ArtifactEvent):
-            self.artifacts.add(event)
+            self._add_artifact(event)
         elif isinstance(event, EndEvent):
-            self.end, self.ended = event, monotonic()
+            self._add_end(event)
 
     def build_output(self) -> Object:
         """Return the output for the status, also of a run that broke off."""
@@ -172,89 +111,30 @@ class OutputCollector:
         ).to_api()
         return output | ({} if self._result is None else {"result": self._result})
 
-    def find_reason(self) -> Reason:
-        """Return the reason of the end, one that a sandbox may give for its phase.
-
-        If the code succeeded, it is why its workspace was not saved.
-        """
-        if self.end is None:
-            return Reason.NONE
-        if self.end.phase is Phase.SUCCEEDED:
-            return find_failure(self.end.workspace)
-        if self.end.phase in _END_REASONS:
-            return _END_REASONS[self.end.phase]
-        return self.end.reason if ReasonTrait.SANDBOX in self.end.reason.traits else Reason.USER_ERROR
-
-    def build_notes(self) -> list[Note]:
-        """Return the notes of the collector and of the sandbox."""
-        notes = list(self.end.notes) if self.end else []
-        for note in reversed(self._notes):
-            notes = add_note(notes, note)
-        return notes
-
-    @property
-    def workspace_problem(self) -> str:
-        """Why the workspace was not saved, for people; empty if it was."""
-        workspace = self.end.workspace if self.end else None
-        return workspace.message if workspace is not None and find_failure(workspace) else ""
-
-    def build_error(self) -> ExecutionError | None:
-        """Return the error that the sandbox reported, bounded."""
-        error = self.end.error if self.end else None
-        if error is None:
+    def limit_start(self, *, bound_at: datetime) -> datetime | None:
+        """Return when the code began. The sandbox's clock counts between the binding and now."""
+        if self.started_at is None:
             return None
-        return ExecutionError(
-            type=shorten(error.type, _MAX_TYPE),
-            message=shorten(error.message, _MAX_MESSAGE),
-            line=error.line if error.line is not None and 0 < error.line < 2**31 else None,
-            traceback=shorten(error.traceback, _MAX_TRACEBACK) if error.traceback is not None else None,
-        )
+        try:
+            return min(max(self.started_at, bound_at), now())
+        except TypeError:  # no time zone
+            return bound_at
 
-    def measure_run(self) -> tuple[float | None, float | None]:
-        """Return the milliseconds of the code, and those from its end until all output was here; None if unknown.
+    def measure(self, *, bound: float | None, bind_milliseconds: float | None) -> Durations:
+        """Return the known durations of a run that was bound at this time of the monotonic clock.
 
-        The sandbox's measure counts up to the time that passed here, or up to the longest possible run in a replay.
+        Without that time another operator has bound it. The sandbox's measure of the code counts up to the time that
+        passed here, or up to the longest possible run in a replay.
         """
-        if self.end is None or self.started is None or self.ended is None:
-            return None, None
-        passed = (self.ended - self.started) * 1000
-        if self.replayed:
-            return min(self.end.run_ms, (MAX_TIMEOUT_SECONDS + MAX_APPROVAL_SECONDS + 60.0) * 1000), None
-        run = min(self.end.run_ms, passed)
-        return run, max(0.0, passed - run)
-
-    def build_outcome(
-        self,
-        phase: Phase,
-        reason: Reason,
-        message: str,
-        error: ExecutionError | None,
-        *,
-        facts: RunFacts,
-    ) -> ExecutionOutcome:
-        """Return an outcome with the output so far, when the code began, and the known durations."""
-        run, collect = self.measure_run()
-        dispatch = None
-        if self.started is not None and facts.bound is not None and not self.replayed:
-            dispatch = (self.started - facts.bound) * 1000
-        else:
-            collect = None
-        values = {"bind": facts.bind_milliseconds, "dispatch": dispatch, "run": run, "collect": collect}
-        return ExecutionOutcome(
-            phase=phase,
-            reason=reason,
-            message=message,
-            error=error,
-            output=self.build_output() if self.seq else None,
-            started_at=facts.limit_start(self.started_at),
-            usage=build_usage(
-                self.end, pod=facts.pod, sandbox_seconds=facts.measure_sandbox(), code_bytes=facts.code_bytes
-            ),
-            artifacts=self.artifacts.build(),
-            notes=self.build_notes(),
-            workspace=build_workspace(self.end.workspace if self.end and facts.has_workspace else None),
-            durations=Durations(**{name: round(value, 3) for name, value in values.items() if value is not None}),
-        )
+        values = {"bind": bind_milliseconds}
+        if self.end is not None and self.started is not None and self.ended is not None:
+            longest = _LONGEST_MILLISECONDS if self.replayed else (self.ended - self.started) * 1000
+            values["run"] = run = min(self.end.run_ms, longest)
+            if bound is not None and not self.replayed:
+                values["collect"] = max(0.0, longest - run)
+        if self.started is not None and bound is not None and not self.replayed:
+            values["dispatch"] = (self.started - bound) * 1000
+        return Durations(**{name: round(value, 3) for name, value in values.items() if value is not None})
 
     def _add_text(self, event: TextEvent) -> None:
         stream = self._streams[event.type]
@@ -283,7 +163,59 @@ class OutputCollector:
             message = "The API server would round an integer of more than 64 bits, so it is a text."
             self._note(NoteKind.VALUE_CHANGED, message, path=path)
 
-    def _note(self, kind: NoteKind, message: str, *, path: str = "result") -> None:
-        self._notes = add_note(
-            self._notes, Note(kind=kind, path=shorten_line(path, MAX_NOTE_CHARACTERS), message=message)
+    def _add_artifact(self, event: ArtifactEvent) -> None:
+        """Keep an artifact, unless it is one too many."""
+        if event.id in self.artifacts or len(self.artifacts) >= MAX_ARTIFACTS:
+            return
+        preview = shorten(event.preview, self._preview_characters)
+        self._preview_characters -= len(preview)
+        artifact = Artifact(
+            id=event.id,
+            name=event.name,
+            media_type=event.media_type,
+            bytes=event.bytes,
+            sha256=event.sha256,
+            title=event.title,
+            preview=preview,
         )
+        self.artifacts[event.id] = drop_empty_fields(artifact.to_api())
+
+    def _add_end(self, event: EndEvent) -> None:
+        """Keep the end, and what it may say of its error, its reason and its workspace."""
+        self.end, self.ended = event, monotonic()
+        own, self.notes = self.notes, list(event.notes)
+        for note in reversed(own):
+            self.notes = add_note(self.notes, note)
+        if event.workspace is not None:
+            self.workspace = _read_workspace(event.workspace)
+            self.message = event.workspace.message if self.workspace.reason else ""
+        if event.error is not None:
+            self.error = _bound_error(event.error)
+            self.message = self.error.summary
+        if event.phase is Phase.SUCCEEDED:
+            self.reason = self.workspace.reason if self.workspace is not None else Reason.NONE
+        elif event.phase in _END_REASONS:
+            self.reason = _END_REASONS[event.phase]
+        else:
+            self.reason = event.reason if ReasonTrait.SANDBOX in event.reason.traits else Reason.USER_ERROR
+
+    def _note(self, kind: NoteKind, message: str, *, path: str = "result") -> None:
+        path = shorten_line(path, MAX_NOTE_CHARACTERS)
+        self.notes = add_note(self.notes, Note(kind=kind, path=path, message=message))
+
+
+def _read_workspace(ended: EndedWorkspace) -> WorkspaceStatus:
+    """Return what the run saved. A sandbox has its own reasons why it saved nothing, and no others."""
+    reason = ended.reason
+    if reason is not Reason.NONE and ReasonTrait.FILES not in reason.traits:
+        reason = Reason.WORKSPACE_UNAVAILABLE
+    return WorkspaceStatus(**{**dict(ended), "reason": reason})
+
+
+def _bound_error(error: ExecutionError) -> ExecutionError:
+    return ExecutionError(
+        type=shorten(error.type, _MAX_TYPE),
+        message=shorten(error.message, _MAX_MESSAGE),
+        line=error.line if error.line is not None and 0 < error.line < 2**31 else None,
+        traceback=shorten(error.traceback, _MAX_TRACEBACK) if error.traceback is not None else None,
+    )

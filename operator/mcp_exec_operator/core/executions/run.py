@@ -4,15 +4,16 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from time import monotonic
 from typing import Final
 
 from mcp_exec_api.code_execution import ExecutionError, Phase
+from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import PendingRun, SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import EndEvent, Event, InterpreterLost, SandboxError, SandboxUsed
@@ -25,10 +26,10 @@ from mcp_exec_operator.core.executions.outcome import (
     build_cancellation,
     build_failure,
 )
-from mcp_exec_operator.core.executions.output import OutputCollector, RunFacts
+from mcp_exec_operator.core.executions.output import OutputCollector
 from mcp_exec_operator.core.executions.supervision import CANCEL_SECONDS, RunSupervision
 from mcp_exec_operator.core.pods.nodes import NodeCache
-from mcp_exec_operator.core.pods.status import PodProblem
+from mcp_exec_operator.core.pods.status import PodProblem, build_usage
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,9 @@ class Run:
     """
 
     execution: Execution
+    binding: Binding
+    """The pod of the run."""
+    output: OutputCollector
     pending: PendingRun | None
     """The job on its way to the pod; None if it is dispatched, or if another operator may have dispatched it."""
     features: Sequence[ExecutionFeature]
@@ -54,27 +58,10 @@ class Run:
     supervisors: SupervisorClient
     tasks: TaskRegistry
     nodes: NodeCache
-    output: OutputCollector = field(init=False)
     _accepted: bool = False
     """Whether the sandbox has accepted the job, so that it must not be dispatched again."""
     _is_idle: bool = False
     """Whether nothing can have run, because the sandbox said so just now."""
-
-    def __post_init__(self) -> None:
-        self.output = OutputCollector(limit=self.execution.spec.limits.output_bytes)
-
-    @property
-    def binding(self) -> Binding:
-        """The pod of the run."""
-        binding = self.execution.binding
-        assert binding is not None  # noqa: S101 - what runs is bound
-        return binding
-
-    def withdraw(self) -> None:
-        """Discard the job if it is not dispatched: it never runs."""
-        if self.pending is not None:
-            self.pending.withdraw()
-            self.pending = None
 
     async def execute(self) -> ExecutionOutcome:
         """Dispatch the job, follow its events and return the outcome. Raises EndedBeforeRun if it need not begin."""
@@ -90,22 +77,24 @@ class Run:
             execution=execution,
             pod=pod,
             connection=connection,
-            deadline=execution.deadline,
             api=self.api,
             tasks=self.tasks,
             nodes=self.nodes,
         )
         try:
-            async with supervision.running():
-                end = await self._follow(connection)
+            async with execution.deadline.running(connection):
+                observer = self.tasks.spawn(supervision.run(), name=f"observe {pod.name}")
+                try:
+                    end = await self._follow(connection)
+                finally:
+                    observer.cancel()
         except (StreamLost, TimeoutError) as error:
             return await self._explain_loss(error, supervision)
         if execution.cancelled and end.phase is Phase.CANCELLED:
             return replace(self._build_cancellation(), has_ended=True)
-        failure, reason = self.output.build_error(), self.output.find_reason()
-        message = failure.summary if failure else self.output.workspace_problem
-        outcome = self._build_outcome(end.phase, reason, message, failure)
-        return replace(outcome, has_ended=True, left_clean=reason.is_clean and not execution.is_unwanted)
+        output = self.output
+        outcome = self._build_outcome(end.phase, output.reason, output.message, output.error)
+        return replace(outcome, has_ended=True, left_clean=output.reason.is_clean and not execution.is_unwanted)
 
     async def _check_dispatch(self, connection: SupervisorConnection) -> None:
         """Check what another operator may have left undone, or what has changed since the binding.
@@ -182,15 +171,13 @@ class Run:
             return pending.run()
         # a sandbox accepts no execution twice: to send the same one again can't run anything twice
         try:
-            spec = await execution.load()
-            if execution.source.changed:
-                raise StreamLost("the spec was changed meanwhile, so that the job can't be sent again")
-            draft = await execution.draft_job()
+            job, _ = await build_job(execution, self.binding)
         except EndedBeforeRun as ended:
             if self._is_idle:
                 raise
             raise StreamLost(f"the job can't be sent again: {ended}") from ended
-        job = build_job(spec, execution=execution, binding=self.binding, draft=draft)
+        if execution.source.changed:
+            raise StreamLost("the spec was changed meanwhile, so that the job can't be sent again")
         return connection.run(job, timeout_seconds=seconds)
 
     async def _find_pod(self) -> PodProblem | None:
@@ -200,7 +187,7 @@ class Run:
             pods = binding.pool.pods
             pods.observe(body, now=monotonic())
             pod = pods.adopt(binding.pod.name, uid=self.execution.pod_uid, now=monotonic())
-            self.execution.binding = binding = replace(binding, pod=pod)
+            self.execution.binding = self.binding = binding = replace(binding, pod=pod)
         pod = binding.pod
         return None if pod.seen.address else self.nodes.explain_loss(body, name=pod.name, node=pod.seen.node)
 
@@ -252,13 +239,25 @@ class Run:
         message: str,
         error: ExecutionError | None = None,
     ) -> ExecutionOutcome:
-        execution, binding = self.execution, self.binding
-        facts = RunFacts(
-            code_bytes=execution.facts.code_bytes,
-            has_workspace=execution.spec.workspace is not None,
-            pod=binding.pod.seen.body,
-            bound_at=datetime.fromisoformat(execution.seen.status["boundAt"]),
-            bound=binding.recorded,
-            bind_milliseconds=binding.record_milliseconds,
+        """Return an outcome with the output so far, when the code began, what it used, and the known durations."""
+        execution, binding, output = self.execution, self.binding, self.output
+        bound_at, bound = datetime.fromisoformat(execution.seen.status["boundAt"]), binding.recorded
+        workspace = output.workspace if execution.spec.workspace is not None else None
+        return ExecutionOutcome(
+            phase=phase,
+            reason=reason,
+            message=message,
+            error=error,
+            output=output.build_output() if output.seq else None,
+            started_at=output.limit_start(bound_at=bound_at),
+            usage=build_usage(
+                output.end,
+                pod=binding.pod.seen.body,
+                sandbox_seconds=(now() - bound_at).total_seconds() if bound is None else monotonic() - bound,
+                code_bytes=execution.facts.code_bytes,
+            ),
+            artifacts=list(output.artifacts.values()),
+            notes=output.notes,
+            workspace=drop_empty_fields(workspace.to_api()) if workspace is not None else None,
+            durations=output.measure(bound=bound, bind_milliseconds=binding.record_milliseconds),
         )
-        return self.output.build_outcome(phase, reason, message, error, facts=facts)

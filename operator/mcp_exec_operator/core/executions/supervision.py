@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Final
@@ -13,7 +12,6 @@ from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.core.executions.deadline import RunDeadline
 from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.pods.manifest import busy_patch
 from mcp_exec_operator.core.pods.nodes import NodeCache
@@ -42,7 +40,6 @@ class RunSupervision:
     execution: Execution
     pod: Pod
     connection: SupervisorConnection
-    deadline: RunDeadline
     api: OperatorApi
     tasks: TaskRegistry
     nodes: NodeCache
@@ -53,29 +50,19 @@ class RunSupervision:
     _polling: bool = False
     """Whether the supervisor is being polled, or did not respond, because its node is lost."""
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """End the context with TimeoutError at the deadline."""
-        self.pod.wakeup = self.execution.wakeup
-        observer = self.tasks.spawn(self._observe(), name=f"observe {self.pod.name}")
-        async with self.deadline.running(self.connection):
-            try:
-                yield
-            finally:
-                observer.cancel()
-
-    async def _observe(self) -> None:
-        """React to wakeups until cancelled."""
-        pod, wakeup = self.pod, self.execution.wakeup
+    async def run(self) -> None:
+        """React to wakeups of execution and pod until cancelled."""
+        pod, deadline, wakeup = self.pod, self.execution.deadline, self.execution.wakeup
+        pod.wakeup = wakeup
         # the label of its owner says the same
         label_at = None if pod.seen.labelled_busy or pod.use.owner else monotonic() + _LABEL_AFTER_SECONDS
         while True:
             wakeup.clear()
             if pod.lost:
-                self.deadline.cut(_LAST_EVENTS_SECONDS)
+                deadline.cut(_LAST_EVENTS_SECONDS)
             if self.execution.is_unwanted and not self._cancelling:
                 self._cancelling = True
-                self.deadline.cut(_CANCEL_NAMESPACE_SECONDS if self.execution.cancelled else CANCEL_SECONDS)
+                deadline.cut(_CANCEL_NAMESPACE_SECONDS if self.execution.cancelled else CANCEL_SECONDS)
                 self.tasks.spawn(self._cancel(), name=f"cancel {self.execution.facts.name}")
             # a sandbox may go on without its node, as it does while a kubelet restarts
             if not self._polling and self.nodes.loss_reason(pod.seen.node):
@@ -91,7 +78,7 @@ class RunSupervision:
     async def _poll(self) -> None:
         """End the run if the supervisor does not respond, as long as its node is lost."""
         failures = 0
-        while not self.deadline.over and self.nodes.loss_reason(self.pod.seen.node):
+        while not self.execution.deadline.over and self.nodes.loss_reason(self.pod.seen.node):
             try:
                 await self.connection.get_execution()
                 failures = 0
@@ -99,7 +86,7 @@ class RunSupervision:
                 failures += 1
             if failures > 1:
                 self.silent = True
-                self.deadline.cut(0.0)
+                self.execution.deadline.cut(0.0)
                 return
             await asyncio.sleep(_POLL_SECONDS)
         self._polling = False
@@ -112,7 +99,7 @@ class RunSupervision:
             except SandboxError as error:
                 log.info("a run was not cancelled: %s", error, extra=self.execution.log_fields)
             await asyncio.sleep(delay)
-            if self.deadline.over:
+            if self.execution.deadline.over:
                 return
 
     async def _label_pod(self) -> None:

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Self
 
-from mcp_exec_api.code_execution import Phase, QueuePlace, Start, read_phase
+from mcp_exec_api.code_execution import Phase, QueuePlace, read_phase
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
@@ -17,7 +17,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.backoff import delay_after
 from mcp_exec_operator.cluster.kube.api import EventBudget, OperatorApi, WritePriority, build_event
-from mcp_exec_operator.core.executions.execution import Execution
+from mcp_exec_operator.core.executions.execution import Binding, Execution
 from mcp_exec_operator.core.executions.facts import measure_stored_bytes
 from mcp_exec_operator.core.executions.outcome import (
     EndedBeforeRun,
@@ -27,6 +27,7 @@ from mcp_exec_operator.core.executions.outcome import (
     Superseded,
     build_failure,
 )
+from mcp_exec_operator.core.executions.part import JobDraft
 from mcp_exec_operator.core.executions.status import (
     SMALL_STATUS_BYTES,
     build_approvals_status,
@@ -37,7 +38,6 @@ from mcp_exec_operator.core.executions.status import (
     count_spare_bytes,
     has_condition,
 )
-from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.queueing.turns import QueueUpdate, SerialQueue, Turn, first_update_after, next_update_after
 
 log = logging.getLogger(__name__)
@@ -84,11 +84,11 @@ class ExecutionStatusWriter:
 
         await self._write(execution, decide, what="pending")
 
-    async def write_bound(
-        self, execution: Execution, pod: Pod, *, start: Start, code_findings: list[Object], skills: Sequence[str]
-    ) -> None:
+    async def write_bound(self, execution: Execution, binding: Binding, draft: JobDraft) -> None:
         """Write which pod an execution has. Raises Superseded, EndedBeforeRun and what `_write` raises."""
-        moment, created, ready_seconds = now(), execution.facts.created, monotonic() - pod.start.ready_at
+        pod, start, moment = binding.pod, binding.start, now()
+        assert start is not None  # noqa: S101 - this operator has claimed the pod
+        ready_seconds = monotonic() - pod.start.ready_at
 
         def decide(body: Object) -> Object | None:
             status, phase = body.get("status") or {}, read_phase(body)
@@ -106,10 +106,10 @@ class ExecutionStatusWriter:
                 ready_seconds=ready_seconds,
                 uses=pod.use.count,
                 digest=execution.facts.digest,
-                code_findings=code_findings,
-                skills=skills,
+                code_findings=draft.findings,
+                skills=sorted(draft.skills.sources) if draft.skills is not None else (),
                 moment=moment,
-                created=created,
+                created=execution.facts.created,
             )
 
         await self._write(execution, decide, what="bind")
