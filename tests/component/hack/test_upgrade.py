@@ -10,7 +10,10 @@ from tests.component.hack.shims import ROOT
 from tests.support.pace import paced
 from tests.support.releases import git
 
-NOTHING = "hack/releases.txt names no revision before this one: there is nothing to upgrade from.\n"
+NOTHING = (
+    "hack/upgrade: hack/releases.txt names no revision before this one, so there is nothing to upgrade from: "
+    "add a tag or a commit to it.\n"
+)
 E2E = '#!/bin/sh\necho "$MCP_EXEC_UPGRADE_TAG from $(cat "$MCP_EXEC_UPGRADE_FROM/state"), with $*"\n'
 IMAGES = '#!/bin/sh\necho "images of $TAG" >&2\n'
 
@@ -47,11 +50,11 @@ def upgrade(checkout: Path, *revisions: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("revisions", [(), ("v0.2.0",)], ids=["none", "only this one"])
-def test_without_an_earlier_revision_there_is_nothing_to_upgrade_from_and_that_is_no_failure(
+def test_without_an_earlier_revision_nothing_is_tried_and_that_is_a_failure(
     checkout: Path, revisions: tuple[str, ...]
 ) -> None:
     done = upgrade(checkout, *revisions)
-    assert (done.returncode, done.stdout, done.stderr) == (0, NOTHING, "")
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", NOTHING)
 
 
 def test_the_last_revision_before_this_one_is_built_and_upgraded(checkout: Path) -> None:
