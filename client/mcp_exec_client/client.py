@@ -171,7 +171,7 @@ class AsyncClient:
         """Yield executions, newest first, at most `limit`. Pages are requested as they are needed."""
         query = {"phase": phase, "caller": caller, "conversation": conversation}
         query |= {"useCase": use_case, "labelSelector": label_selector}
-        query["limit"] = str(max(1, min(limit, _PAGE_SIZE)))
+        query["limit"] = _fit_page(limit)
         return self.channel.list_items(
             ExecutionList,
             _EXECUTIONS,
@@ -251,7 +251,7 @@ class AsyncClient:
         self, *, execution: str | None = None, tool: str | None = None, outcome: str | None = None, limit: int = 1000
     ) -> AsyncGenerator[ToolCallRecord, None]:
         """Yield audit records of tool calls, newest first, at most `limit`."""
-        query = {"execution": execution, "tool": tool, "outcome": outcome, "limit": str(max(1, min(limit, _PAGE_SIZE)))}
+        query = {"execution": execution, "tool": tool, "outcome": outcome, "limit": _fit_page(limit)}
         return self.channel.list_items(
             CallList, "/v1/audit", query=query, cursor="cursor", find_next=lambda page: page.next, limit=limit
         )
@@ -353,6 +353,13 @@ def _check_wait(wait_seconds: float) -> float:
     if not wait_seconds >= 0:  # also not for NaN
         raise ValueError(f"wait_seconds is a number of seconds, 0 or more, and not {wait_seconds}")
     return wait_seconds
+
+
+def _fit_page(limit: int) -> str:
+    """Return the items of a list's page. Raises ValueError if the list can have none."""
+    if not limit >= 1:
+        raise ValueError(f"limit is the most items in all, 1 or more, and not {limit}")
+    return str(min(limit, _PAGE_SIZE))
 
 
 def _now() -> float:

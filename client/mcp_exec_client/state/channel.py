@@ -64,14 +64,14 @@ class RequestChannel:
         limit: int | None = None,
         max_pages: int = 1000,
     ) -> AsyncGenerator[Any, None]:
-        """Yield the `items` of a list's pages, at most `limit`. Each page is requested when it is needed.
+        """Yield the `items` of a list's pages, at most `limit` (1 or more). Each page is requested when needed.
 
         The parameter `cursor` has what the page before it names. Raises McpExecError, also if there are more pages.
         """
         position: str | None = None
         for _ in range(max_pages):
             page: Any = await self.fetch(result, "GET", path, query={**query, cursor: position})
-            for item in page.items if limit is None else page.items[: max(limit, 0)]:
+            for item in page.items if limit is None else page.items[:limit]:
                 yield item
             limit = None if limit is None else limit - len(page.items)
             position = find_next(page)

@@ -113,6 +113,15 @@ async def test_a_wait_that_is_none_is_refused_by_its_name(seconds: float) -> Non
     assert gateway.sent == []
 
 
+@pytest.mark.parametrize("limit", [0, -1])
+@pytest.mark.parametrize("method", ["list", "audit"])
+async def test_a_limit_of_a_list_that_yields_nothing_is_refused_by_its_name(method: str, limit: int) -> None:
+    gateway = scripted()
+    with pytest.raises(ValueError, match=f"^limit is the most items in all, 1 or more, and not {limit}$"):
+        getattr(gateway.client(), method)(limit=limit)
+    assert gateway.sent == []
+
+
 @pytest.mark.parametrize("tag", ["", "junk", "*", "a b-1", "A" * 64])
 async def test_a_condition_that_can_never_hold_is_refused(tag: str) -> None:
     gateway = scripted()
