@@ -102,8 +102,8 @@ async def scene(api: FakeApiServer) -> AsyncIterator[Scene]:
         yield made
 
 
-def run(client: Client, scene: Scene, **options: Any) -> "asyncio.Task[Any]":
-    return asyncio.create_task(client.call_tool("run_code", {"code": "work()"}, **options))
+def run(client: Client, scene: Scene, code: str = "work()", **options: Any) -> "asyncio.Task[Any]":
+    return asyncio.create_task(client.call_tool("run_code", {"code": code}, **options))
 
 
 async def ended(task: "asyncio.Task[Any]") -> Any:
@@ -114,7 +114,7 @@ async def ended(task: "asyncio.Task[Any]") -> Any:
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_lines_and_reports_are_progress_that_grows(scene: Scene, revision: str) -> None:
     async with connecting(scene.gateway.url, revision) as client:
-        running = run(client, scene, progress_callback=scene.note_progress)
+        running = run(client, scene, "work(progress)", progress_callback=scene.note_progress)
         await scene.bind()
         scene.supervisor.say("stdout", text="one\n")
         await until(lambda: scene.progress)
@@ -131,6 +131,24 @@ async def test_lines_and_reports_are_progress_that_grows(scene: Scene, revision:
     assert totals[0] is None
     assert set(totals[1:]) == {10}
     assert sorted(texts) == ["back", "one", "page 3", "two\nthree"]
+
+
+@pytest.mark.parametrize(
+    ("code", "counts"), [("work()", True), ("for n in progress: ...", False), ("import skills", False)]
+)
+async def test_lines_are_counted_unless_the_code_may_report_numbers_of_its_own(
+    scene: Scene, code: str, counts: bool
+) -> None:
+    async with connecting(scene.gateway.url, MODERN) as client:
+        running = run(client, scene, code, progress_callback=scene.note_progress)
+        await scene.bind()
+        for number in (1, 2, 3):
+            scene.supervisor.say("stdout", text=f"{number}\n")
+            await until(lambda: len(scene.progress) == number)  # noqa: B023
+        scene.finish()
+        await ended(running)
+    values = [each[0] for each in scene.progress]
+    assert values == [1, 2, 3] if counts else values == sorted(set(values)) and values[-1] < 0.001
 
 
 async def test_progress_is_never_beyond_the_total_also_after_the_last_report(scene: Scene) -> None:

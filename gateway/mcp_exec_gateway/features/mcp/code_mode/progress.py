@@ -1,8 +1,9 @@
 """Progress notifications of a run: the lines that it prints, and what it reports by `progress(done, total, text)`.
 
-A notification's progress has to be more than the one before, in every revision. Lines, and reports that go back, add
-the smallest step, so that reports keep their numbers, and have the last total, which grows with the progress. A run
-that says nothing for long has a heartbeat, because clients that wait for progress give up without it.
+A notification's progress has to be more than the one before, in every revision. Notifications without a number of
+their own count by ones. If the code may report numbers, they add the smallest step instead, as reports that go back do,
+so that reports keep their numbers. They have the last total, which grows with the progress. A run that says nothing for
+long has a heartbeat, because clients that wait for progress give up without it.
 """
 
 import asyncio
@@ -22,8 +23,15 @@ _INTERVAL_SECONDS: Final = 0.05
 _HEARTBEAT_SECONDS: Final = 15.0
 """Longest time without a notification; clients give up after 30 seconds or more."""
 _STEP: Final = 1e-6
+_REPORTING: Final = ("progress", "skills")
+"""Names without which code makes no reports: the function, and the package whose skills may call it."""
 _MAX_LINES: Final = 1000
 """Characters of printed lines in one notification."""
+
+
+def may_report(code: str) -> bool:
+    """Return whether the code may report numbers of its own. Code that is not known, as a skill's, may."""
+    return not code or any(name in code for name in _REPORTING)
 
 
 @dataclass(kw_only=True)
@@ -35,6 +43,8 @@ class ProgressRelay:
     """Returns the id of an event. A client that sends it resumes at this position."""
     position: StreamPosition = field(default_factory=StreamPosition)
     """Position after the last event that was read."""
+    may_report: bool = True
+    """Whether the code may report numbers of its own."""
     interval_seconds: float = _INTERVAL_SECONDS
     heartbeat_seconds: float = _HEARTBEAT_SECONDS
     _last: float = field(default=0.0, init=False)
@@ -118,7 +128,8 @@ class ProgressRelay:
         return bool(self._lines) or self._report is not None
 
     def _advance(self, value: float) -> float:
-        self._last = value if value > self._last else max(self._last + _STEP, math.nextafter(self._last, math.inf))
+        step = _STEP if self.may_report else 1
+        self._last = value if value > self._last else max(self._last + step, math.nextafter(self._last, math.inf))
         return self._last
 
 

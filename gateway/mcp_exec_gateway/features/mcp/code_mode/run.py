@@ -22,7 +22,7 @@ from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns, Departure, may_have_had_effects
 from mcp_exec_gateway.features.mcp.calls import ANNOTATION_CALL
 from mcp_exec_gateway.features.mcp.code_mode.output import build_content, build_error, build_result, list_run_artifacts
-from mcp_exec_gateway.features.mcp.code_mode.progress import ProgressRelay
+from mcp_exec_gateway.features.mcp.code_mode.progress import ProgressRelay, may_report
 from mcp_exec_gateway.features.mcp.code_mode.task_state import TaskHandle, TaskState, relate_to_task
 from mcp_exec_gateway.features.mcp.forms import build_approval_form, list_pending
 from mcp_exec_gateway.features.mcp.request import McpRequest, fit_client, mark_request
@@ -85,6 +85,8 @@ class Run:
     """Namespace and name of the execution, once it is known."""
     latest: StreamPosition | None = None
     """Position after the last event that the client was sent."""
+    _may_report: bool = field(default=True, init=False)
+    """Whether the code may report progress by numbers of its own."""
     _holder: str = field(default="", init=False)
     """Who follows the run, as its annotation says, while this request does."""
     _departure: Departure = field(init=False)
@@ -117,6 +119,7 @@ class Run:
         self, spec: CodeExecutionSpec, *, metadata: ExecutionMetadata, caller: Caller, idempotency_key: str | None
     ) -> AsyncIterator[Object]:
         """Create the execution, or find the one that this call repeats, and follow it within the context."""
+        self._may_report = may_report(spec.code)
         sender, session = self.request.sender, self.request.session
         service, abandoned = sender.dependencies.executions, sender.dependencies.get(AbandonedRuns)
         call = abandoned.create_call(
@@ -193,6 +196,7 @@ class Run:
                 exchange=request.exchange,
                 format_position=self._note_position,
                 position=self.position,
+                may_report=self._may_report,
                 heartbeat_seconds=request.sender.dependencies.settings.mcp_heartbeat_seconds,
             )
             self._relay = asyncio.create_task(self._relay_progress(relay))
