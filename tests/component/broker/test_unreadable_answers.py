@@ -109,7 +109,7 @@ async def test_half_a_character_in_an_error_is_replaced(world: World, transport:
     assert said in line["message"]
 
 
-@pytest.mark.parametrize("transport", ["stdio", "events"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_an_error_without_an_id_ends_the_only_call(world: World, transport: str) -> None:
     answer = b'{"jsonrpc": "2.0", "id": null, "error": {"code": -32700, "message": "no JSON"}}'
     async with TRANSPORTS[transport](world, answer), asyncio.timeout(DEADLINE):
@@ -167,10 +167,38 @@ async def test_bytes_that_are_no_text_end_the_call_at_once(world: World, transpo
     assert NOT_JSON + "invalid unicode" in line["message"]
 
 
+OTHERS: dict[str, bytes] = {
+    "another number": result('{"content": []}').replace(b"ID", b"987654"),
+    "a text": result('{"content": []}').replace(b"ID", b'"another"'),
+    "null": result('{"content": []}').replace(b"ID", b"null"),
+    "an object": result('{"content": []}').replace(b"ID", b'{"id": ID}'),
+    "no id": b'{"jsonrpc": "2.0", "result": {"content": []}}',
+    "another at the end, and its own in the content": (
+        b'{"result": {"content": [], "id": ID}, "jsonrpc": "2.0", "id": 987654}'
+    ),
+    "another, and its own in the result": b'{"jsonrpc": "2.0", "id": 987654, "result": {"content": [], "id": ID}}',
+    "an error of another": b'{"jsonrpc": "2.0", "id": 987654, "error": {"code": -32000, "message": "no"}}',
+    "a question": b'{"jsonrpc": "2.0", "id": ID, "method": "ping"}',
+    "a notification": b'{"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}',
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+async def test_an_answer_to_another_request_ends_the_call_at_once_with_the_reason(world: World, kind: str) -> None:
+    async with TRANSPORTS["JSON"](world, OTHERS[kind]), asyncio.timeout(DEADLINE):
+        line = await world.call("evil.act")
+    assert (line["type"], line["kind"]) == ("error", "ToolProtocolError"), line
+    assert "the answer has not the id of its request" in line["message"] or NO_RESULT in line["message"]
+
+
 READ: dict[str, tuple[bytes, Any]] = {
     "a key twice": (result('{"content": [], "structuredContent": {"a": 1, "a": 2}}'), {"a": 2}),
     "an integer of 80 digits": (structured("9" * 80), {"a": int("9" * 80)}),
     "the id as a text": (result('{"content": [{"type": "text", "text": "x"}]}').replace(b"ID", b'"ID"'), "x"),
+    "the id in the middle": (
+        b'{"more": 1, "id": ID, "jsonrpc": "2.0", "result": {"content": [{"type": "text", "text": "x"}]}}', "x",
+    ),
+    "the id of another in the content": (structured('1, "id": 987654'), {"a": 1, "id": 987654}),
 }  # fmt: skip
 
 

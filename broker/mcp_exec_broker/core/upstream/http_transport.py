@@ -19,7 +19,7 @@ from mcp_exec_api.reasons.server import ServerReason, find_server_reason
 from mcp_exec_broker.core.memory import AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.core.upstream.addresses import explain_connection_error, explain_status
 from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, TokenRefused, UpstreamCredentials
-from mcp_exec_broker.core.upstream.messages import replace_halves
+from mcp_exec_broker.core.upstream.messages import NotTheAnswer, find_request_id, read_answer, replace_halves
 
 UNREACHED: Final = "mcp-exec/unreached"
 """The request was not sent."""
@@ -58,11 +58,22 @@ def parse_reason(data: object) -> ServerReason | None:
 class _BodyStream(httpx2.AsyncByteStream):
     """Body of a response, limited in size, whose messages are weighed before the SDK gets them."""
 
-    def __init__(self, response: aiohttp.ClientResponse, *, max_bytes: int, is_events: bool = False) -> None:
-        """`is_events` is whether the body is a stream of events, which are limited one by one."""
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        *,
+        max_bytes: int,
+        is_events: bool = False,
+        request_id: int | None = None,
+    ) -> None:
+        """`is_events` is whether the body is a stream of events, which are limited one by one.
+
+        Any other body has to be the answer to the request with this id, if one is given.
+        """
         self._response = response
         self._max_bytes = max_bytes
         self._is_events = is_events
+        self._request_id = None if is_events else request_id
         self._receiver = get_receiver()
         self._end = b""
         """The last bytes of a stream of events."""
@@ -87,7 +98,7 @@ class _BodyStream(httpx2.AsyncByteStream):
                     del held[:end]
             if held:
                 yield self._repair(bytes(held))
-        except AnswerRefused as error:
+        except (AnswerRefused, NotTheAnswer) as error:
             raise httpx2.StreamError(str(error)) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise httpx2.StreamError(f"{BROKE}: {type(error).__name__}") from None
@@ -95,7 +106,7 @@ class _BodyStream(httpx2.AsyncByteStream):
     def _repair(self, text: bytes) -> bytes:
         repaired = replace_halves(text)
         self._receiver.has_halves = self._receiver.has_halves or repaired is not text
-        return repaired
+        return repaired if self._request_id is None else read_answer(repaired, self._request_id)
 
     async def _weigh(self, chunk: bytes, scale: MessageScale) -> None:
         """Weigh a chunk. In a stream of events, what follows the last empty line begins a message."""
@@ -195,7 +206,12 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             status,
             headers=[(key, value) for key, value in response.raw_headers],
-            stream=_BodyStream(response, max_bytes=self.max_bytes, is_events=is_events),
+            stream=_BodyStream(
+                response,
+                max_bytes=self.max_bytes,
+                is_events=is_events,
+                request_id=find_request_id(request.content) if is_post and status < 300 else None,
+            ),
         )
 
     async def _convert_failure(self, response: aiohttp.ClientResponse) -> httpx2.Response:

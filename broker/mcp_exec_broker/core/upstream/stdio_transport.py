@@ -6,7 +6,6 @@ there without the digest of the pod's token gets a nonce and nothing else.
 
 import asyncio
 import json
-import re
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,7 +31,7 @@ from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_broker.core.memory import AnswerReceiver, AnswerRefused, MessageScale, get_receiver
 from mcp_exec_broker.core.upstream.addresses import describe_exit
 from mcp_exec_broker.core.upstream.errors import UNPARSED, ServerUnavailable
-from mcp_exec_broker.core.upstream.messages import explain_unreadable, replace_halves
+from mcp_exec_broker.core.upstream.messages import explain_unreadable, find_id, replace_halves
 from mcp_exec_common.peers import PeerNotProven, ProvenPeer, connect, demand_proof
 from mcp_exec_common.supervisor.tokens import token_digest
 
@@ -48,14 +47,6 @@ _EXITED: Final = "mcp-exec/exited"
 _MAX_EXITED_BYTES: Final = 32 * 1024
 _HOLD_SECONDS: Final = 1.0
 """Seconds that a line that is no message is held back: a process that prints text and exits has exited."""
-_GAP: Final = rb"\s{0,9}"
-_ID: Final = _GAP + rb'"id"' + _GAP + b":" + _GAP + rb"(\d{1,15})" + _GAP
-_VERSION: Final = rb'"jsonrpc"' + _GAP + b":" + _GAP + rb'"2.0"' + _GAP + b","
-_FIRST_ID: Final = re.compile(
-    _GAP + rb"\{" + _GAP + b"(?:" + _VERSION + b")?" + _ID + b"," + _GAP + rb'(?:"jsonrpc"|"result"|"error")'
-)
-_LAST_ID: Final = re.compile(b"," + _ID + rb'(?:,\s?"jsonrpc"\s?:\s?"2.0"\s?)?\}' + _GAP + rb"\Z")
-_ID_BYTES: Final = 100
 _REFUSALS: Final = {
     "the server can't be started": ServerReason.COMMAND_NOT_STARTED,
     "the limit of": ServerReason.TOO_MANY_SESSIONS,
@@ -289,14 +280,14 @@ async def _parse_message(line: bytes, own: AnswerReceiver, receivers: Receivers)
         await MessageScale(receiver=own).add(line)
         message = jsonrpc_message_adapter.validate_json(text := replace_halves(line), by_name=False)
     except AnswerRefused as error:
-        receiver = receivers.get(id := _find_id(line))
+        receiver = receivers.get(id := find_id(line))
         if receiver is None or receiver is own:
             raise
         receiver.refused, own.refused = own.refused, None
         failure = ErrorData(code=PARSE_ERROR, message=str(error))
         return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=failure))
     except ValidationError as error:
-        if (id := _find_id(line)) in receivers and line.rstrip().endswith(b"}"):
+        if (id := find_id(line)) in receivers and line.rstrip().endswith(b"}"):
             failure = ErrorData(code=PARSE_ERROR, message=f"{UNPARSED}a line: {error}")
             return SessionMessage(JSONRPCError(jsonrpc="2.0", id=id, error=failure))
         if line.lstrip()[:1] in (b"{", b"[") and b'"jsonrpc"' in line:
@@ -311,9 +302,3 @@ async def _parse_message(line: bytes, own: AnswerReceiver, receivers: Receivers)
             receiver.has_halves = text is not line
             receiver.take_over(own)
     return SessionMessage(message)
-
-
-def _find_id(line: bytes) -> int:
-    """Return the id in an answer that is not parsed, or -1. A false one ends another request of the same server."""
-    found = _FIRST_ID.match(line) or _LAST_ID.search(line[-_ID_BYTES:])
-    return int(found.group(1)) if found is not None else -1
