@@ -54,7 +54,7 @@ Call = Callable[[int], Awaitable[None]]
 @asynccontextmanager
 async def run_process(*arguments: str, log: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[None]:
     """Run Python with these arguments while the context is open. Its output goes to a file."""
-    environment = inherit_environment() | (env or {})
+    environment = {**inherit_environment(), **(env or {})}
     async with child([sys.executable, *arguments], environment=environment, log=log, end_seconds=15):
         yield
 

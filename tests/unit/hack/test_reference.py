@@ -84,7 +84,7 @@ def test_every_reason_and_every_metric_is_explained() -> None:
 
 def test_a_metric_can_only_be_declared_where_the_page_finds_it() -> None:
     kinds = {"Counter", "Enum", "Gauge", "Histogram", "Info", "Summary"}
-    found = []
+    found: list[str] = []
     for process in build_registries():
         for path in sorted((ROOT / process).rglob("*.py")):
             tree = ast.parse(path.read_text())
