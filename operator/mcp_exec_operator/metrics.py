@@ -140,8 +140,11 @@ class Metrics(MetricsBase):
         found: M = self._of_features[feature]
         return found
 
-    def observe_usage(self, usage: Usage, *, namespace: str, pool: str) -> None:
-        """Count what one execution used. What is not known is left out."""
+    def observe_usage(self, usage: Usage, *, namespace: str, pool: str, use_case: str, saving: int) -> None:
+        """Count what one execution used, and the estimated tokens that it saved, or lost if they are negative.
+
+        What is not known is left out.
+        """
         for metric, value in (
             (self.cpu_seconds, usage.cpu_seconds),
             (self.peak_memory, usage.peak_memory_bytes),
@@ -150,13 +153,10 @@ class Metrics(MetricsBase):
         ):
             if value is not None:
                 metric.labels(namespace, pool).observe(value)
-
-    def observe_tokens(self, *, namespace: str, use_case: str, kept: int, saving: int) -> None:
-        """Count the estimated tokens of one execution; a negative saving is a loss."""
-        labels = (namespace, use_case)
-        self.tokens_kept.labels(*labels).inc(kept)
-        self.tokens_saved.labels(*labels).inc(max(saving, 0))
-        self.tokens_lost.labels(*labels).inc(max(-saving, 0))
+        if usage.tokens is not None:
+            self.tokens_kept.labels(namespace, use_case).inc(usage.tokens.kept or 0)
+            self.tokens_saved.labels(namespace, use_case).inc(max(saving, 0))
+            self.tokens_lost.labels(namespace, use_case).inc(max(-saving, 0))
 
     @contextmanager
     def time_resync(self) -> Iterator[None]:

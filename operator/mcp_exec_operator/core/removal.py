@@ -36,7 +36,7 @@ from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.cluster.kube.api import GONE_CODES, NETWORKING_GROUP, POD_SELECTOR, ExecutionRow
 from mcp_exec_operator.cluster.leader_election import COORDINATION_GROUP
 from mcp_exec_operator.cluster.namespaces.claims import NamespaceClaims
-from mcp_exec_operator.core.executions.facts import reduce_body
+from mcp_exec_operator.core.executions.facts import ExecutionSeen
 from mcp_exec_operator.core.executions.outcome import ExecutionOutcome
 from mcp_exec_operator.core.executions.status import build_finished_status
 from mcp_exec_operator.core.pods.network_policy import NAMESPACE_POLICY
@@ -110,7 +110,7 @@ class NamespaceRemoval:
 
         def take(body: Object) -> None:
             if not is_finished(body):
-                unfinished.append(reduce_body(body))
+                unfinished.append(ExecutionSeen.from_object(body).body)
 
         if await list_unfinished(self.kube, self.namespace):
             await self.kube.scan(custom_resource_path(EXECUTIONS, namespace=self.namespace), take)

@@ -215,5 +215,5 @@ class Resync:
         return [record for record in records if record is not None]
 
     async def _read_one(self, row: ExecutionRow) -> Execution | None:
-        body = await self.api.get_execution(*row.key)
+        body = await self.api.get("CodeExecution", *row.key)
         return None if body is None else self.executions.prepare(body)

@@ -15,7 +15,7 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.cluster.kube.api import ExecutionRow, OperatorApi, build_event
@@ -76,21 +76,13 @@ class StoredBudget:
     _over: set[str] = field(default_factory=set)
     """Namespaces that may be over their budget."""
 
-    def put(self, uid: str, *, key: ObjectKey, caller: str, finished: str, stored_bytes: int | None) -> None:
-        """Take in a finished execution that was not known."""
-        self.remove(uid, key[0])
-        namespace = self._namespaces[key[0]]
-        execution = StoredExecution(
-            uid=uid,
-            key=key,
-            caller=caller,
-            finished=datetime.fromisoformat(finished).timestamp(),
-            bytes=_UNKNOWN_BYTES if stored_bytes is None else stored_bytes,
-        )
-        namespace.executions[uid] = execution
+    def add(self, execution: StoredExecution) -> None:
+        """Add a finished execution that is not in it."""
+        namespace = self._namespaces[execution.key[0]]
+        namespace.executions[execution.uid] = execution
         namespace.bytes += execution.bytes
         if self._is_over(namespace):
-            self._over.add(key[0])
+            self._over.add(execution.key[0])
 
     def remove(self, uid: str, namespace: str) -> None:
         """Forget an execution."""
@@ -293,54 +285,49 @@ class TTLController:
     def observe(self, body: Object, *, caller: str = "") -> None:
         """Take in a finished execution with its proven caller, if any. It may have another TTL than before."""
         metadata, status = body["metadata"], body.get("status") or {}
-        finished = status.get("finishedAt") or metadata["creationTimestamp"]
-        seconds = (body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS)
-        uid, key = metadata["uid"], object_key(body)
-        self._observed.setdefault(uid, time())
-        if self._is_being_deleted(uid, key, metadata):
-            return
-        if self.budget is not None and uid not in self._due:
-            self.budget.put(uid, key=key, caller=caller, finished=finished, stored_bytes=status.get("storedBytes"))
-        self._schedule(uid, key, self._compute_due_time(finished, seconds))
+        self._observed.setdefault(metadata["uid"], time())
+        self._keep(
+            metadata,
+            finished=status.get("finishedAt") or metadata["creationTimestamp"],
+            seconds=(body.get("spec") or {}).get("ttlSecondsAfterFinished", _DEFAULT_SECONDS),
+            caller=caller,
+            stored_bytes=status.get("storedBytes"),
+        )
 
     def observe_row(self, row: ExecutionRow, *, read_caller: Callable[[Object], str]) -> None:
         """Take in a finished execution of a list. `read_caller` returns the proven caller by its metadata."""
-        if row.finished_at is None or row.ttl_seconds is None or self._is_being_deleted(row.uid, row.key, row.metadata):
+        if row.finished_at is None or row.ttl_seconds is None:
             return
-        if self.budget is not None and row.uid not in self._due:
-            self.budget.put(
-                row.uid,
-                key=row.key,
-                caller=read_caller(row.metadata),
-                finished=row.finished_at,
-                stored_bytes=row.stored_bytes,
-            )
-        self._schedule(row.uid, row.key, self._compute_due_time(row.finished_at, row.ttl_seconds))
+        self._keep(
+            row.metadata,
+            finished=row.finished_at,
+            seconds=row.ttl_seconds,
+            caller="" if self.budget is None or row.uid in self._due else read_caller(row.metadata),
+            stored_bytes=row.stored_bytes,
+        )
 
-    def _is_being_deleted(self, uid: str, key: ObjectKey, metadata: Object) -> bool:
-        """Return whether an execution only waits for finalizers of others: it needs a record, and no other deletion."""
-        if not metadata.get("deletionTimestamp"):
-            return False
+    def _keep(self, metadata: Object, *, finished: str, seconds: float, caller: str, stored_bytes: int | None) -> None:
+        """Keep a finished execution for so many seconds after its end."""
+        uid, key = metadata["uid"], (metadata["namespace"], metadata["name"])
         if self.recorder is not None:
             self.recorder.request(uid, key)
-        self._due.pop(uid, None)
-        self._early.pop(uid, None)
-        if self.budget is not None:
-            self.budget.remove(uid, key[0])
-        return True
-
-    def _schedule(self, uid: str, key: ObjectKey, due: float) -> None:
-        if self.recorder is not None:
-            self.recorder.request(uid, key)
+        if metadata.get("deletionTimestamp"):
+            # it only waits for finalizers of others: it needs a record, and no other deletion
+            self._due.pop(uid, None)
+            self._early.pop(uid, None)
+            if self.budget is not None:
+                self.budget.remove(uid, key[0])
+            return
+        ended = datetime.fromisoformat(finished).timestamp()
+        if self.budget is not None and uid not in self._due:
+            size = _UNKNOWN_BYTES if stored_bytes is None else stored_bytes
+            self.budget.add(StoredExecution(uid=uid, key=key, caller=caller, finished=ended, bytes=size))
+        due = ended + min(float(seconds), self.max_seconds)
         if self._due.get(uid) != due and uid not in self._early:
             self._held.pop(uid, None)
             self._due[uid] = due
             heapq.heappush(self._heap, (due, uid, key))
             self.changed()
-
-    def _compute_due_time(self, finished: str, seconds: float) -> float:
-        """Return when a finished execution is due for deletion, in seconds since 1970."""
-        return datetime.fromisoformat(finished).timestamp() + min(float(seconds), self.max_seconds)
 
     def discard(self, uid: str, namespace: str) -> None:
         """Discard what is known of a deleted execution."""
@@ -428,7 +415,7 @@ class TTLController:
         for uid, key in chunk:
             execution = self._early.get(uid)  # the watch may report the deletion before this request ends
             try:
-                await self.api.delete_execution(*key, uid=uid)
+                await self.api.delete("CodeExecution", *key, uid=uid, what="execution-delete")
                 self._due.pop(uid, None)
                 if self.budget is not None:
                     self.budget.remove(uid, key[0])

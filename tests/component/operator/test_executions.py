@@ -491,14 +491,14 @@ async def test_a_stopping_operator_leaves_what_another_has_bound(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, answer = asyncio.Event(), asyncio.Event()
-    write = OperatorApi.replace_execution_status
+    write = OperatorApi.replace_status
 
     async def write_late(*arguments: Any, **options: Any) -> Any:
         asked.set()
         await answer.wait()
         return await write(*arguments, **options)
 
-    monkeypatch.setattr(OperatorApi, "replace_execution_status", write_late)
+    monkeypatch.setattr(OperatorApi, "replace_status", write_late)
     world.pool()
     async with operating() as operator:
         await world.warm(1)

@@ -27,10 +27,10 @@ class Case:
 
 
 CASES = {
-    "plain": Case({}, set(), 108, 58),
-    "artifacts": Case({}, {"files"}, 119, 67),
-    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 148, 80),
-    "session": Case({"session": "s"}, {"sessions"}, 160, 90),
+    "plain": Case({}, set(), 88, 53),
+    "artifacts": Case({}, {"files"}, 99, 62),
+    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 128, 75),
+    "session": Case({"session": "s"}, {"sessions"}, 140, 86),
 }
 
 

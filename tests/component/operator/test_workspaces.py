@@ -132,7 +132,7 @@ async def test_a_writer_whose_wait_fails_waits_again(
     world: World, equipped: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused: list[str] = []
-    write = OperatorApi.replace_execution_status
+    write = OperatorApi.replace_status
 
     async def refuse_first(*arguments: Any, what: str, **options: Any) -> Any:
         if what == "pending" and not refused:
@@ -140,7 +140,7 @@ async def test_a_writer_whose_wait_fails_waits_again(
             raise ApiError(code=422, reason="Invalid")
         return await write(*arguments, what=what, **options)
 
-    monkeypatch.setattr(OperatorApi, "replace_execution_status", refuse_first)
+    monkeypatch.setattr(OperatorApi, "replace_status", refuse_first)
     world.pool(warm={"min": 2})
     async with equipped():
         await world.warm(2)

@@ -135,12 +135,12 @@ class Cluster:
         self.executions: dict[str, Object] = {}
         self.log: list[str] = []
 
-    async def get_execution(self, namespace: str, name: str) -> Object | None:
+    async def get(self, _kind: str, _namespace: str, name: str) -> Object | None:
         self.log.append(f"read {name}")
         return self.executions.get(name)
 
-    async def delete_execution(self, _namespace: str, name: str, *, uid: str) -> None:
-        assert uid == f"uid-{name}"
+    async def delete(self, _kind: str, _namespace: str, name: str, *, uid: str, what: str) -> None:
+        assert (uid, what) == (f"uid-{name}", "execution-delete")
         self.log.append(f"deleted {name}")
         self.executions.pop(name, None)
 

@@ -44,13 +44,16 @@ def test_an_execution_without_a_sandbox_has_no_tokens() -> None:
     ("kept", "calls", "saving"), [(1000, 2, 960), (10, 1, -30), (0, 1, -40), (1000, 0, 0), (None, 1, 0)]
 )
 def test_code_saves_what_it_kept_less_what_it_took_to_write(kept: int | None, calls: int, saving: int) -> None:
-    assert find_saving(TokenUsage(code=40, kept=kept, method="m"), calls=calls) == saving
+    usage = Usage(tokens=TokenUsage(code=40, kept=kept, method="m"))
+    outcome = ExecutionOutcome(phase=Phase.SUCCEEDED, usage=usage, tool_calls={"total": calls})
+    assert find_saving(outcome) == saving
 
 
 def test_savings_and_losses_are_counted_apart() -> None:
     metrics = Metrics()
     for saving in (960, -30, -5):
-        metrics.observe_tokens(namespace="agents", use_case="filtering", kept=10, saving=saving)
+        usage = Usage(tokens=TokenUsage(code=0, kept=10, method="m"))
+        metrics.observe_usage(usage, namespace="agents", pool="default", use_case="filtering", saving=saving)
     labels = {"namespace": "agents", "use_case": "filtering"}
     found = [
         metrics.registry.get_sample_value(f"mcp_exec_tokens_{name}_total", labels)

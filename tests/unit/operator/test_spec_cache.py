@@ -19,7 +19,7 @@ class Api:
         self.items: dict[str, Object] = {}
         self.read: list[str] = []
 
-    async def get_execution(self, namespace: str, name: str) -> Object | None:
+    async def get(self, _kind: str, _namespace: str, name: str) -> Object | None:
         self.read.append(name)
         return self.items.get(name)
 
@@ -149,14 +149,14 @@ async def test_a_spec_in_use_is_parsed_once_until_it_is_released(api: Api) -> No
 async def test_large_specs_in_use_wait_for_each_other_until_one_is_released(api: Api) -> None:
     cache = build(api, in_use_limit=1)
     first, second = (add(cache, api, name, LARGE_BYTES) for name in ("first", "second"))
-    await first.parse(is_pending=True)
-    loading = asyncio.create_task(second.parse(is_pending=True))
+    await first.read()
+    loading = asyncio.create_task(second.read())
     await asyncio.wait({loading}, timeout=0)
     assert not loading.done()
     first.release()
-    assert (await loading).code == "x" * LARGE_BYTES
+    assert (await loading)["code"] == "x" * LARGE_BYTES
     second.release()
-    assert (await first.parse(is_pending=True)).code == "x" * LARGE_BYTES
+    assert (await first.read())["code"] == "x" * LARGE_BYTES
 
 
 async def test_an_invalid_or_cancelled_execution_ends_before_it_is_bound(api: Api) -> None:

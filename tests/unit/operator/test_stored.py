@@ -1,12 +1,11 @@
 """Which finished executions are deleted before their TTL."""
 
-from datetime import UTC, datetime
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.core.ttl import StoredBudget
+from mcp_exec_operator.core.ttl import StoredBudget, StoredExecution
 
 NOW = 1_800_000_000.0
 KIB, MIB = 2**10, 2**20
@@ -18,9 +17,8 @@ def budget(**changes: int) -> StoredBudget:
 
 def put(stored: StoredBudget, name: str, *, age: float = 1000.0, size: int = KIB, **more: Any) -> None:
     given: dict[str, Any] = {"namespace": "agents", "caller": ""} | more
-    finished = datetime.fromtimestamp(NOW - age, tz=UTC).isoformat()
     key = (given["namespace"], name)
-    stored.put(name, key=key, caller=given["caller"], finished=finished, stored_bytes=size)
+    stored.add(StoredExecution(uid=name, key=key, caller=given["caller"], finished=NOW - age, bytes=size))
 
 
 def test_nothing_is_deleted_within_the_budget() -> None:

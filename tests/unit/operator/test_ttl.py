@@ -18,9 +18,10 @@ class Deletions:
     def __init__(self) -> None:
         self.first: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
-    async def delete_execution(self, _namespace: str, name: str, *, uid: str) -> None:
+    async def delete(self, _kind: str, _namespace: str, name: str, *, uid: str, what: str) -> None:
         """Record a deletion."""
         assert uid
+        assert what == "execution-delete"
         if not self.first.done():
             self.first.set_result(name)
 

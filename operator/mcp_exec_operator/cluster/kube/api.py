@@ -112,17 +112,17 @@ class OperatorApi:
 
     async def create(self, body: Object, *, what: str) -> Object:
         """Create an object and return it as stored. Raises ApiError 409 if one of this name exists."""
-        self._count(what)
+        self.metrics.writes.labels(what).inc()
         return await self.kube.create(_path(body["kind"], body["metadata"]["namespace"]), body)
 
     async def patch(self, kind: Kind, namespace: str, name: str, body: Object, *, what: str) -> Object:
         """Merge fields into an object and return it as stored."""
-        self._count(what)
+        self.metrics.writes.labels(what).inc()
         return await self.kube.patch(_path(kind, namespace, name), body)
 
     async def delete(self, kind: Kind, namespace: str, name: str, *, uid: str, what: str) -> None:
         """Delete an object if it still has this uid."""
-        self._count(what)
+        self.metrics.writes.labels(what).inc()
         await self.kube.delete(_path(kind, namespace, name), uid=uid)
 
     async def replace_status(
@@ -134,7 +134,7 @@ class OperatorApi:
         that are sent to the status path. A patch would cost it twice the time, and a merge patch would drop every null
         inside a result.
         """
-        self._count(what)
+        self.metrics.writes.labels(what).inc()
         metadata = {"namespace": namespace, "name": name, "resourceVersion": version}
         body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "status": status}
         return await self.kube.replace(_path(kind, namespace, name) + "/status", body)
@@ -152,64 +152,32 @@ class OperatorApi:
         path = resource_path("pods", namespace=namespace)
         return (await self.kube.list(path, selector=POD_SELECTOR, chunk=_PAGE_SIZE))[0]
 
-    async def get_execution(self, namespace: str, name: str) -> Object | None:
-        """Return an execution, or None if it does not exist."""
-        return await self.get("CodeExecution", namespace, name)
-
     async def get_pod(self, namespace: str, name: str) -> Object | None:
         """Return a pod, or None if it does not exist."""
         return await self.kube.find(resource_path("pods", namespace=namespace, name=name))
-
-    async def replace_execution_status(
-        self, namespace: str, name: str, *, version: str, status: Object, what: str
-    ) -> Object:
-        """Replace an execution's status and return the stored object."""
-        return await self.replace_status("CodeExecution", namespace, name, version=version, status=status, what=what)
 
     async def list_sessions(self, namespace: str) -> list[Object]:
         """Return all sessions of a namespace."""
         return (await self.kube.list(_path("SandboxSession", namespace), chunk=_PAGE_SIZE))[0]
 
-    async def get_session(self, namespace: str, name: str) -> Object | None:
-        """Return a session, or None if it does not exist."""
-        return await self.get("SandboxSession", namespace, name)
-
-    async def create_session(self, session: Object) -> Object:
-        """Create a session and return it as stored."""
-        return await self.create(session, what="session-create")
-
-    async def replace_session_status(
-        self, namespace: str, name: str, *, version: str, status: Object, what: str
-    ) -> Object:
-        """Replace a session's status and return the stored object."""
-        return await self.replace_status("SandboxSession", namespace, name, version=version, status=status, what=what)
-
-    async def delete_session(self, namespace: str, name: str, *, uid: str) -> None:
-        """Delete a session if it still has this uid."""
-        await self.delete("SandboxSession", namespace, name, uid=uid, what="session-delete")
-
-    async def delete_execution(self, namespace: str, name: str, *, uid: str) -> None:
-        """Delete an execution if it still has this uid."""
-        await self.delete("CodeExecution", namespace, name, uid=uid, what="execution-delete")
-
     async def patch_pool_status(self, namespace: str, name: str, status: Object) -> Object:
         """Merge fields into a pool's status and return the stored pool."""
-        self._count("pool-status")
+        self.metrics.writes.labels("pool-status").inc()
         return await self.kube.patch(_path("SandboxPool", namespace, name) + "/status", {"status": status})
 
     async def create_pod(self, manifest: Object) -> Object:
         """Create a pod and return it as stored."""
-        self._count("pod-create")
+        self.metrics.writes.labels("pod-create").inc()
         return await self.kube.create(resource_path("pods", namespace=manifest["metadata"]["namespace"]), manifest)
 
     async def patch_pod(self, namespace: str, name: str, body: Object, *, what: str = "pod-label") -> Object:
         """Merge fields into a pod and return the stored pod. `what` is the metric's label."""
-        self._count(what)
+        self.metrics.writes.labels(what).inc()
         return await self.kube.patch(resource_path("pods", namespace=namespace, name=name), body)
 
     async def delete_pod(self, namespace: str, name: str, *, uid: str | None, grace_seconds: int = 1) -> None:
         """Delete a pod; if `uid` is given, only the pod that has it."""
-        self._count("pod-delete")
+        self.metrics.writes.labels("pod-delete").inc()
         path = resource_path("pods", namespace=namespace, name=name)
         await self.kube.delete(path, grace_seconds=grace_seconds, uid=uid)
 
@@ -230,14 +198,14 @@ class OperatorApi:
 
     async def create_network_policy(self, policy: Object) -> Object:
         """Create a NetworkPolicy and return it as stored."""
-        self._count("network-policy")
+        self.metrics.writes.labels("network-policy").inc()
         namespace = policy["metadata"]["namespace"]
         path = resource_path("networkpolicies", namespace=namespace, group=NETWORKING_GROUP)
         return await self.kube.create(path, policy)
 
     async def correct_network_policy(self, policy: Object) -> Object:
         """Replace spec and metadata of a NetworkPolicy, and return it: a merge would keep added rules."""
-        self._count("network-policy")
+        self.metrics.writes.labels("network-policy").inc()
         meta = policy["metadata"]
         patch = [{"op": "replace", "path": "/spec", "value": policy["spec"]}]
         kept = [name for name in ("labels", "ownerReferences", "finalizers") if name in meta]
@@ -250,11 +218,8 @@ class OperatorApi:
 
     async def create_event(self, event: Object) -> None:
         """Create an Event."""
-        self._count("event")
+        self.metrics.writes.labels("event").inc()
         await self.kube.create(resource_path("events", namespace=event["metadata"]["namespace"]), event)
-
-    def _count(self, what: str) -> None:
-        self.metrics.writes.labels(what).inc()
 
 
 def _path(kind: Kind, namespace: str, name: str | None = None) -> str:

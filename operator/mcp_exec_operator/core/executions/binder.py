@@ -19,7 +19,6 @@ from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter, Wait
 from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.registry import PoolRegistry
-from mcp_exec_operator.core.pools.reuse import reuses_pods
 from mcp_exec_operator.core.queueing.wait_queue import QueueFull
 
 _MAX_TIMEOUTS: Final = 20
@@ -90,7 +89,7 @@ class Binder:
         # the registry is asked only now: the pool may have been deleted and created meanwhile
         pool, holder = self.pools.get(execution.facts.pool), execution.holder
         owner = execution.facts.owner
-        reusing = None if holder is not None or owner.is_nobody or not reuses_pods(pool.shape.spec) else owner
+        reusing = None if holder is not None or owner.is_nobody or pool.shape.reuse is None else owner
         if holder is not None and (kept := holder.kept_pod) is not None:
             pod, start = kept, Start.SESSION
         else:

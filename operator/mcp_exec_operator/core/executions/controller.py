@@ -148,7 +148,7 @@ class ExecutionController:
     def cancel_pool(self, pool: Pool) -> None:
         """Cancel the runs in pods of a pool that was deleted: Kubernetes deletes its pods, then its NetworkPolicy."""
         for execution in self._executions.values():
-            if execution.facts.pool == (pool.namespace, pool.name) and execution.pod_name:
+            if execution.facts.pool == (pool.namespace, pool.name) and execution.binding is not None:
                 execution.cancel(f"the pool {pool.name} was deleted")
 
     def cancel_namespace(self, namespace: str) -> None:
@@ -172,9 +172,9 @@ class ExecutionController:
     def list_pods(self) -> set[ObjectKey]:
         """Return namespace and name of the pods that executions have."""
         pods = {
-            (execution.facts.namespace, execution.pod_name)
+            (execution.facts.namespace, execution.binding.pod.name)
             for execution in self._executions.values()
-            if execution.pod_name
+            if execution.binding is not None
         }
         return pods | {key for key in self._ignored.values() if key[1]}
 

@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
+from pydantic import ValidationError
+
 from mcp_exec_api.code_execution import CodeExecutionSpec, Phase, Start, spec_digest
+from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
@@ -114,11 +117,6 @@ class Execution:
         return cls(facts=facts, seen=ExecutionSeen.from_object(body), source=source)
 
     @property
-    def pod_name(self) -> str:
-        """Name of the pod that it has; empty if it has none."""
-        return self.binding.pod.name if self.binding is not None else ""
-
-    @property
     def pod_uid(self) -> str:
         """Uid of the pod that the status names; empty if the status has none."""
         return str(self.seen.status.get("podUid") or "")
@@ -132,7 +130,7 @@ class Execution:
     def log_fields(self) -> dict[str, Any]:
         """Fields of each log line about the execution."""
         facts = self.facts
-        pod = self.pod_name or None
+        pod = self.binding.pod.name if self.binding is not None else None
         return {"execution": facts.name, "namespace": facts.namespace, "pool": facts.pool[1], "pod": pod}
 
     @property
@@ -176,11 +174,19 @@ class Execution:
 
         Raises EndedBeforeRun if it is invalid or the execution must not be bound, and what `SpecHolder.read` raises.
         """
-        await self.source.read()
-        is_pending = self.seen.phase is Phase.PENDING
+        source, is_pending = self.source, self.seen.phase is Phase.PENDING
+        given = await source.read()
         if is_pending:
             self.check_wanted()
-        return await self.source.parse(is_pending=is_pending)
+        if source.parsed is None:
+            try:
+                source.parsed = CodeExecutionSpec.model_validate(given)
+            except ValidationError as error:
+                text = "the spec was changed after its binding and is invalid"
+                if is_pending:
+                    text = explain_errors(error, CodeExecutionSpec, place="spec")
+                raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error
+        return source.parsed
 
     async def begin(self) -> None:
         """Read the spec and set the deadline, at the begin of each attempt to execute. Raises what `load` raises."""

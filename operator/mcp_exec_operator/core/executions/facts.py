@@ -12,7 +12,8 @@ from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED, drop_claim, select_proof
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_operator.core.executions.outcome import estimate_part
+from mcp_exec_operator.core.executions.outcome import EXACT_CHARACTERS
+from mcp_exec_tools.text import estimate_tokens
 
 _MAX_CREATED: Final = 256
 """Characters that are kept of the annotation with the time of creation."""
@@ -72,7 +73,7 @@ class ExecutionFacts:
             digest=spec_digest(spec),
             code_bytes=len(code.encode("utf-8", "surrogatepass")),
             # a start with many finished executions must not estimate them all
-            code_tokens=0 if is_finished(body) else estimate_part(code),
+            code_tokens=0 if is_finished(body) else estimate_tokens(code, exact_characters=EXACT_CHARACTERS),
             rest_bytes=measure_stored_bytes({"metadata": meta, "spec": spec}),
             first_seen=first_seen,
             created=_read_created(body, first_seen=first_seen),
@@ -82,11 +83,6 @@ class ExecutionFacts:
             claimed_caller=caller if caller.startswith(CLAIMED) else "",
             proof=select_proof(meta) if owner.caller else None,
         )
-
-    @property
-    def key(self) -> ObjectKey:
-        """Namespace and name."""
-        return self.namespace, self.name
 
     @property
     def named_caller(self) -> str:
@@ -99,7 +95,7 @@ class ExecutionSeen:
     """What the newest object of an execution says."""
 
     body: Object
-    """The object without what may be large: code, context, output, and metadata that nothing reads."""
+    """The object without what may be large and is needed once at most: code, context, output, other metadata."""
     version: str
     """The resource version."""
     phase: Phase | None
@@ -110,14 +106,23 @@ class ExecutionSeen:
 
     @classmethod
     def from_object(cls, body: Object) -> Self:
-        """Return what an object says."""
-        reduced = reduce_body(body)
+        """Return what an object says, which must not be written: the status of a finished one has lost its output."""
+        metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
+        created = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED)
+        reduced = {
+            "metadata": {
+                **{name: metadata[name] for name in _METADATA if name in metadata},
+                **({} if created is None else {"annotations": {ANNOTATION_CREATED: str(created)[:_MAX_CREATED]}}),
+            },
+            "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
+            "status": {name: value for name, value in status.items() if name != "output"},
+        }
         return cls(
             body=reduced,
-            version=str(reduced["metadata"]["resourceVersion"]),
+            version=str(metadata["resourceVersion"]),
             phase=read_phase(reduced),
             status=reduced["status"],
-            cancel_requested=bool(reduced["spec"].get("cancelRequested")),
+            cancel_requested=bool(spec.get("cancelRequested")),
         )
 
 
@@ -137,23 +142,6 @@ def _read_use_case(labels: Object) -> str:
         return UseCase(str(labels.get(LABEL_USE_CASE))).value
     except ValueError:
         return ""
-
-
-def reduce_body(body: Object) -> Object:
-    """Return an object without what may be large and is needed once at most.
-
-    A status that was reduced must not be written: that of a finished execution has lost its output.
-    """
-    metadata, spec, status = body["metadata"], body.get("spec") or {}, body.get("status") or {}
-    created = (metadata.get("annotations") or {}).get(ANNOTATION_CREATED)
-    return {
-        "metadata": {
-            **{name: metadata[name] for name in _METADATA if name in metadata},
-            **({} if created is None else {"annotations": {ANNOTATION_CREATED: str(created)[:_MAX_CREATED]}}),
-        },
-        "spec": {name: spec[name] for name in _MUTABLE_SPEC if name in spec},
-        "status": {name: value for name, value in status.items() if name != "output"},
-    }
 
 
 def measure_stored_bytes(value: Any) -> int:

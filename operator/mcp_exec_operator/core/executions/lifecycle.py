@@ -184,13 +184,13 @@ class ExecutionLifecycle:
         self.metrics.executions.labels(outcome.phase, outcome.reason, start, namespace, pool).inc()
         for stage, milliseconds in (status.get("durations") or {}).items():
             self.metrics.stages.labels(stage).observe(milliseconds / 1000)
-        if outcome.usage is None:
-            return
-        self.metrics.observe_usage(outcome.usage, namespace=namespace, pool=pool)
-        if (tokens := outcome.usage.tokens) is not None:
-            saving = find_saving(tokens, calls=(outcome.tool_calls or {}).get("total") or 0)
-            self.metrics.observe_tokens(
-                namespace=namespace, use_case=execution.facts.use_case, kept=tokens.kept or 0, saving=saving
+        if outcome.usage is not None:
+            self.metrics.observe_usage(
+                outcome.usage,
+                namespace=namespace,
+                pool=pool,
+                use_case=execution.facts.use_case,
+                saving=find_saving(outcome),
             )
 
     def _release_pod(self, execution: Execution) -> None:

@@ -14,7 +14,7 @@ from mcp_exec_tools.text import METHOD, estimate_tokens
 BYTES_PER_TOKEN: Final = 4
 """Bytes for each token of data that stayed in the sandbox. Only its size is known."""
 TOKENS_METHOD: Final = f"{METHOD}; kept: {BYTES_PER_TOKEN} bytes"
-_EXACT_CHARACTERS: Final = 8192
+EXACT_CHARACTERS: Final = 8192
 """Most characters of a text that are read in full: 1.3 ms of the operator's time; of a longer one, samples."""
 
 
@@ -112,33 +112,27 @@ class StatusTooLarge(Exception):
     """The API server rejects a status of this size."""
 
 
-def estimate_part(text: str) -> int:
-    """Return the estimated tokens of one text of an execution, in at most about a millisecond."""
-    return estimate_tokens(text, exact_characters=_EXACT_CHARACTERS)
-
-
 def with_tokens(outcome: ExecutionOutcome, *, code_tokens: int) -> ExecutionOutcome:
     """Return the outcome with its tokens; unchanged if the execution had no sandbox."""
     if outcome.usage is None:
         return outcome
+    calls = outcome.tool_calls
     tokens = TokenUsage(
         code=code_tokens,
-        returned=sum(map(estimate_part, outcome.list_shown())),
-        kept=_read_kept(outcome),
+        returned=sum(estimate_tokens(text, exact_characters=EXACT_CHARACTERS) for text in outcome.list_shown()),
+        kept=None if calls is None else round((calls.get("bytesKept") or 0) / BYTES_PER_TOKEN),
         method=TOKENS_METHOD,
     )
     return replace(outcome, usage=outcome.usage.model_copy(update={"tokens": tokens}))
 
 
-def find_saving(tokens: TokenUsage, *, calls: int) -> int:
+def find_saving(outcome: ExecutionOutcome) -> int:
     """Return the estimated tokens that code saved in comparison with direct calls; negative if it lost some.
 
     Directly, a model would also read what stayed in the sandbox, and would write no code. Definitions of tools,
     arguments, and messages that later requests repeat are not counted. Code that called no tool saves nothing.
     """
-    return 0 if calls == 0 or tokens.kept is None else tokens.kept - tokens.code
-
-
-def _read_kept(outcome: ExecutionOutcome) -> int | None:
-    kept = (outcome.tool_calls or {}).get("bytesKept")
-    return None if outcome.tool_calls is None else round((kept or 0) / BYTES_PER_TOKEN)
+    tokens = outcome.usage.tokens if outcome.usage is not None else None
+    if tokens is None or tokens.kept is None or not (outcome.tool_calls or {}).get("total"):
+        return 0
+    return tokens.kept - tokens.code

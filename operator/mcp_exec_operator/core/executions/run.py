@@ -131,7 +131,7 @@ class Run:
                     async for event in events:
                         if not self._accepted:
                             self._accepted = True
-                            self.execution.source.finish_use()
+                            self.execution.source.release(is_sent=True)
                         self.output.add(event)
                         if self.output.end is not None:
                             return self.output.end

@@ -11,16 +11,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from mcp_exec_api.code_execution import IMMUTABLE, CodeExecutionSpec, spec_digest
-from mcp_exec_api.meta import explain_errors
-from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.weight import weigh
 from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.core.executions.facts import ExecutionFacts
-from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, ExecutionGone, build_failure
+from mcp_exec_operator.core.executions.outcome import ExecutionGone
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
 """Memory of all kept specs: enough for those of 10,000 ordinary executions."""
@@ -62,7 +58,7 @@ class SpecCache:
         while self._used > self.limit:
             weight, uid = heapq.heappop(self._heaviest)
             if uid in self._kept and self._kept[uid].weight == -weight:
-                self._discard(uid)
+                self.drop(self._kept[uid])
         if len(self._heaviest) > 2 * len(self._kept) + 64:
             self._heaviest = [(-each.weight, uid) for uid, each in self._kept.items()]
             heapq.heapify(self._heaviest)
@@ -72,18 +68,18 @@ class SpecCache:
         if (kept := self._kept.pop(holder.facts.uid, None)) is not None:
             self._used -= kept.weight
 
-    def discard_if_large(self, holder: "SpecHolder") -> None:
-        """Discard a large spec whose execution has started. It is needed only to send the job again."""
-        if holder.weight > LARGE_BYTES and holder.facts.uid in self._kept:
-            self._discard(holder.facts.uid)
+    def drop(self, holder: "SpecHolder") -> None:
+        """Discard a spec to save memory. It is read again if it is needed again."""
+        self.discard(holder)
+        holder.discard()
 
     async def reserve(self, weight: int) -> int:
-        """Reserve memory for a spec of this weight. Return the reserved bytes, which `release` takes; 0 if it is small.
+        """Reserve memory for a large spec of this weight. Return the reserved bytes, which `release` takes.
 
-        A large spec waits until other large ones are released.
+        It waits until other large ones are released.
         """
-        reserved = min(weight * _COPIES, self.in_use_limit) if weight > LARGE_BYTES else 0
-        if not reserved or (not self._waiting and self._in_use + reserved <= self.in_use_limit):
+        reserved = min(weight * _COPIES, self.in_use_limit)
+        if not self._waiting and self._in_use + reserved <= self.in_use_limit:
             self._in_use += reserved
             return reserved
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -104,11 +100,6 @@ class SpecCache:
             if not future.done():
                 self._in_use += weight
                 future.set_result(None)
-
-    def _discard(self, uid: str) -> None:
-        holder = self._kept.pop(uid)
-        self._used -= holder.weight
-        holder.discard()
 
 
 @dataclass(kw_only=True, eq=False)
@@ -131,13 +122,15 @@ class SpecHolder:
     """Digests of the fields of a spec that was discarded."""
     _reserved: int = 0
     """Bytes of the spec that count against the memory of specs in use."""
+    parsed: CodeExecutionSpec | None = None
+    """The spec in use, once it was parsed."""
     _in_use: Object | None = None
-    _parsed: CodeExecutionSpec | None = None
 
     async def read(self) -> Object:
         """Return the spec as JSON data. Read it if it was discarded. Raises ExecutionGone and ApiError."""
         if self._in_use is None:
-            self._reserved = await self.cache.reserve(self.weight)
+            if self.weight > LARGE_BYTES:
+                self._reserved = await self.cache.reserve(self.weight)
             try:
                 self._in_use = self.spec if self.spec is not None else await self._read_again()
             except BaseException:
@@ -145,22 +138,17 @@ class SpecHolder:
                 raise
         return self._in_use
 
-    async def parse(self, *, is_pending: bool) -> CodeExecutionSpec:
-        """Return the spec, parsed. Raises EndedBeforeRun if it is invalid, and what `read` raises."""
-        if self._parsed is None:
-            self._parsed = _parse(await self.read(), is_pending=is_pending)
-        return self._parsed
+    def release(self, *, is_sent: bool = False) -> None:
+        """Release the memory of its use. It may be read again. Repeated calls change nothing.
 
-    def release(self) -> None:
-        """Release the memory of its use. It may be read again. Repeated calls change nothing."""
-        reserved, self._reserved = self._reserved, 0
-        self._in_use = self._parsed = None
-        self.cache.release(reserved)
-
-    def finish_use(self) -> None:
-        """Release the memory for good: the sandbox has the job. A large spec is read again all the same if it must."""
-        self.release()
-        self.cache.discard_if_large(self)
+        `is_sent` says that the sandbox has the job: only to send it again it is needed, so a large one is dropped.
+        """
+        self._in_use = self.parsed = None
+        if self._reserved:
+            reserved, self._reserved = self._reserved, 0
+            self.cache.release(reserved)
+        if is_sent and self.weight > LARGE_BYTES:
+            self.cache.drop(self)
 
     def discard(self) -> None:
         """Discard the spec to save memory. What can still change in it is recognised by digests."""
@@ -175,24 +163,13 @@ class SpecHolder:
         return [name for name in IMMUTABLE if self._field_digests.get(name) != _digest(spec.get(name))]
 
     async def _read_again(self) -> Object:
-        body = await self.cache.api.get_execution(self.facts.namespace, self.facts.name)
+        body = await self.cache.api.get("CodeExecution", self.facts.namespace, self.facts.name)
         if body is None or body["metadata"]["uid"] != self.facts.uid:
             raise ExecutionGone
         spec: Object = body.get("spec") or {}
         if spec_digest(spec) != self.facts.digest:
             self.changed = self.list_changes(spec)
         return spec
-
-
-def _parse(spec: Object, *, is_pending: bool) -> CodeExecutionSpec:
-    try:
-        return CodeExecutionSpec.model_validate(spec)
-    except ValidationError as error:
-        if is_pending:
-            text = explain_errors(error, CodeExecutionSpec, place="spec")
-        else:
-            text = "the spec was changed after its binding and is invalid"
-        raise EndedBeforeRun(build_failure(Reason.REJECTED, text)) from error
 
 
 def _digest(value: Any) -> bytes:

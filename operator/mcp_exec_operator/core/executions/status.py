@@ -21,6 +21,8 @@ MAX_OBJECT_BYTES: Final = 1_400_000
 """The largest object, in bytes: etcd takes 1.5 MiB."""
 SMALL_STATUS_BYTES: Final = 64 * 1024
 """Size of the output after a cut, if the API server rejects a larger status."""
+_LEAST_OUTPUT_BYTES: Final = 16 * 1024
+"""Size of the output after a cut, whatever the rest of its object takes."""
 _OUTPUT_PARTS: Final = ("stdout", "stderr", "result")
 _MAX_MESSAGE: Final = 2048
 _CUT_TO_FIT: Final = Note(
@@ -95,14 +97,16 @@ def build_finished_status(
     moment: datetime,
     created: datetime,
     digest: str | None = None,
+    rest_bytes: int = 0,
     limit: int = MAX_STATUS_BYTES,
 ) -> Object:
-    """Return the final status. The output is cut until it has at most `limit` bytes.
+    """Return the final status. The output is cut until it has at most `limit` bytes, and fits into the object.
 
-    `digest` is that of the spec, for an execution that was never bound.
+    `digest` is that of the spec, for an execution that was never bound. The object has `rest_bytes` besides.
     """
     output, notes = outcome.output, outcome.notes
     if output is not None:
+        limit = min(limit, max(_LEAST_OUTPUT_BYTES, MAX_OBJECT_BYTES - rest_bytes))
         # most outputs are small, and their estimate is far cheaper than the size of the object
         if _estimate_bytes(output) > limit:
             output = fit_output(output, limit)
@@ -166,15 +170,8 @@ def build_changed_status(status: Object, *, fields: list[str], moment: datetime)
     )
 
 
-def count_spare_bytes(rest_bytes: int) -> int:
-    """Return the bytes that the status may have, given those of the rest of its object."""
-    return max(16 * 1024, min(MAX_STATUS_BYTES, MAX_OBJECT_BYTES - rest_bytes))
-
-
 def fit_output(output: Object, limit: int) -> Object:
     """Return the output with its largest parts cut in the middle until all of it has at most `limit` bytes."""
-    if _estimate_bytes(output) <= limit:
-        return output
     fitted = dict(output)
     sizes = {name: measure_stored_bytes(fitted.get(name)) for name in _OUTPUT_PARTS}
     while sum(sizes.values()) > limit:

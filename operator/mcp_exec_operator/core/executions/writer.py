@@ -29,13 +29,13 @@ from mcp_exec_operator.core.executions.outcome import (
 )
 from mcp_exec_operator.core.executions.part import JobDraft
 from mcp_exec_operator.core.executions.status import (
+    MAX_STATUS_BYTES,
     SMALL_STATUS_BYTES,
     build_approvals_status,
     build_bound_status,
     build_changed_status,
     build_finished_status,
     build_pending_status,
-    count_spare_bytes,
     has_condition,
 )
 from mcp_exec_operator.core.queueing.turns import QueueUpdate, SerialQueue, Turn, first_update_after, next_update_after
@@ -127,7 +127,7 @@ class ExecutionStatusWriter:
     async def write_finished(self, execution: Execution, outcome: ExecutionOutcome) -> None:
         """Write the end, cut if the API server rejects it for its size. Raises Superseded and what `_write` raises."""
         moment, created = now(), execution.facts.created
-        limit = count_spare_bytes(execution.facts.rest_bytes)
+        limit, rest_bytes = MAX_STATUS_BYTES, execution.facts.rest_bytes
         digest = None if execution.source.changed else execution.facts.digest
 
         def decide(body: Object) -> Object | None:
@@ -137,7 +137,13 @@ class ExecutionStatusWriter:
             if phase.finished:
                 return None  # an earlier attempt succeeded
             return build_finished_status(
-                body.get("status") or {}, outcome, moment=moment, created=created, digest=digest, limit=limit
+                body.get("status") or {},
+                outcome,
+                moment=moment,
+                created=created,
+                digest=digest,
+                limit=limit,
+                rest_bytes=rest_bytes,
             )
 
         try:
@@ -177,7 +183,7 @@ class ExecutionStatusWriter:
         """Create an Event of the execution. If that fails or takes long, it is logged."""
         event = build_event(
             "CodeExecution",
-            key=execution.facts.key,
+            key=(execution.facts.namespace, execution.facts.name),
             uid=execution.facts.uid,
             kind=reason.type if isinstance(reason, EventReason) else "Warning",
             reason=reason,
@@ -220,9 +226,10 @@ class ExecutionStatusWriter:
                 status["storedBytes"] = execution.facts.rest_bytes + measure_stored_bytes(status)
                 try:
                     with self.priority.writing():
+                        namespace, name = execution.facts.namespace, execution.facts.name
                         version = str(body["metadata"]["resourceVersion"])
-                        written = await self.api.replace_execution_status(
-                            execution.facts.namespace, execution.facts.name, version=version, status=status, what=what
+                        written = await self.api.replace_status(
+                            "CodeExecution", namespace, name, version=version, status=status, what=what
                         )
                     execution.observe(written)
                 except ApiError as error:
@@ -250,7 +257,7 @@ class ExecutionStatusWriter:
         failures = 0
         while True:
             try:
-                body = await self.api.get_execution(execution.facts.namespace, execution.facts.name)
+                body = await self.api.get("CodeExecution", execution.facts.namespace, execution.facts.name)
             except ApiError as error:
                 failures += 1
                 log.warning("an execution can't be read: %s", error, extra=execution.log_fields)

@@ -88,10 +88,15 @@ class PodCache:
         return sum(1 for _ in takewhile(lambda pod: pod.is_stuck(moment), self.each(PodState.TERMINATING)))
 
     def touch(self, *pods: Pod) -> None:
-        """Make pods due at once, because something about them has changed."""
+        """Update what is known of pods, and make them due at once, because something about them has changed."""
         for pod in pods:
-            if self._pods.get(pod.name) is pod:
-                self._schedule.set(pod.name, NOW if pod.state in LOOKED_AFTER else NEVER)
+            if self._pods.get(pod.name) is not pod:
+                continue
+            if pod.state is PodState.STARTING and (problem := pod.problem) is not None:
+                self._problems[pod.name] = problem
+            else:
+                self._problems.pop(pod.name, None)
+            self._schedule.set(pod.name, NOW if pod.state in LOOKED_AFTER else NEVER)
 
     def look_again(self, pod: Pod, at: float) -> None:
         """Make a pod due at a time, unless it changes earlier."""
@@ -104,7 +109,7 @@ class PodCache:
     def note_warning(self, pod: Pod, warning: str) -> None:
         """Store the newest warning Event about a pod."""
         pod.delay.warning = warning
-        self._note_change(pod)
+        self.touch(pod)
 
     def add_expectation(self, name: str, *, template: str, now: float) -> Pod:
         """Count a pod that is about to be requested."""
@@ -172,14 +177,14 @@ class PodCache:
             if pod.state in IDLE and is_terminating(item):
                 self._move(pod, PodState.TERMINATING)
         self._update_readiness(pod, now)
-        self._note_change(pod)
+        self.touch(pod)
         return pod
 
     def recheck_node(self, node: str, *, now: float) -> None:
         """Check the readiness of all pods on a node after the node changed."""
         for pod in self._by_node.get(node):
             self._update_readiness(pod, now)
-            self._note_change(pod)
+            self.touch(pod)
             pod.changed()
 
     def mark_ready(self, name: str, *, now: float) -> Pod | None:
@@ -321,7 +326,7 @@ class PodCache:
         self._pods[pod.name] = pod
         self._by_state[pod.state][pod.name] = pod
         self._counts = None
-        self._note_change(pod)
+        self.touch(pod)
 
     def _move(self, pod: Pod, state: PodState) -> None:
         del self._by_state[pod.state][pod.name]
@@ -332,15 +337,6 @@ class PodCache:
         if state is PodState.OWNED:
             self._owned.add(pod.name, pod.use.owner)
         self._counts = None
-        self._note_change(pod)
-
-    def _note_change(self, pod: Pod) -> None:
-        """Update what is known of one pod after a change."""
-        problem = pod.problem if pod.state is PodState.STARTING else None
-        if problem is not None:
-            self._problems[pod.name] = problem
-        else:
-            self._problems.pop(pod.name, None)
         self.touch(pod)
 
 

@@ -100,7 +100,7 @@ class Pool:
     @property
     def reuse(self) -> ReuseRules:
         """What ends the life of its used pods."""
-        return ReuseRules(spec=self.shape.spec, template_hash=self.shape.template_hash, nodes=self.nodes)
+        return ReuseRules(limits=self.shape.reuse, template_hash=self.shape.template_hash, nodes=self.nodes)
 
     def changed(self) -> None:
         """Have the pool reconciled soon."""
@@ -293,7 +293,7 @@ class Pool:
             pods=self.pods,
             reviews=self.reviews,
             waiting=len(self.queue),
-            unserved=self.uses.update_unserved(self.queue, limits=self.reuse.limits, now=now),
+            unserved=self.uses.update_unserved(self.queue, limits=self.shape.reuse, now=now),
             may_create=self.isolation.verified,
             max_create=max_create,
             now=now,

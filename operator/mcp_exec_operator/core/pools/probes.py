@@ -149,7 +149,7 @@ class Recycler:
             pod.use.recycling = False
 
     async def _recover(self, pod: Pod) -> None:
-        if self.pool.reuse.limits is None:
+        if self.pool.shape.reuse is None:
             self._end(pod)
             return
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mcp_exec_api.meta import now as utc_now
-from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import Reuse, SandboxPoolSpec
 from mcp_exec_operator.core.pods.cache import PodCache
 from mcp_exec_operator.core.pods.nodes import NodeCache
 from mcp_exec_operator.core.pods.pod import Pod, PodState
@@ -23,11 +23,6 @@ _IDLE_DIVISOR: Final = 2
 """The idle pods of one owner are at most this part of `maxPods`."""
 
 
-def reuses_pods(spec: SandboxPoolSpec | None) -> bool:
-    """Return whether the pods of a pool serve more than one execution."""
-    return spec is not None and spec.reuse.scope is ReuseScope.OWNER
-
-
 def max_idle_pods(spec: SandboxPoolSpec) -> int:
     """Return how many idle pods are kept for one owner."""
     return max(1, spec.max_pods // _IDLE_DIVISOR)
@@ -37,14 +32,10 @@ def max_idle_pods(spec: SandboxPoolSpec) -> int:
 class ReuseRules:
     """What ends the life of a used pod. Times are seconds of a monotonic clock."""
 
-    spec: SandboxPoolSpec | None
+    limits: Reuse | None
+    """The pool's limits; None if its pods are not used again."""
     template_hash: str
     nodes: NodeCache
-
-    @property
-    def limits(self) -> Reuse | None:
-        """The pool's limits; None if its pods are not used again."""
-        return self.spec.reuse if self.spec is not None and reuses_pods(self.spec) else None
 
     def reason_to_end(self, pod: Pod, *, now: float) -> str:
         """Return why a pod must not serve another execution, or an empty string."""

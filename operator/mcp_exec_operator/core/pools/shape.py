@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.sandbox_pool import SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.core.pods.manifest import pool_labels, template_hash
 from mcp_exec_operator.core.pods.status import PodProblem
@@ -25,6 +25,8 @@ class PoolShape:
     generation: int = 0
     spec: SandboxPoolSpec | None = None
     """None if the pool does not exist or its spec is invalid."""
+    reuse: Reuse | None = None
+    """Limits of its pods' further uses; None if they serve one execution each."""
     invalid: PodProblem | None = None
     """What is wrong with the spec."""
     template_hash: str = ""
@@ -59,7 +61,7 @@ class PoolShape:
 
     def remove(self) -> "PoolShape":
         """Return the shape after the deletion of the object."""
-        return replace(self, body=None, spec=None)
+        return replace(self, body=None, spec=None, reuse=None)
 
     def _read_spec(self, given: Object, *, pool: str, prefixes: tuple[str, ...]) -> "PoolShape":
         try:
@@ -71,5 +73,6 @@ class PoolShape:
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             message = f"the pool's template is invalid: {error}"
         else:
-            return replace(self, spec=spec, labels=labels, template_hash=digest)
+            reuse = spec.reuse if spec.reuse.scope is ReuseScope.OWNER else None
+            return replace(self, spec=spec, reuse=reuse, labels=labels, template_hash=digest)
         return replace(self, invalid=PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message))

@@ -29,8 +29,8 @@ class SlidingCount:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._width = seconds / _BUCKETS
-        self._buckets: deque[list[int]] = deque()
-        self._total = 0
+        self._buckets: deque[list[int]] = deque(maxlen=_BUCKETS)
+        """Number of each bucket, and its events."""
 
     @property
     def size(self) -> int:
@@ -39,23 +39,16 @@ class SlidingCount:
 
     def add(self, now: float) -> None:
         """Count one event."""
-        self._expire(now)
         index = math.floor(now / self._width)
         if self._buckets and self._buckets[-1][0] == index:
             self._buckets[-1][1] += 1
         else:
             self._buckets.append([index, 1])
-        self._total += 1
 
     def total(self, now: float) -> int:
         """Return the number of events in the window that ends now."""
-        self._expire(now)
-        return self._total
-
-    def _expire(self, now: float) -> None:
-        first = math.floor(now / self._width) - _BUCKETS
-        while self._buckets and self._buckets[0][0] <= first:
-            self._total -= self._buckets.popleft()[1]
+        last = math.floor(now / self._width)
+        return sum(count for index, count in self._buckets if index > last - _BUCKETS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -206,7 +206,7 @@ class ExecutionRecorder:
             self.recorded.emit(uid)
 
     async def _build(self, uid: str, key: ObjectKey) -> Row | None:
-        execution = await self.api.get_execution(*key)
+        execution = await self.api.get("CodeExecution", *key)
         if execution is None or execution["metadata"]["uid"] != uid:
             self.discard(uid)
             return None

@@ -112,7 +112,7 @@ class SessionClaims:
             record = self.sessions.get(request.key)
             try:
                 if record is not None and record.unproven and record.pod is None and record.end is None:
-                    await self.api.delete_session(*record.key, uid=record.seen.uid)
+                    await self.api.delete("SandboxSession", *record.key, uid=record.seen.uid, what="session-delete")
                     self.sessions.discard(record)
                     record = None
                 if record is None:
@@ -269,11 +269,11 @@ class SessionClaims:
         if labels:
             body["metadata"]["annotations"][ANNOTATION_CALLER_PROOF] = self.sessions.attestor.sign_caller(body)
         try:
-            stored: Object | None = await self.api.create_session(body)
+            stored: Object | None = await self.api.create(body, what="session-create")
         except ApiError as error:
             if error.code != 409:
                 raise
-            stored = await self.api.get_session(namespace, name)
+            stored = await self.api.get("SandboxSession", namespace, name)
         record = self.sessions.observe(stored, deleted=False) if stored is not None else None
         if record is None:
             raise SessionGone

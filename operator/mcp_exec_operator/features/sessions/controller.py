@@ -194,7 +194,7 @@ class SessionController:
 
     async def _delete(self, record: SessionRecord) -> None:
         try:
-            await self.api.delete_session(*record.key, uid=record.seen.uid)
+            await self.api.delete("SandboxSession", *record.key, uid=record.seen.uid, what="session-delete")
             self.sessions.discard(record)
         except ApiError as error:
             log.warning("a session was not deleted: %s", error, extra=record.log_fields)

@@ -130,8 +130,8 @@ class SessionStatusWriter:
             if record.gone:
                 raise SessionGone
             try:
-                written = await self.api.replace_session_status(
-                    *record.key, version=record.seen.version, status=build(), what=what
+                written = await self.api.replace_status(
+                    "SandboxSession", *record.key, version=record.seen.version, status=build(), what=what
                 )
             except ApiError as error:
                 if error.code == 404:
@@ -148,7 +148,7 @@ class SessionStatusWriter:
 
     async def _refresh(self, record: SessionRecord) -> None:
         try:
-            body = await self.api.get_session(*record.key)
+            body = await self.api.get("SandboxSession", *record.key)
         except ApiError as error:
             log.warning("a session can't be read: %s", error, extra=record.log_fields)
             return
