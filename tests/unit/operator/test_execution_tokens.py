@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mcp_exec_api.code_execution import ExecutionError, Phase, TokenUsage, Usage
-from mcp_exec_operator.core.executions.outcome import ExecutionOutcome, find_saving, with_tokens
+from mcp_exec_operator.core.executions.outcome import ExecutionOutcome, with_tokens
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_tools.text import estimate_tokens
 
@@ -40,13 +40,16 @@ def test_an_execution_without_a_sandbox_has_no_tokens() -> None:
     assert with_tokens(outcome, code_tokens=3) is outcome
 
 
-@pytest.mark.parametrize(
-    ("kept", "calls", "saving"), [(1000, 2, 960), (10, 1, -30), (0, 1, -40), (1000, 0, 0), (None, 1, 0)]
-)
-def test_code_saves_what_it_kept_less_what_it_took_to_write(kept: int | None, calls: int, saving: int) -> None:
-    usage = Usage(tokens=TokenUsage(code=40, kept=kept, method="m"))
-    outcome = ExecutionOutcome(phase=Phase.SUCCEEDED, usage=usage, tool_calls={"total": calls})
-    assert find_saving(outcome) == saving
+@pytest.mark.parametrize(("kept", "calls", "saving"), [(1000, 2, 960), (10, 1, -30), (0, 1, -40), (1000, 0, 0)])
+def test_code_saves_what_it_kept_less_what_it_took_to_write(kept: int, calls: int, saving: int) -> None:
+    tool_calls = {"total": calls, "bytesKept": 4 * kept}
+    outcome = ExecutionOutcome(phase=Phase.SUCCEEDED, usage=Usage(code_bytes=8), tool_calls=tool_calls)
+    assert with_tokens(outcome, code_tokens=40).saving == saving
+
+
+def test_code_without_tools_saves_nothing() -> None:
+    outcome = ExecutionOutcome(phase=Phase.SUCCEEDED, usage=Usage(code_bytes=8))
+    assert with_tokens(outcome, code_tokens=40).saving == 0
 
 
 def test_savings_and_losses_are_counted_apart() -> None:

@@ -91,6 +91,8 @@ class Execution:
     """The pool's spec for which features were asked to take part."""
     deadline: RunDeadline = field(init=False, repr=False)
     """When its run ends at the latest, from its admission or adoption on."""
+    longest_seconds: float = field(init=False, repr=False)
+    """The longest time of its run: the limit of the deadline, and all the time that its calls may wait."""
     holder: PodHolder | None = None
     """The part that keeps its pod, if one does."""
     binding: Binding | None = None
@@ -132,11 +134,6 @@ class Execution:
         facts = self.facts
         pod = self.binding.pod.name if self.binding is not None else None
         return {"execution": facts.name, "namespace": facts.namespace, "pool": facts.pool[1], "pod": pod}
-
-    @property
-    def longest_seconds(self) -> float:
-        """The longest time of its run: the deadline, and all the time that its parts may wait for others."""
-        return self.deadline.seconds + sum(part.waiting_seconds for part in self.parts)
 
     def check_wanted(self) -> None:
         """Raise EndedBeforeRun if it is to be cancelled, or if its spec is not the one that was created."""
@@ -194,6 +191,8 @@ class Execution:
         self.spec = spec.model_copy(update={"code": "", "context": {}})
         seconds = spec.timeout_seconds + _GRACE_SECONDS + sum(part.run_seconds for part in self.parts)
         self.deadline = RunDeadline(uid=self.facts.uid, seconds=seconds)
+        waits = any(part.awaits_approvals for part in self.parts)
+        self.longest_seconds = seconds + (spec.approval_timeout_seconds if waits else 0.0)
 
     def ask_features(self, features: Iterable[ExecutionFeature], pool: Pool) -> None:
         """Let the features that are not yet in it take part: it is new, or its pool has changed since."""

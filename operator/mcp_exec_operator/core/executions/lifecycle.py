@@ -22,7 +22,6 @@ from mcp_exec_operator.core.executions.outcome import (
     ExecutionOutcome,
     Superseded,
     build_failure,
-    find_saving,
     with_tokens,
 )
 from mcp_exec_operator.core.executions.output import OutputCollector
@@ -190,7 +189,7 @@ class ExecutionLifecycle:
                 namespace=namespace,
                 pool=pool,
                 use_case=execution.facts.use_case,
-                saving=find_saving(outcome),
+                saving=outcome.saving,
             )
 
     def _release_pod(self, execution: Execution) -> None:

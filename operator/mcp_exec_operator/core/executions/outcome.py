@@ -32,6 +32,12 @@ class ExecutionOutcome:
     """The known durations, without the total."""
     usage: Usage | None = None
     """What it used; None if it had no sandbox."""
+    saving: int = 0
+    """Estimated tokens that code saved in comparison with direct calls; negative if it lost some.
+
+    Directly, a model would also read what stayed in the sandbox, and would write no code. Definitions of tools,
+    arguments, and messages that later requests repeat are not counted. Code that called no tool saves nothing.
+    """
     tool_calls: Object | None = None
     """What was called; None if the execution may call nothing."""
     skills: Object | None = None
@@ -113,26 +119,16 @@ class StatusTooLarge(Exception):
 
 
 def with_tokens(outcome: ExecutionOutcome, *, code_tokens: int) -> ExecutionOutcome:
-    """Return the outcome with its tokens; unchanged if the execution had no sandbox."""
+    """Return the outcome with its tokens and its saving; unchanged if the execution had no sandbox."""
     if outcome.usage is None:
         return outcome
     calls = outcome.tool_calls
+    kept = None if calls is None else round((calls.get("bytesKept") or 0) / BYTES_PER_TOKEN)
     tokens = TokenUsage(
         code=code_tokens,
         returned=sum(estimate_tokens(text, exact_characters=EXACT_CHARACTERS) for text in outcome.list_shown()),
-        kept=None if calls is None else round((calls.get("bytesKept") or 0) / BYTES_PER_TOKEN),
+        kept=kept,
         method=TOKENS_METHOD,
     )
-    return replace(outcome, usage=outcome.usage.model_copy(update={"tokens": tokens}))
-
-
-def find_saving(outcome: ExecutionOutcome) -> int:
-    """Return the estimated tokens that code saved in comparison with direct calls; negative if it lost some.
-
-    Directly, a model would also read what stayed in the sandbox, and would write no code. Definitions of tools,
-    arguments, and messages that later requests repeat are not counted. Code that called no tool saves nothing.
-    """
-    tokens = outcome.usage.tokens if outcome.usage is not None else None
-    if tokens is None or tokens.kept is None or not (outcome.tool_calls or {}).get("total"):
-        return 0
-    return tokens.kept - tokens.code
+    saving = kept - code_tokens if calls and calls.get("total") and kept is not None else 0
+    return replace(outcome, usage=outcome.usage.model_copy(update={"tokens": tokens}), saving=saving)

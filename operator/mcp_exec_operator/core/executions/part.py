@@ -31,13 +31,10 @@ class Part:
     """Types of the events that `on_event` gets."""
     run_seconds: float = 0.0
     """How long its work in the sandbox may take, in addition to the code."""
+    awaits_approvals: bool = False
+    """Whether its calls may wait for approvals, beyond the deadline of the run."""
     needs_broker: bool = False
     """Whether its share of a job needs the broker. A sandbox is asked if it has such a job, before it is made again."""
-
-    @property
-    def waiting_seconds(self) -> float:
-        """How long a run may wait for others, beyond its deadline."""
-        return 0.0
 
     def adopt(self) -> None:
         """Hold at once what an execution has that an earlier operator bound, so that no other gets it."""

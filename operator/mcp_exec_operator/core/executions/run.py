@@ -242,6 +242,12 @@ class Run:
         """Return an outcome with the output so far, when the code began, what it used, and the known durations."""
         execution, binding, output = self.execution, self.binding, self.output
         bound_at, bound = datetime.fromisoformat(execution.seen.status["boundAt"]), binding.recorded
+        usage = build_usage(
+            output.end,
+            pod=binding.pod.seen.body,
+            sandbox_seconds=(now() - bound_at).total_seconds() if bound is None else monotonic() - bound,
+            code_bytes=execution.facts.code_bytes,
+        )
         workspace = output.workspace if execution.spec.workspace is not None else None
         return ExecutionOutcome(
             phase=phase,
@@ -250,12 +256,7 @@ class Run:
             error=error,
             output=output.build_output() if output.seq else None,
             started_at=output.limit_start(bound_at=bound_at),
-            usage=build_usage(
-                output.end,
-                pod=binding.pod.seen.body,
-                sandbox_seconds=(now() - bound_at).total_seconds() if bound is None else monotonic() - bound,
-                code_bytes=execution.facts.code_bytes,
-            ),
+            usage=usage,
             artifacts=list(output.artifacts.values()),
             notes=output.notes,
             workspace=drop_empty_fields(workspace.to_api()) if workspace is not None else None,

@@ -52,14 +52,12 @@ class SessionRequest:
 
     uid: str
     """Uid of the execution."""
+    key: ObjectKey
+    """Namespace and name of the session's object."""
     name: str
+    """Name of the session, as its owner says it."""
     owner: Owner
     pool: str
-
-    @property
-    def key(self) -> ObjectKey:
-        """Namespace and name of the session's object."""
-        return self.owner.namespace, self.owner.qualify(self.name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +200,10 @@ class SessionClaims:
     def _check_bounds(self, request: SessionRequest) -> None:
         """Raise SessionUnusable if the owner or the namespace must not have another session."""
         excess = find_excess(
-            self.sessions, request.owner, max_per_owner=self.max_per_owner, max_per_namespace=self.max_per_namespace
+            self.sessions.index,
+            request.owner,
+            max_per_owner=self.max_per_owner,
+            max_per_namespace=self.max_per_namespace,
         )
         if excess:
             raise SessionUnusable(Reason.SESSION_LIMIT, excess)

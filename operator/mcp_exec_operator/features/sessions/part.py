@@ -130,7 +130,9 @@ class Sessions:
         name, facts = str((execution.source.spec or {}).get("session") or ""), execution.facts
         if not name:
             return None
-        request = SessionRequest(uid=facts.uid, name=name, owner=facts.owner, pool=facts.pool[1])
+        owner = facts.owner
+        key = owner.namespace, owner.qualify(name)
+        request = SessionRequest(uid=facts.uid, key=key, name=name, owner=owner, pool=facts.pool[1])
         return SessionPart(execution=execution, request=request, feature=self, name=f"the session {name}")
 
     def cancel(self, key: ObjectKey, why: str) -> None:

@@ -69,19 +69,17 @@ class SessionRegistry:
     attestor: Attestor
     interrupted: Signal[[ObjectKey, str]] = field(default_factory=Signal)
     """Sent when what runs in a session must be cancelled, with the key of the session and the cause."""
+    turns: SerialQueue[ObjectKey] = field(init=False)
+    """Whose turn it is, by the key of the session."""
     wakeup: asyncio.Event = field(default_factory=asyncio.Event)
     _deleted: DeletedUids = field(default_factory=DeletedUids)
 
     def __post_init__(self) -> None:
+        self.turns = self.index.turns
         self.pools.removed.connect(self._lose_pool)
 
     def __iter__(self) -> Iterator[SessionRecord]:
         return iter(self.index)
-
-    @property
-    def turns(self) -> SerialQueue[ObjectKey]:
-        """Whose turn it is, by the key of the session."""
-        return self.index.turns
 
     def changed(self) -> None:
         """Have the sessions reconciled soon."""

@@ -231,17 +231,13 @@ class ToolsPart(Part):
 
     execution: Execution
     feature: "Tools"
+    awaits_approvals: bool = True
     needs_broker: bool = True
     events: tuple[type[Event], ...] = (ApprovalEvent, ToolResultEvent)
     _tracker: ToolCallTracker | None = None
     """The calls of this attempt."""
     _tools: JobTools | None = None
     """The tools of the job, once they are granted."""
-
-    @property
-    def waiting_seconds(self) -> float:
-        """How long calls may wait for approvals."""
-        return self.execution.spec.approval_timeout_seconds
 
     async def admit(self) -> None:
         """Wait a bounded time until the broker has a replica. Reject the execution if no tool can be called."""
