@@ -29,7 +29,8 @@ from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.core.pools.reviews import PodTimes
 from mcp_exec_operator.core.pools.services import PoolServices
 from mcp_exec_operator.core.resync import Resync, ResyncPace
-from mcp_exec_operator.core.ttl import EarlyDeletions, StoredBudget, TTLController
+from mcp_exec_operator.core.stored import EarlyDeletions, StoredBudget
+from mcp_exec_operator.core.ttl import TTLController
 from mcp_exec_operator.features import FEATURES
 from mcp_exec_operator.metrics import Metrics
 from mcp_exec_operator.settings import Settings

@@ -16,7 +16,8 @@ from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, Reco
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.cluster.kube.observations import CallerProofs
-from mcp_exec_operator.core.ttl import StoredBudget, StoredExecution, TTLController
+from mcp_exec_operator.core.stored import StoredBudget, StoredExecution
+from mcp_exec_operator.core.ttl import TTLController
 from mcp_exec_operator.features.records import recorder as module
 from mcp_exec_operator.features.records.recorder import CodePolicy, ExecutionRecorder, build_row
 from mcp_exec_operator.metrics import Metrics

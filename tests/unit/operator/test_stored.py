@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_exec_operator.core.ttl import StoredBudget, StoredExecution
+from mcp_exec_operator.core.stored import StoredBudget, StoredExecution
 
 NOW = 1_800_000_000.0
 KIB, MIB = 2**10, 2**20

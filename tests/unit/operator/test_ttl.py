@@ -7,7 +7,8 @@ from tests.support.constants import DEADLINE
 
 from mcp_exec_api.meta import now
 from mcp_exec_operator.cluster.kube.api import OperatorApi
-from mcp_exec_operator.core.ttl import StoredBudget, TTLController
+from mcp_exec_operator.core.stored import StoredBudget
+from mcp_exec_operator.core.ttl import TTLController
 
 FOREVER = 10**9
 
