@@ -25,27 +25,12 @@ from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceRef, WorkspaceS
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, ToolPattern, check_one_line
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
+from mcp_exec_api.values import Phase as Phase
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""
 _ALWAYS_DIGESTED = frozenset({"code", "context", "poolRef", "timeoutSeconds", "limits", "limits.outputBytes"})
 """Fields of the first version, which every digest contains. Later ones are left out if they have their default."""
-
-
-class Phase(StrEnum):
-    """Phase of an execution."""
-
-    PENDING = "Pending"
-    RUNNING = "Running"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-    TIMED_OUT = "TimedOut"
-    CANCELLED = "Cancelled"
-
-    @property
-    def finished(self) -> bool:
-        """Whether the phase is final."""
-        return self not in (Phase.PENDING, Phase.RUNNING)
 
 
 class Start(OpenEnum):

@@ -10,25 +10,22 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from difflib import get_close_matches
-from enum import StrEnum
-from typing import Annotated, Any, Final, Self, get_args
+from typing import Annotated, Any, Final, get_args
 
 from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
     PlainSerializer,
     ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
     WithJsonSchema,
 )
 from pydantic.alias_generators import to_camel
-from pydantic_core import CoreSchema, core_schema
 
 from mcp_exec_api.constants import MAX_SESSION_NAME
+from mcp_exec_api.values import LENIENT as LENIENT
+from mcp_exec_api.values import OpenEnum as OpenEnum
 from mcp_exec_tools.patterns import TOOL_PATTERN
 from mcp_exec_tools.text import shorten_line
 
@@ -210,33 +207,6 @@ class Model(BaseModel):
     def to_api(self) -> dict[str, Any]:
         """Return the part as JSON data for the API server, without fields that are not set."""
         return self.model_dump(by_alias=True, exclude_none=True, mode="json")
-
-
-LENIENT: Final[dict[str, bool]] = {"lenient": True}
-"""Context of a validation that accepts values of an OpenEnum that only a newer version has."""
-
-
-class OpenEnum(StrEnum):
-    """Base of enumerations that later versions may extend. Unknown values are rejected, unless the context is LENIENT.
-
-    An unknown value then becomes a member that the class does not list.
-    """
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Return the schema of the enumeration with the exception for readers of newer versions."""
-        return core_schema.with_info_wrap_validator_function(cls._read, handler(source))
-
-    @classmethod
-    def _read(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        try:
-            return handler(value)
-        except ValidationError:
-            if info.context is not LENIENT or not isinstance(value, str):
-                raise
-            member: Self = cls._new_member_(cls, value)  # type: ignore[attr-defined] # the class's own __new__
-            member._name_ = member._value_ = value
-            return member
 
 
 class ConditionStatus(OpenEnum):

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validat
 from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
 from mcp_exec_api.constants import MAX_CODE_BYTES
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, ToolPattern
+from mcp_exec_api.values import SkillState as SkillState
 
 MAX_INSTRUCTIONS_BYTES: Final = 64 * 1024
 MAX_ARCHIVE_BYTES: Final = 1024 * 1024
@@ -39,17 +40,6 @@ def _check_name(name: str) -> str:
 SkillName = Annotated[str, Field(min_length=1, max_length=50, pattern=_NAME), AfterValidator(_check_name)]
 """Lower-case letters and digits, in words that `-` separates; it begins with a letter."""
 Tag = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_. ]*[A-Za-z0-9])?$")]
-
-
-class SkillState(OpenEnum):
-    """State of a version of a skill."""
-
-    DRAFT = "Draft"
-    """Only executions of its author can use it."""
-    APPROVED = "Approved"
-    """All executions of the namespace can use it."""
-    DEPRECATED = "Deprecated"
-    """Approved once. Only executions that name its version can use it."""
 
 
 class SkillSource(OpenEnum):

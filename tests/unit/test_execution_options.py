@@ -7,9 +7,10 @@ from typing import Annotated, Any, TypedDict, Unpack, get_args
 import pytest
 from tests.support.pages import DOCS
 
-from mcp_exec_api.code_execution import CodeExecutionSpec, Limits, UseCase
+from mcp_exec_api.code_execution import CodeExecutionSpec, Limits, Phase, UseCase
 from mcp_exec_api.crd_schema import to_structural
 from mcp_exec_api.files import WorkspaceMode
+from mcp_exec_api.skill import SkillState
 from mcp_exec_api.wire.execution_options import (
     EXECUTION_OPTIONS,
     ExecutionOption,
@@ -18,7 +19,8 @@ from mcp_exec_api.wire.execution_options import (
     read_options,
 )
 from mcp_exec_api.wire.executions import NewExecution
-from mcp_exec_client.cli.completion import find_commands
+from mcp_exec_api.wire.usage import UsageGrouping
+from mcp_exec_client.cli.completion import find_commands, find_options, walk
 from mcp_exec_client.cli.execution_options import read_given
 from mcp_exec_client.cli.main import build_parser, main
 from mcp_exec_client.options import build_body, suggesting
@@ -175,3 +177,35 @@ def test_an_option_of_an_unknown_kind_is_refused() -> None:
 
 def test_the_modes_of_a_workspace_are_those_of_its_field() -> None:
     assert get_args(WorkspaceOption.__annotations__["mode"]) == tuple(mode.value for mode in WorkspaceMode)
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("agent", ["tools", "pool", "user", "conversation", "context"]),
+        ("chat", ["tools", "pool", "user", "conversation", "context"]),
+        ("mcp", ["tools", "pool", "user", "conversation"]),
+        ("skills run", ["tools", "pool"]),
+    ],
+)
+def test_each_command_has_the_options_of_an_execution_as_run_has_them(command: str, names: list[str]) -> None:
+    found = next(each for each in walk(build_parser()) if each.prog == f"mcp-exec {command}")
+    options = {action.dest: action for action in find_options(found)}
+    for name in names:
+        row = EXECUTION_OPTIONS[name]
+        assert (options[name].option_strings, options[name].metavar) == ([row.flag], row.metavar)
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "values"),
+    [
+        ("usage", "by", get_args(UsageGrouping)),
+        ("get", "phase", tuple(Phase)),
+        ("skills list", "state", tuple(SkillState)),
+    ],
+)
+def test_lists_are_selected_and_grouped_by_all_values_of_the_field(
+    command: str, option: str, values: tuple[str, ...]
+) -> None:
+    found = next(each for each in walk(build_parser()) if each.prog == f"mcp-exec {command}")
+    assert next(action.choices for action in find_options(found) if action.dest == option) == values

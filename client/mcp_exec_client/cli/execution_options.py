@@ -31,6 +31,12 @@ def add_option(command: Target, option: ExecutionOption) -> None:
             set_completer(action, option.name)
 
 
+def add_named(command: Target, *names: str) -> None:
+    """Add options of an execution by their names in the table."""
+    for name in names:
+        add_option(command, EXECUTION_OPTIONS[name])
+
+
 def read_given(options: argparse.Namespace) -> dict[str, Any]:
     """Return the options of an execution that a command was given, by their names."""
     given: dict[str, Any] = {}

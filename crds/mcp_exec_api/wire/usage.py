@@ -1,13 +1,12 @@
 """Usage as people read it: by group, with money, and with the estimate for the other mode."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from mcp_exec_api.meta import Model
+from mcp_exec_api.values import UsageGrouping as UsageGrouping
 
-UsageGrouping = Literal["use-case", "caller", "tool", "arm", "day", "model"]
-"""By what usage is grouped. An arm is ROLLOUT/ARM, a day is one of UTC, a tool is SERVER.TOOL."""
 Money = Annotated[float, Field(ge=0)]
 MAX_COMBINATIONS: Final = 20
 """Combinations of tools of a report."""

@@ -7,13 +7,15 @@ import os
 import sys
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import resolve_gateway
-from mcp_exec_client.cli.execution_options import context_value
+from mcp_exec_client.cli.execution_options import add_named, add_option
 from mcp_exec_client.cli.model_access import add_model_options, open_provider, read_answer_tokens
 from mcp_exec_client.cli.model_files import apply_files
 from mcp_exec_client.cli.options import (
@@ -23,7 +25,6 @@ from mcp_exec_client.cli.options import (
     add_command,
     add_gateway_options,
     add_number,
-    add_repeated,
     run_interruptible,
 )
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
@@ -41,25 +42,17 @@ _CACHE_READ, _CACHE_WRITE = Decimal("0.1"), Decimal("1.25")
 
 def add_agent_options(command: argparse.ArgumentParser) -> None:
     """Add the options of a conversation."""
-    add_repeated(
-        command, "--tool", metavar="PATTERN", help="pattern of tools that the model may use, such as `github.*`"
-    )
+    used = "pattern of tools that the model may use, such as `github.*`"
+    add_option(command, replace(EXECUTION_OPTIONS["tools"], help=used))
     add_gateway_options(command)
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
     command.add_argument(
         "--mode", choices=("code", "direct", "hybrid"), default="code", help="how tools are used; default: code"
     )
     add_model_options(command)
-    command.add_argument("--pool", metavar="NAME", default="default", help="default: default")
-    command.add_argument("--user", metavar="NAME", help="user on whose behalf the tools are used")
-    command.add_argument("--conversation", metavar="ID", help="conversation that the executions belong to")
-    add_repeated(
-        command,
-        "--context",
-        metavar="KEY=VALUE",
-        type=context_value,
-        help="variable of the code, whose value the model does not see: KEY=TEXT, or KEY:=JSON",
-    )
+    add_named(command, "pool", "user", "conversation")
+    hidden = "variable of the code, whose value the model does not see: KEY=TEXT, or KEY:=JSON"
+    add_option(command, replace(EXECUTION_OPTIONS["context"], help=hidden))
     command.add_argument(
         "--report", action="store_true", help="report the tokens of each task to the gateway, which needs records"
     )
@@ -132,7 +125,7 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
             report=options.report,
             prices=_build_prices(options),
             timeout_seconds=options.timeout,
-            tools=options.tool,
+            tools=options.tools,
             pool=options.pool,
             **given,
         )
@@ -181,12 +174,12 @@ async def check_allowed_tools(client: "AsyncClient", options: argparse.Namespace
         found = await client.search_tools("", detail_level="name_only", limit=_MAX_TOOLS)
     except McpExecError:
         return  # the task itself reports it, if it needs tools
-    allowed = ToolPatterns(options.tool)
+    allowed = ToolPatterns(options.tools)
     if any(allowed.match(tool.server, tool.name) for tool in found):
         return
-    text = describe_no_tools(options.tool, {tool.server for tool in found}, task=getattr(options, "task", ""))
+    text = describe_no_tools(options.tools, {tool.server for tool in found}, task=getattr(options, "task", ""))
     if options.offline:
-        raise CommandError(text, ExitCode.REFUSED if options.tool else ExitCode.USAGE)
+        raise CommandError(text, ExitCode.REFUSED if options.tools else ExitCode.USAGE)
     print_note(text)
 
 

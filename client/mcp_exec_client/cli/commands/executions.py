@@ -5,6 +5,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
+from mcp_exec_api.values import Phase
 from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, describe_nothing, explain_silence
@@ -52,7 +53,7 @@ _DELETE: Final = """Deletes executions that have ended, with their output and ar
 example:
   mcp-exec delete exec-01k9x3v5t8q2
 """
-_PHASES: Final = ("Pending", "Running", "Succeeded", "Failed", "TimedOut", "Cancelled")
+_PHASES: Final = tuple(map(str, Phase))
 _QUIET_SECONDS: Final = 1.0
 """For logs without -f: time without an event that means that all output so far has come."""
 _APPROVALS: Final = """Lists the tool calls of an execution that wait or waited for an approval, or all that wait.

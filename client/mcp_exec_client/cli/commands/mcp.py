@@ -10,14 +10,15 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import Connection, resolve_gateway
+from mcp_exec_client.cli.execution_options import add_named, add_option
 from mcp_exec_client.cli.options import (
     CommandError,
     ExitCode,
     Subcommands,
     add_command,
     add_gateway_options,
-    add_repeated,
     run_interruptible,
 )
 from mcp_exec_client.cli.output import print_note
@@ -36,16 +37,8 @@ def add_to(commands: Subcommands) -> None:
     add_gateway_options(command)
     command.add_argument("-n", "--namespace", metavar="NAME", help="namespace of executions; default: the key's own")
     command.add_argument("--mode", metavar="MODE", help="tools that the client sees; default: code")
-    command.add_argument("--pool", metavar="NAME", help="pool of executions; default: default")
-    add_repeated(
-        command,
-        "--tool",
-        metavar="PATTERN",
-        help="tools that code may call, such as `github.*`",
-        more="; default: all that the key may use",
-    )
-    command.add_argument("--user", metavar="NAME", help="user on whose behalf the code runs")
-    command.add_argument("--conversation", metavar="NAME", help="conversation that the executions are part of")
+    add_option(command, replace(EXECUTION_OPTIONS["tools"], default="all that the key may use"))
+    add_named(command, "pool", "user", "conversation")
     command.set_defaults(run=run)
 
 
@@ -72,7 +65,7 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
         "mode": options.mode,
         "namespace": connection.namespace,
         "pool": options.pool,
-        "tools": ",".join(options.tool) or None,
+        "tools": ",".join(options.tools) or None,
         "user": options.user,
         "conversation": options.conversation,
     }

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mcp_exec_api.values import SkillState
 from mcp_exec_client.cli.connection import open_client
-from mcp_exec_client.cli.execution_options import split_skill
+from mcp_exec_client.cli.execution_options import add_named, split_skill
 from mcp_exec_client.cli.options import (
     CommandError,
     ExitCode,
@@ -96,7 +97,7 @@ def add_to(commands: Subcommands) -> None:
     """Add the commands and their options."""
     group = add_group(commands, "skills", summary="list, save, review, export and run skills")
     listing = add_command(group, "list", summary="list skills", description=_LIST, run=_list)
-    listing.add_argument("--state", choices=("Draft", "Approved", "Deprecated"), help="only versions in this state")
+    listing.add_argument("--state", choices=tuple(map(str, SkillState)), help="only versions in this state")
     search = add_command(group, "search", summary="search skills", description=_SEARCH, run=_list)
     search.add_argument("query", metavar="QUERY", help="what the skills should do")
     versions = add_command(
@@ -124,8 +125,7 @@ def add_to(commands: Subcommands) -> None:
     delete = add_command(group, "delete", summary="delete versions", description=_DELETE, run=_delete)
     run = add_command(group, "run", summary="run a skill", description=_RUN, run=_run)
     run.add_argument("--arguments", metavar="JSON", default="{}", help="arguments as a JSON object; - reads stdin")
-    run.add_argument("--tool", metavar="PATTERN", action="append", default=[], help="a tool that it may call")
-    run.add_argument("--pool", metavar="NAME", help="pool that runs it")
+    add_named(run, "tools", "pool")
     approve.add_argument("name", metavar="NAME-vVERSION", help="version of a skill")
     for command in (show, run):
         command.add_argument("name", metavar="NAME", help="name of the skill, or NAME-vVERSION")
@@ -285,7 +285,7 @@ async def _run(options: argparse.Namespace) -> None:
         raise CommandError(f"--arguments is not JSON: {error}", ExitCode.USAGE) from None
     if not isinstance(arguments, dict):
         raise CommandError("--arguments must be a JSON object", ExitCode.USAGE)
-    more: dict[str, Any] = {"tools": options.tool, **({"pool": options.pool} if options.pool else {})}
+    more: dict[str, Any] = {"tools": options.tools, **({"pool": options.pool} if options.pool else {})}
     async with open_client(options) as client:
         done = await client.skills.run(name, arguments, version=version, **more)
     TextWriter(sys.stdout).write(done.stdout)

@@ -15,8 +15,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, get_args
 
+from mcp_exec_api.values import UsageGrouping
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.options import (
     CommandError,
@@ -30,7 +31,7 @@ from mcp_exec_client.cli.options import (
 from mcp_exec_client.cli.output import TableColumn, fields, print_data, print_line, print_note, print_table
 
 _GROUP: Final = TableColumn(title="GROUP", cell=lambda row: row["key"])
-_GROUPINGS: Final = ("use-case", "caller", "tool", "arm", "day", "model")
+_GROUPINGS: Final = get_args(UsageGrouping)
 _AGO: Final = re.compile(r"([1-9][0-9]{0,4})([hd])")
 _UNITS: Final = {"h": "hours", "d": "days"}
 
@@ -117,7 +118,7 @@ def add_to(commands: Subcommands) -> None:
     command = add_command(commands, "usage", summary="show tokens, money and savings", description=__doc__, run=_run)
     command.add_argument(
         "--by", metavar="GROUP", choices=_GROUPINGS, default=_GROUPINGS[0],
-        help="use-case (default), caller, tool, arm, day or model",
+        help=f"one of {', '.join(_GROUPINGS)}; default: {_GROUPINGS[0]}",
     )  # fmt: skip
     command.add_argument("--since", metavar="TIME", help="begin: 7d, 12h, or a date or time; default: 30d")
     command.add_argument("--until", metavar="TIME", help="end, excluded: 1d, 12h, or a date or time; default: now")
