@@ -6,7 +6,7 @@ a tab and a description. The line `:files` means that the shell completes names 
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mcp_exec_client.cli.connection import KUBECTL, open_backend
@@ -85,6 +85,14 @@ def find_candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> li
     for word in before:
         state.take(word)
     return [(word, text) for word, text in state.find_candidates(current) if word == FILES or word.startswith(current)]
+
+
+def find_command(parser: argparse.ArgumentParser, words: Iterable[str]) -> argparse.ArgumentParser:
+    """Return the parser of the command that the words name."""
+    state = _CommandLine(parser)
+    for word in words:
+        state.take(word)
+    return state.parser
 
 
 class _CommandLine:

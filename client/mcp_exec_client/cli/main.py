@@ -3,10 +3,13 @@
 import argparse
 import logging
 import os
+import re
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from typing import NoReturn
 
 from mcp_exec_client.cli import completion, profiles, version
 from mcp_exec_client.cli.commands import (
@@ -25,7 +28,7 @@ from mcp_exec_client.cli.commands import (
     usage,
     workspace,
 )
-from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates, walk
+from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates, find_command, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.options import CommandError, ExitCode, add_group
 from mcp_exec_client.cli.output import print_note
@@ -42,12 +45,22 @@ _EXTRAS = {
     "httpx2": "generate",
 }
 """The extra that brings a package; others are in `cli`."""
+_MAX_WORD = 60
 _DESCRIPTION = "Runs code in sandboxes, and shows what it did."
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors name the choice that may be meant, which argparse does from Python 3.14 on."""
+
+    def error(self, message: str) -> NoReturn:
+        given, _, choices = message.partition(" (choose from ")
+        word = given.partition("invalid choice: ")[2].strip("'")
+        super().error(message + _suggest(word, re.findall(r"[\w.-]+", choices)))
 
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Build the parser of all commands and options."""
-    parser = argparse.ArgumentParser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
+    parser = _Parser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for module in (run, executions, sessions, workspace, skills, tools, usage, records, rollouts, doctor, version):
@@ -90,7 +103,11 @@ def _run(program: str, arguments: Sequence[str]) -> None:
         lines = [f"{word}\t{text}\n" for word, text in _find_candidates(parser, arguments[1:])]
         sys.stdout.write("".join(lines))
         return
-    options = parser.parse_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        known = [text for action in find_options(find_command(parser, arguments)) for text in action.option_strings]
+        hint = _suggest(unknown[0].partition("=")[0], known)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -120,6 +137,11 @@ def _run(program: str, arguments: Sequence[str]) -> None:
         # what is still buffered would fail again when the interpreter exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BROKEN_PIPE)
+
+
+def _suggest(word: str, known: Collection[str]) -> str:
+    close = get_close_matches(word[:_MAX_WORD], known, n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def _find_candidates(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[tuple[str, str]]:

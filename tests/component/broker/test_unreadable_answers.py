@@ -188,7 +188,7 @@ async def test_an_answer_to_another_request_ends_the_call_at_once_with_the_reaso
     async with TRANSPORTS["JSON"](world, OTHERS[kind]), asyncio.timeout(DEADLINE):
         line = await world.call("evil.act")
     assert (line["type"], line["kind"]) == ("error", "ToolProtocolError"), line
-    assert "the answer has not the id of its request" in line["message"] or NO_RESULT in line["message"]
+    assert "the answer has another id than its request" in line["message"] or NO_RESULT in line["message"]
 
 
 READ: dict[str, tuple[bytes, Any]] = {

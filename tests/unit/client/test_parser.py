@@ -1,5 +1,6 @@
 """The parser of `mcp-exec`."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_client.cli.completion import find_arguments, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
-from mcp_exec_client.cli.main import build_parser, main
+from mcp_exec_client.cli.main import build_parser, kubectl_main, main
 from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode
 
 
@@ -68,6 +69,28 @@ def test_a_value_of_another_kind_or_beyond_its_bounds_is_an_error_that_names_the
         main(["run", "-c", "1", *given])
     assert ended.value.code == ExitCode.USAGE
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("entry", [main, kubectl_main])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["rnu", "-c", "1"], "run"),
+        (["session"], "sessions"),
+        (["skills", "aprove", "report"], "approve"),
+        (["run", "-c", "1", "--poool=large"], "--pool"),
+        (["run", "-c", "1", "--time-out=5"], "--timeout"),
+        (["sessions", "list", "--usr", "ana"], "--user"),
+        (["run", "-c", "1", "--priority", "Hihg"], "High"),
+    ],
+)
+def test_a_word_that_no_command_has_is_refused_with_the_one_that_may_be_meant(
+    entry: Callable[[list[str]], None], given: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        entry(given)
+    assert ended.value.code == ExitCode.USAGE
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
 
 
 @pytest.mark.parametrize(

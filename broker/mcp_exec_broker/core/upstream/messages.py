@@ -28,7 +28,7 @@ _REQUEST_ID: Final = re.compile(_GAP + rb"\{" + _GAP + _VERSION + _ID)
 _INVALID: Final = re.compile(r"Invalid JSON: (.{1,200}?) \[type=json_invalid")
 HALVES_NOTE: Final = "The answer has halves of surrogate pairs, which are no characters; each is replaced by U+FFFD."
 
-OTHER_ANSWER: Final = "the answer has not the id of its request"
+OTHER_ANSWER: Final = "the answer has another id than its request"
 
 
 class NotTheAnswer(Exception):
