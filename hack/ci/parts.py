@@ -42,7 +42,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "browser": Part(command=("make", "browser"), minutes=3, cluster=False),
     "chaos": Part(command=("make", "chaos"), environment={"MCP_EXEC_CHAOS_SECONDS": "360"}, minutes=12),
     "clients": Part(command=("make", "clients"), minutes=8, cluster=False),
-    "cpython": Part(command=("make", "cpython"), minutes=10, cluster=False),
+    "cpython": Part(command=("make", "cpython"), minutes=14, cluster=False),
     "data-image": Part(command=("make", "data-image"), minutes=5, cluster=False),
     "demo": Part(command=("hack/ci/demo-from-nothing",), minutes=12, newest=False),
     "frameworks": Part(command=("make", "frameworks"), minutes=8),

@@ -1,7 +1,7 @@
 """CPython's tests as the judge: what counts as a difference, and where its reason stands."""
 
 import pytest
-from hack.cpython.known import DIFFERENCES, MODULES, find_problems
+from hack.cpython.known import DIFFERENCES, LEFT_OUT, MODULES, find_problems
 from hack.python_values.__main__ import build_page
 
 KNOWN = "test_sys.SysModuleTest.test_setrecursionlimit_to_depth"
@@ -67,3 +67,9 @@ def test_each_known_test_is_of_a_module_that_is_compared_and_has_its_reason_on_t
             any(name.startswith(f"{module}.") for module in MODULES)
             for name in (*difference.tests, *difference.skipped)
         )
+
+
+def test_no_module_is_compared_that_can_run_in_no_sandbox() -> None:
+    left_out = [module for modules in LEFT_OUT.values() for module in modules]
+    assert not set(MODULES) & set(left_out)
+    assert list(MODULES) == sorted(set(MODULES))
