@@ -103,13 +103,13 @@ MADISON = """
 
 def test_packages_of_another_suite_are_fetched_together_each_in_the_first_version_that_it_has(debian: Machine) -> None:
     debian.stand_in("apt-cache", MADISON)
-    debian.stand_in("apt-get", "case $1 in indextargets) echo http://mirror.example/d/ ;; *) touch git.deb runc.deb ;; esac")
+    mirror = "echo http://mirror.example/d/"
+    debian.stand_in("apt-get", f"case $1 in indextargets) {mirror} ;; *) touch git.deb runc.deb ;; esac")
     debian.stand_in("dpkg")
     assert run(debian, "apt_unpack sid folder git runc").returncode == 0
     assert len(debian.calls("apt-cache")) == 1
-    assert [call for call in debian.calls("apt-get") if " download " in call][0].endswith(
-        " download git=1:2.47.3-1 runc=1.1.15"
-    )
+    (downloads,) = [call for call in debian.calls("apt-get") if " download " in call]
+    assert downloads.endswith(" download git=1:2.47.3-1 runc=1.1.15")
     assert [call.split("/")[-1] for call in debian.calls("dpkg")] == ["git.deb folder", "runc.deb folder"]
 
 

@@ -1,4 +1,4 @@
-"""hack/devcluster/build-gvisor.sh: Debian's runsc with a file of the kernel replaced, and a shim that is built for it."""
+"""hack/devcluster/build-gvisor.sh: Debian's runsc with one path replaced, and its shim."""
 
 import pytest
 from tests.component.hack.shims import Machine, refusal
@@ -14,7 +14,7 @@ def debian(machine: Machine) -> Machine:
     for name in ("tar", "dpkg-query"):
         machine.stand_in(name, "echo installed")
     machine.stand_in("wc", 'exec /usr/bin/wc "$@"')
-    machine.stand_in("apt-cache", 'for name; do echo "$name | 1 | http://mirror.example/d sid/main amd64 Packages"; done')
+    machine.stand_in("apt-cache", 'for name; do echo "$name | 1 | http://mirror.example/d main amd64 Packages"; done')
     machine.stand_in(
         "apt-get",
         'case "$*" in indextargets*) echo http://mirror.example/d/ ;; *download*) touch all.deb ;;'
