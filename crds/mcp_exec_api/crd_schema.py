@@ -28,6 +28,7 @@ SELECTABLE: Final = "selectableFields"
 """Field of a version of a definition that API servers before 1.30 drop."""
 
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _SUPPORTED: Final = frozenset(
     {"type", "description", "format", "pattern", "enum", "default", "minimum", "maximum", "minLength", "maxLength"}
     | {"minItems", "maxItems", "minProperties", "maxProperties", "required", "oneOf", _PRESERVE}
@@ -72,7 +73,10 @@ def to_structural(schema: Schema, definitions: dict[str, Schema] | None = None) 
 def _adapt(schema: Schema) -> Schema:
     """Return a schema of one value with what a CRD has in place of several types, and of a tool's pattern."""
     result = dict(schema)
-    if isinstance(result.get("type"), list):
+    if result.get("type") == ["string", "integer"]:
+        del result["type"]
+        result[_INT_OR_STRING] = True
+    elif isinstance(result.get("type"), list):
         # a value of one of several types has no type; lists and objects must be empty, and the operator refuses them
         del result["type"]
         result |= {_PRESERVE: True, "maxItems": 0, "maxProperties": 0}
@@ -95,7 +99,7 @@ def _find_unknown(schema: Schema) -> set[str]:
 def _convert_additional_properties(schema: Schema, definitions: dict[str, Schema]) -> Schema:
     """Return the part of a structural schema for properties without a name and for values of any type."""
     extra = schema.get("additionalProperties", False)
-    if isinstance(extra, dict) and "type" in (values := to_structural(extra, definitions)):
+    if isinstance(extra, dict) and {"type", _INT_OR_STRING} & (values := to_structural(extra, definitions)).keys():
         return {"additionalProperties": values}
     if extra is not False or "type" not in schema:
         return {_PRESERVE: True}

@@ -33,6 +33,11 @@ class OnEmpty(StrEnum):
 
 _EXTENDED_NAME: Final = re.compile(r"[a-z0-9][-a-z0-9.]{0,252}/[A-Za-z0-9][-A-Za-z0-9_.]{0,62}")
 
+_Amount = Annotated[
+    int, Field(ge=1, json_schema_extra={"type": ["string", "integer"], "pattern": "^[1-9][0-9]*$", "maxLength": 9})
+]
+"""A whole number, or its text, as a Pod takes it."""
+
 
 class ResourceList(Model):
     """Amounts of compute resources."""
@@ -53,7 +58,7 @@ class Resources(Model):
     requests: ResourceList = ResourceList(cpu="50m", memory="64Mi", ephemeral_storage="64Mi")
     """Requests, which the scheduler reserves. A resource that is not listed keeps its default."""
     extended: Annotated[
-        dict[str, Annotated[int, Field(ge=1)]] | None,
+        dict[str, _Amount] | None,
         Field(
             max_length=8,
             json_schema_extra={

@@ -59,6 +59,8 @@ def describe_type(part: Schema) -> str:
         return f"map to {describe_type(values)}"
     if part.get("format") == "date-time":
         return "time"
+    if part.get("x-kubernetes-int-or-string"):
+        return "integer or string"
     return str(kind) if kind else "any"
 
 

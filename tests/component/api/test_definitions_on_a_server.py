@@ -64,6 +64,22 @@ def test_what_is_no_quantity_is_refused(server: httpx.Client, value: Any) -> Non
     assert create(server, kind, spec).status_code == httpx.codes.UNPROCESSABLE_ENTITY
 
 
+def extended(value: Any) -> Object:
+    return {"image": "i", "maxPods": 1, "resources": {"extended": {"nvidia.com/gpu": value}}}
+
+
+@pytest.mark.parametrize("value", [1, "2"])
+def test_amounts_of_extended_resources_are_numbers_or_texts_as_in_a_pod(server: httpx.Client, value: Any) -> None:
+    answer = create(server, "SandboxPool", extended(value))
+    assert answer.status_code == httpx.codes.CREATED, answer.text
+    assert answer.json()["spec"]["resources"]["extended"] == {"nvidia.com/gpu": value}
+
+
+@pytest.mark.parametrize("value", [0, 1.5, "0", "1.5", "2k", "", {"a": 1}, [1]])
+def test_what_is_no_whole_amount_is_refused(server: httpx.Client, value: Any) -> None:
+    assert create(server, "SandboxPool", extended(value)).status_code == httpx.codes.UNPROCESSABLE_ENTITY
+
+
 TOOLS: Final[dict[str, Any]] = {
     "execution": ("CodeExecution", lambda tools: {"code": "1", "tools": tools}, "spec.tools[0]"),
     "allow": (

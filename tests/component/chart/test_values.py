@@ -88,6 +88,7 @@ NUMBERS: list[tuple[dict[str, Any], str, Any]] = [
     ({"pool": {"resources": {"limits": {"cpu": 2}, "requests": {"cpu": 0.25}}}}, "cpu: 0.25", "SandboxPool"),
     ({"extraPools": [{"name": "a", "resources": {"limits": {"cpu": 3}}}]}, "cpu: 3", "SandboxPool"),
     ({"toolServers": {"docs": {"stdio": STDIO}}}, "cpu: 2", "ToolServer"),
+    ({"pool": {"resources": {"extended": {"nvidia.com/gpu": "2"}}}}, "nvidia.com/gpu: '2'", "SandboxPool"),
     ({"quota": {"enabled": True, "hard": {"limits.cpu": 2.5}}}, "limits.cpu: '2.5'", "ResourceQuota"),
 ]
 

@@ -304,7 +304,7 @@ def test_what_contradicts_itself_is_refused(server: httpx.Client, plural: str, s
         ("codeexecutions", CODE | {"user": "somebody", "tools": ["a.*"], "context": {"rows": [1, {"any": "thing"}]}}),
         ("sandboxpools", POOL),
         ("sandboxpools", POOL | {"warm": {"max": 10}}),
-        ("sandboxpools", POOL | {"resources": {"extended": {"nvidia.com/gpu": 1}}}),
+        ("sandboxpools", POOL | {"resources": {"extended": {"nvidia.com/gpu": 1, "example.com/fpga": "2"}}}),
         ("executionrollouts", ROLLOUT | {"guards": [GUARD | {"compareTo": "Control"}], "completeWith": "code"}),
         (
             "executionrollouts",
