@@ -103,11 +103,7 @@ def _run(program: str, arguments: Sequence[str]) -> None:
         lines = [f"{word}\t{text}\n" for word, text in _find_candidates(parser, arguments[1:])]
         sys.stdout.write("".join(lines))
         return
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        known = [text for action in find_options(find_command(parser, arguments)) for text in action.option_strings]
-        hint = _suggest(unknown[0].partition("=")[0], known)
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    options = _parse(parser, arguments)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -137,6 +133,15 @@ def _run(program: str, arguments: Sequence[str]) -> None:
         # what is still buffered would fail again when the interpreter exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.BROKEN_PIPE)
+
+
+def _parse(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> argparse.Namespace:
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        known = [text for action in find_options(find_command(parser, arguments)) for text in action.option_strings]
+        hint = _suggest(unknown[0].partition("=")[0], known)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return options
 
 
 def _suggest(word: str, known: Collection[str]) -> str:
