@@ -115,6 +115,10 @@ class KubeClient:
                 return None
             raise
 
+    async def read_text(self, path: str, **params: str) -> str:
+        """Return what is no object at a path, such as the log of a container."""
+        return (await self._exchange("GET", path, params=params)).decode(errors="replace")
+
     async def list(
         self,
         path: str,

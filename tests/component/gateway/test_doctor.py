@@ -10,9 +10,10 @@ from tests.support.api_server import FakeApiServer
 from tests.support.processes import write_kubeconfig
 
 from mcp_exec_api.constants import TOOL_SERVERS
+from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.sandbox_pool import UNOBSERVED_STATUS
 from mcp_exec_client.__main__ import main
-from mcp_exec_common.kube.client import custom_resource_path
+from mcp_exec_common.kube.client import custom_resource_path, resource_path
 
 SERVERS = custom_resource_path(TOOL_SERVERS, namespace="agents")
 
@@ -25,6 +26,21 @@ def gateway(gateway_with_broker: Gateway) -> Gateway:
 
 @pytest.fixture
 def kubeconfig(api: FakeApiServer, tmp_path: Path) -> Path:
+    """A kubeconfig of the API server, with a release whose processes run."""
+    of_release = {"app.kubernetes.io/name": "mcp-exec", "app.kubernetes.io/instance": "mcp-exec"}
+    for component in ("operator", "gateway", "broker"):
+        labels = {**of_release, "app.kubernetes.io/component": component}
+        metadata = {"name": f"mcp-exec-{component}", "namespace": "mcp-exec-system", "labels": labels}
+        pod = {"spec": {"containers": [{"name": component}]}}
+        body = {"metadata": metadata, "spec": {"replicas": 1, "template": pod}, "status": {"readyReplicas": 1}}
+        api.put(resource_path("deployments", namespace="mcp-exec-system", group="apps/v1"), body)
+    for namespace, name, holder in (
+        ("agents", "mcp-exec", "mcp-exec-system/mcp-exec-operator"),
+        ("empty", "mcp-exec", "mcp-exec-system/mcp-exec-operator"),
+        ("mcp-exec-system", "mcp-exec-operator", "pod-a"),
+    ):
+        lease = {"metadata": {"name": name}, "spec": {"holderIdentity": holder, "renewTime": micro_time(now())}}
+        api.put(resource_path("leases", namespace=namespace, group="coordination.k8s.io/v1"), lease)
     return write_kubeconfig(tmp_path / "kubeconfig", api.url)
 
 
@@ -63,7 +79,7 @@ async def test_all_is_well_at_a_gateway_that_works(gateway: Gateway, capsys: pyt
     assert seen.end == "0"
     (name,) = gateway.executions
     assert seen.lines == [
-        "skipped  pools and toolservers: checking them needs --kubeconfig",
+        "skipped  release, pools and toolservers: checking them needs --kubeconfig",
         f"ok       gateway: {gateway.url} is ready",
         "ok       key: it is accepted",
         "ok       tools: 4 that this key may use, of github, my-docs",
@@ -172,7 +188,8 @@ async def test_pools_and_servers_are_reported_with_their_reasons(
     assert seen.about("toolserver github") == "ok       toolserver github: 38 tools"
     assert "it has no status yet" in seen.about("toolserver idle")
     assert "ServerUnavailable: nobody answers" in seen.about("toolserver tracker")
-    assert seen.about("gateway").startswith("skipped")
+    assert seen.about("gateway:").startswith("skipped")
+    assert [seen.about(f"{each} pods").split()[0] for each in ("operator", "gateway", "broker")] == ["ok"] * 3
     assert seen.end == "mcp-exec: 6 problems"
 
 
@@ -217,6 +234,7 @@ async def test_a_kubeconfig_that_can_not_be_read_is_a_problem(
         ([], "doctor needs --gateway"),
         (["--gateway", "localhost:8080"], "must begin with http:// or https://"),
         (["--kubeconfig", "x", "--tool", "a.b"], "--tool needs --gateway"),
+        (["--gateway", "http://localhost:8080", "--bundle", "x"], "--bundle needs --kubeconfig"),
     ],
 )
 async def test_options_that_can_not_be_honoured_are_refused(

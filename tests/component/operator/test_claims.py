@@ -85,6 +85,20 @@ async def test_no_lease_takes_a_namespace_whose_label_gives_it_to_a_release(worl
     assert await claiming(OWN).claim(NAMESPACE) == await claiming(OWN).find_other(NAMESPACE) == ""
 
 
+async def test_the_lease_of_a_namespace_with_a_label_shows_that_its_operator_runs(
+    world: World, claiming: Claiming
+) -> None:
+    label(world, "mcp-exec-system.mcp-exec")
+    claim(world, OTHER)
+    assert await claiming(OWN).claim(NAMESPACE) == ""
+    assert holder(world) == OWN
+    before = world.collections[LEASES][CLAIM]["spec"]["renewTime"]
+    assert await claiming(OWN, after=90).claim(NAMESPACE) == ""
+    assert world.collections[LEASES][CLAIM]["spec"]["renewTime"] > before
+    world.forbidden.add("/leases")
+    assert await claiming(OWN, after=180).claim(NAMESPACE) == "", "the label is enough"
+
+
 async def test_a_namespace_whose_label_names_another_release_is_refused(world: World, claiming: Claiming) -> None:
     claim(world, OWN)
     label(world, "tools.mcp-exec")

@@ -97,6 +97,21 @@ def test_each_alert_has_its_section_in_the_runbooks_and_links_to_it() -> None:
     assert all(f"{RUNBOOKS}#{alert.name.lower()}\n" in rules for alert in ALERTS)
 
 
+def test_commands_of_runbooks_take_the_names_from_three_variables() -> None:
+    first, *others = re.findall(r"(?:^    .*\n)+", RUNBOOK_PAGE.read_text(), re.MULTILINE)
+    assert re.findall(r"^ +(\w+)=", first, re.MULTILINE) == ["system", "release", "namespace"]
+    fixed = r"mcp-exec-(?:system|operator|gateway|broker)\b|\bagents\b"
+    assert [line for block in others for line in block.splitlines() if re.search(fixed, line)] == []
+
+
+def test_each_process_that_is_absent_has_a_case_for_no_pods() -> None:
+    text = RUNBOOK_PAGE.read_text()
+    sections = dict(re.findall(r"^## (McpExec\w+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    absent = ("McpExecNoLeader", "McpExecGatewayAbsent", "McpExecBrokerAbsent")
+    assert [name for name in absent if "(#no-pods)" not in sections[name]] == []
+    assert "kubectl get deployments,replicasets" in text
+
+
 def test_a_new_reason_must_be_assigned_to_the_caller_or_the_platform() -> None:
     platform = {reason.value for reason in Reason if reason not in CALLERS_OWN}
     assert platform == {

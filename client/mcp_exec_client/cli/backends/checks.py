@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final
 
@@ -40,6 +40,10 @@ _SECONDS: Final = 20.0
 """Time for a response."""
 _NOT_READY: Final = 503
 _CODE: Final = "print(1)"
+_NO_OPERATOR: Final = (
+    "check that the operator runs: `mcp-exec doctor --kubeconfig FILE`, or kubectl get deployments,pods in the "
+    "release's namespace"
+)
 _NO_BROKER: Final = "no tool broker is configured"
 
 
@@ -48,6 +52,8 @@ class CheckReport:
     """Prints the result of each check at once and counts the problems."""
 
     problems: int = 0
+    lines: list[str] = field(default_factory=list)
+    """What was printed."""
 
     def ok(self, subject: str, message: str) -> None:
         """Report a check that passed."""
@@ -67,7 +73,8 @@ class CheckReport:
         self._print("skipped", subject, reason)
 
     def _print(self, result: str, subject: str, message: str) -> None:
-        print(f"{result:<8} {_clean(subject)}: {_clean(message)}", flush=True)  # noqa: T201
+        self.lines.append(f"{result:<8} {_clean(subject)}: {_clean(message)}")
+        print(self.lines[-1], flush=True)  # noqa: T201
 
 
 def _clean(text: str) -> str:
@@ -150,6 +157,8 @@ class GatewayChecks:
     seconds: float
     """Time limit of the trial run."""
     report: CheckReport
+    has_operator: bool = True
+    """Whether an operator may run. Without one, a trial run would only wait."""
 
     async def run(self) -> None:
         """Check health and key; if both are good, also the tools and a trial run."""
@@ -161,7 +170,10 @@ class GatewayChecks:
                     self.report.skipped("tools and trial run", "they need a ready gateway and a valid key")
                     return
                 await self._check_tools(client)
-                await self._check_trial_run(client)
+                if self.has_operator:
+                    await self._check_trial_run(client)
+                else:
+                    self.report.skipped("trial run", "no operator runs that would start it")
         except McpExecError as error:
             hint = "is the address right, and does a port-forward or an Ingress lead there?"
             self.report.problem("gateway", str(error), hint)
@@ -234,7 +246,7 @@ class GatewayChecks:
             waiting = f"{execution.phase} {execution.reason} {_bound_message(execution)}"
             message = f"{execution.name} has not ended within {self.seconds:g} s: {waiting}"
             reason = execution.reason
-            hint = hint_for_reason(reason) if reason else "is the operator running? kubectl get pods"
+            hint = _NO_OPERATOR if reason in ("", Reason.NOT_OBSERVED) else hint_for_reason(reason)
             self.report.problem(subject, message, hint)
         else:
             self._report_trial(subject, execution)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Final
 
 from mcp_exec_api.constants import POOLS, TOOL_SERVERS
+from mcp_exec_client.cli.backends.bundle import Bundle
 from mcp_exec_client.cli.backends.checks import CheckReport, hint_for_reason, hint_for_server_reason
+from mcp_exec_client.cli.backends.release_checks import ReleaseChecks, ReleaseState
 from mcp_exec_client.network import describe_failure
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.credentials import CredentialsError
@@ -20,6 +22,7 @@ from mcp_exec_common.kube.version import (
     read_version,
 )
 
+_STALE: Final = "its status is not up to date, since no {} runs"
 _NO_STATUS: Final = "it has no status yet"
 _CONTROLLER_HINT: Final = (
     "is the namespace among the chart's `namespaces`, and are operator and broker running? "
@@ -39,25 +42,33 @@ class ClusterChecks:
     namespace: str | None
     """None means the context's own."""
     report: CheckReport
+    bundle: Bundle | None = None
+    """Gets objects, Events and logs of what is checked."""
 
-    async def run(self) -> None:
-        """Check the cluster's version, the definitions, the pools, then the ToolServers."""
+    async def run(self) -> ReleaseState:
+        """Check the cluster's version, the definitions, the release, the pools, then the ToolServers."""
+        state = ReleaseState()
         try:
             async with KubeClient.connect(kubeconfig=self.kubeconfig, context=self.context) as kube:
                 await self._check_version(kube)
                 await self._check_definitions(kube)
                 namespace = self.namespace or kube.credentials.namespace or "default"
+                await ReleaseChecks(kube=kube, namespace=namespace, report=self.report, state=state).run()
                 await self._check_all(
                     kube,
                     namespace,
                     "pools",
                     POOLS,
-                    self._check_pool,
+                    self._skip_pool if "operator" in state.stopped else self._check_pool,
                     none_hint="create one: the chart's `pool.enabled`",
                 )
-                await self._check_all(kube, namespace, "toolservers", TOOL_SERVERS, self._check_server)
+                check_server = self._skip_server if "broker" in state.stopped else self._check_server
+                await self._check_all(kube, namespace, "toolservers", TOOL_SERVERS, check_server)
+                if self.bundle is not None:
+                    await self.bundle.collect(kube, release=state.namespace, namespace=namespace)
         except (CredentialsError, OSError) as error:
             self.report.problem("cluster", f"{self.kubeconfig}: {error}", "name a kubeconfig file that works")
+        return state
 
     async def _check_version(self, kube: KubeClient) -> None:
         version = await read_version(kube)
@@ -100,6 +111,12 @@ class ClusterChecks:
             self.report.problem(subject, f"namespace {namespace} has none", none_hint)
         elif not items:
             self.report.ok(subject, f"namespace {namespace} has none")
+
+    def _skip_pool(self, name: str, _: Object) -> None:
+        self.report.skipped(f"pool {name}", _STALE.format("operator"))
+
+    def _skip_server(self, name: str, _: Object) -> None:
+        self.report.skipped(f"toolserver {name}", _STALE.format("broker"))
 
     def _check_pool(self, name: str, status: Object) -> None:
         conditions = status.get("conditions") or []

@@ -1,12 +1,16 @@
 """`mcp-exec doctor`: checks whether an installation works and says what to do if it does not.
 
 With a gateway's address and an API key it checks that the gateway is ready and accepts the key, which tools there are,
-and that `print(1)` runs. With a kubeconfig file it checks that the namespace's pools are ready and its ToolServers
-available, and that the version of Kubernetes is a supported one. It prints one line per check: ok, problem (with a
-hint), warning or skipped. It exits with 1 if it found a problem.
+and that `print(1)` runs. With a kubeconfig file it checks that operator, gateway and broker run, that the namespace's
+pools are ready and its ToolServers available, and that the version of Kubernetes is a supported one. It prints one line
+per check: ok, problem (with a hint), warning or skipped. It exits with 1 if it found a problem.
+
+With --bundle it also writes what it found, and versions, logs, Events and objects of the release and the namespace, to
+an archive for whoever is asked for help. The archive has no Secrets, and no code or output of executions.
 """
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import KUBECTL, Connection, find_kubeconfig, resolve_gateway
@@ -20,9 +24,11 @@ from mcp_exec_client.cli.options import (
     add_number,
     add_repeated,
     run_interruptible,
+    set_completer,
 )
 
 if TYPE_CHECKING:
+    from mcp_exec_client.cli.backends.bundle import Bundle
     from mcp_exec_client.cli.backends.checks import CheckReport
 
 
@@ -43,6 +49,13 @@ def add_to(commands: Subcommands) -> None:
     command.add_argument("--pool", metavar="NAME", default="default", help="pool of the trial run; default: default")
     add_repeated(command, "--tool", metavar="SERVER.TOOL", help="tool name to check")
     add_number(command, "--timeout", 1, 300, metavar="SECONDS", default=30.0, help="time limit of the trial run")
+    bundle = command.add_argument(
+        "--bundle",
+        metavar="FILE",
+        type=Path,
+        help="write report, logs, Events and objects to this new .tar.gz file",
+    )
+    set_completer(bundle, "file")
     command.set_defaults(run=run)
 
 
@@ -53,10 +66,35 @@ def run(options: argparse.Namespace) -> None:
     cluster, gateway = _resolve(options)
     if options.tool and not gateway.gateway:
         raise CommandError("--tool needs --gateway: the gateway lists the tools", ExitCode.USAGE)
+    if options.bundle and cluster is None:
+        raise CommandError("--bundle needs --kubeconfig: the API server has the logs and Events", ExitCode.USAGE)
     report = CheckReport()
-    run_interruptible(_check(options, cluster, gateway, report))
+    bundle = _open_bundle(options.bundle)
+    run_interruptible(_check(options, cluster, gateway, report, bundle))
+    if bundle is not None:
+        bundle.files["report.txt"] = "".join(f"{line}\n" for line in report.lines)
+        _write_bundle(bundle, options.bundle, report)
     if report.problems:
         raise CommandError("1 problem" if report.problems == 1 else f"{report.problems} problems")
+
+
+def _open_bundle(path: Path | None) -> "Bundle | None":
+    """Return an empty bundle if one is wanted. Raises CommandError if its file exists, before the checks begin."""
+    if path is None:
+        return None
+    if path.exists():
+        raise CommandError(f"--bundle {path} exists: name a new file", ExitCode.USAGE)
+    from mcp_exec_client.cli.backends.bundle import Bundle
+
+    return Bundle()
+
+
+def _write_bundle(bundle: "Bundle", path: Path, report: "CheckReport") -> None:
+    try:
+        count = bundle.write(path)
+    except OSError as error:
+        raise CommandError(f"--bundle {path}: {error.strerror}") from error
+    report.ok("bundle", f"{path} has {count} files without Secrets, code or output; read them before you share them")
 
 
 def _resolve(options: argparse.Namespace) -> tuple[Connection | None, Connection]:
@@ -83,18 +121,28 @@ def _resolve(options: argparse.Namespace) -> tuple[Connection | None, Connection
 
 
 async def _check(
-    options: argparse.Namespace, cluster: Connection | None, gateway: Connection, report: "CheckReport"
+    options: argparse.Namespace,
+    cluster: Connection | None,
+    gateway: Connection,
+    report: "CheckReport",
+    bundle: "Bundle | None",
 ) -> None:
     from mcp_exec_client.cli.backends.checks import GatewayChecks
 
+    has_operator = True
     if cluster is not None:
         from mcp_exec_client.cli.backends.cluster_checks import ClusterChecks
 
-        await ClusterChecks(
-            kubeconfig=cluster.kubeconfig, context=cluster.kube_context, namespace=cluster.namespace, report=report
+        state = await ClusterChecks(
+            kubeconfig=cluster.kubeconfig,
+            context=cluster.kube_context,
+            namespace=cluster.namespace,
+            report=report,
+            bundle=bundle,
         ).run()
+        has_operator = "operator" not in state.stopped
     else:
-        report.skipped("pools and toolservers", "checking them needs --kubeconfig")
+        report.skipped("release, pools and toolservers", "checking them needs --kubeconfig")
     if not gateway.gateway:
         report.skipped("gateway", "checking it needs --gateway")
         return
@@ -106,4 +154,5 @@ async def _check(
         tools=options.tool,
         seconds=options.timeout,
         report=report,
+        has_operator=has_operator,
     ).run()

@@ -2,8 +2,9 @@
 
 The label `mcp-exec.dev/release` of the namespace decides, since only who may write namespaces can change it. Without
 the label, a Lease in the namespace names the release. Each replica of the release renews it, since it is the release's
-and not the leader's. Its times are wall-clock times: a process that begins has no others. The limits are minutes, so
-that clocks may differ by some.
+and not the leader's. With the label it only shows that operators run, to those who may read no more than the namespace.
+Its times are wall-clock times: a process that begins has no others. The limits are minutes, so that clocks may differ
+by some.
 """
 
 import logging
@@ -60,11 +61,20 @@ class NamespaceClaims:
         Raises ApiError.
         """
         if label := await self.read_label(namespace):
-            return self._compare(label)
+            if not (problem := self._compare(label)):
+                try:
+                    await self._renew(namespace, is_given=True)
+                except ApiError as error:
+                    log.warning("the Lease %s of namespace %s was not renewed: %s", CLAIM, namespace, error)
+            return problem
+        return await self._renew(namespace)
+
+    async def _renew(self, namespace: str, *, is_given: bool = False) -> str:
+        """Renew the Lease, whoever holds it if the namespace is given to this release. Return which other holds it."""
         for attempt in range(_ATTEMPTS):
             lease = await self.kube.find(self._path(namespace))
             age = self._measure_age(lease)
-            if holder := self._find_holder(lease, age):
+            if not is_given and (holder := self._find_holder(lease, age)):
                 return holder
             if lease is not None and _read_holder(lease) == self.release and age < _RENEW_SECONDS:
                 return ""
