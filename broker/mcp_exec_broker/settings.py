@@ -4,12 +4,12 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field, IPvAnyAddress, IPvAnyNetwork, field_validator
+from pydantic import Field, IPvAnyAddress, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.process.settings import PREFIX, ChartValue, Cidrs, Days, MountedKeySettings, SettingsError
+from mcp_exec_common.process.settings import PREFIX, ChartValue, Cidrs, Days, MountedKeySettings, Network, SettingsError
 
 _DAY: Final = 24 * 3600
 _FEATURES: Final = {"audit": "records", "records": "records", "files": "files"}
@@ -95,7 +95,7 @@ class Settings(MountedKeySettings):
     """Maximum concurrent calls in each pod. More are denied."""
     max_connections: Annotated[int, Field(ge=1)] = 256
     """Open connections for single users; the least recently used is closed first."""
-    allowed_addresses: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, ChartValue("broker.allowedAddresses", Cidrs)] = ()
+    allowed_addresses: Annotated[tuple[Network, ...], NoDecode, ChartValue("broker.allowedAddresses", Cidrs)] = ()
     """Networks that the broker connects to for a ToolServer although they are loopback, link-local, unspecified,
     multicast, a cloud's metadata service, the Service of the API server, or a part of the release. All other addresses
     need no entry."""

@@ -30,6 +30,10 @@ from mcp_exec_tools.patterns import TOOL_PATTERN
 from mcp_exec_tools.text import shorten_line
 
 QUANTITY_PATTERN: Final = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$"
+REPOSITORY: Final = r"(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9][A-Za-z0-9._-]*)(:[0-9]+)?(/[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*)*"
+"""Expression of a registry and a path, or of an image's name without tag and digest."""
+IMAGE: Final = REPOSITORY + r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@sha256:[0-9a-f]{64})?"
+"""Expression of an image, with its tag, its digest, both or neither."""
 MAX_PART: Final = 128
 """Characters of one part of a field's path, which an invalid body may make as long as itself."""
 _MAX_LISTED: Final = 40
@@ -41,6 +45,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     TOOL_PATTERN: "SERVER.TOOL, each with an optional * at its end, for example github.create_* or filesystem.*",
     r"^([^*]+\*?|\*)$": "a name, with an optional * at its end, for example team-a/*",
     QUANTITY_PATTERN: "a Kubernetes quantity, for example 250m, 2 or 512Mi",
+    r"^[1-9][0-9]*$": "a whole number of at least 1, for example 2",
     r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$": _LABEL,
     r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$": f"1 to 63 characters: {_LABEL}",
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": _LABEL.replace("digits and '-'", "digits, '-' and '.'"),
@@ -58,6 +63,13 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     "digit at both ends",
     r"^[0-9A-Za-z!+._ ]+$": "a version, for example 2.3.1 or 2.7.0+cpu",
     r"^[0-9a-f]{64}$": "64 hexadecimal digits in lower case",
+    f"^{IMAGE}$": "an image without https://, for example registry.example.com/team/image:1.2",
+    r"^https?://[^/]+$": "an address without a path, for example https://minio.example.com",
+    r"^https?://[^\s?#]+$": "an address, for example https://mcp-exec.example.com",
+    r"^[a-z0-9][-a-z0-9.]{1,61}[a-z0-9]$": "the name of a bucket: 3 to 63 lower-case letters, digits, '-' and '.'",
+    r"^[A-Za-z0-9][-A-Za-z0-9._/]{0,200}$": "letters, digits, '-', '.', '_' and '/', for example team/files",
+    r"^[-a-z0-9]{0,64}$": "a region, for example eu-central-1",
+    r"^[A-Z]{3}$": "three capital letters, for example EUR",
 }
 """What each pattern of a type allows, in words."""
 
@@ -67,16 +79,20 @@ def describe(found: Mapping[str, Any], model: type[BaseModel] | None, hidden: Co
     kind, message = str(found["type"]), str(found["msg"])
     if kind == "extra_forbidden":
         return f"unknown field{_suggest(found['loc'], model, hidden)}"
-    if kind == "string_pattern_mismatch" and (words := _find_words(message)) is not None:
-        return f"it must be {words}"
+    if kind == "string_pattern_mismatch" and (pattern := re.search(r"'(.*)'$", message, re.DOTALL)):
+        return f"it must be {words}" if (words := find_words(pattern[1])) else message
     if kind.startswith(("datetime", "timezone")):
         return f"{message}; {_TIME_EXAMPLE}"
     return message.removeprefix("Value error, ")
 
 
-def _find_words(message: str) -> str | None:
-    pattern = re.search(r"'(.*)'$", message, re.DOTALL)
-    return PATTERN_WORDS.get(pattern[1]) if pattern else None
+def find_words(pattern: str, words: Mapping[str, str] = PATTERN_WORDS) -> str | None:
+    """Return what a pattern allows, in words; `^(...)?$` also allows an empty text."""
+    if pattern in words:
+        return words[pattern]
+    optional = re.fullmatch(r"\^\((.*)\)\?\$", pattern)
+    inner = words.get(f"^{optional[1]}$") if optional else None
+    return f"{inner}, or empty" if inner else None
 
 
 def _suggest(location: Sequence[Any], model: type[BaseModel] | None, hidden: Collection[str]) -> str:
@@ -281,6 +297,10 @@ def field_errors(
 def explain_errors(error: ValidationError, model: type[BaseModel] | None = None, *, place: str = "") -> str:
     """Return all errors of an input as one text. See `field_errors` and `FieldError.format`."""
     return "; ".join(each.format(place) for each in field_errors(error, model))
+
+
+Image = Annotated[str, Field(min_length=1, max_length=512, pattern=f"^{IMAGE}$")]
+"""A container image."""
 
 
 def _write_quantity(value: Any) -> Any:

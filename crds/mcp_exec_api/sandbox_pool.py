@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from mcp_exec_api.code_findings import CodeCheck
 from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, DEFAULT_MAX_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
-from mcp_exec_api.meta import Condition, ConditionStatus, Model, Quantity, ToolPattern, parse_quantity
+from mcp_exec_api.meta import Condition, ConditionStatus, Image, Model, Quantity, ToolPattern, parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 
 ModuleName = Annotated[
@@ -234,14 +234,15 @@ class SandboxPoolSpec(Model):
         json_schema_extra={
             "x-kubernetes-validations": [
                 {
-                    "rule": "!has(self.warm.max) || self.warm.max <= self.maxPods",
-                    "message": "spec.warm.max must not be more than spec.maxPods",
+                    "rule": f"!has(self.warm.{bound}) || self.warm.{bound} <= self.maxPods",
+                    "message": f"spec.warm.{bound} must not be more than spec.maxPods",
                 }
+                for bound in ("min", "max")
             ]
         }
     )
 
-    image: Annotated[str, Field(min_length=1, max_length=512)]
+    image: Image
     """Image of the sandbox."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the kubelet pulls the image: Always, IfNotPresent or Never."""
@@ -307,8 +308,9 @@ class SandboxPoolSpec(Model):
 
     @model_validator(mode="after")
     def _warm_pods_have_room(self) -> Self:
-        if self.warm.max is not None and self.warm.max > self.max_pods:
-            raise ValueError(f"warm.max is {self.warm.max}; it must not be more than maxPods, which is {self.max_pods}")
+        for name, number in {"min": self.warm.min, "max": self.warm.max}.items():
+            if number is not None and number > self.max_pods:
+                raise ValueError(f"warm.{name} is {number}; it must not be more than maxPods, which is {self.max_pods}")
         return self
 
     @property

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Self
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from mcp_exec_api.constants import DEFAULT_APPROVAL_SECONDS, MAX_APPROVAL_SECONDS
-from mcp_exec_api.meta import Condition, MicroTime, Model, Quantity
+from mcp_exec_api.meta import Condition, Image, MicroTime, Model, Quantity
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.sandbox_pool import FreeObject, ImagePullSecret, Resources
 from mcp_exec_tools.patterns import NamePatterns
@@ -99,7 +99,7 @@ class ClientCredentials(Model):
 class Stdio(Model):
     """A server that uses the stdio transport. The operator runs it in a pod."""
 
-    image: Annotated[str, Field(min_length=1, max_length=512)]
+    image: Image
     """Image of the server. It must contain Python 3, which runs the bridge between the broker and the server."""
     image_pull_secrets: Annotated[list[ImagePullSecret], Field(max_length=16)] = Field(default_factory=list)
     """Secrets with credentials of the registries of the server's and the bridge's image."""

@@ -2,11 +2,11 @@
 
 from typing import Annotated
 
-from pydantic import Field, IPvAnyNetwork, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, GATEWAY_PORT
-from mcp_exec_common.process.settings import ChartValue, Cidrs, ExecutionSettings, MountedKeySettings
+from mcp_exec_common.process.settings import ChartValue, Cidrs, ExecutionSettings, MountedKeySettings, Network
 from mcp_exec_common.usage import PriceTable
 
 _Origins = Annotated[list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max_length=261)]], Field(max_length=64)]
@@ -70,7 +70,7 @@ class Settings(ExecutionSettings, MountedKeySettings):
     """Let approvers approve skills that they saved themselves."""
     anonymous_requests_per_minute: Annotated[int, Field(ge=1), ChartValue("gateway.anonymousRequestsPerMinute")] = 300
     """Maximum rate of requests without valid credentials from one address, to each replica."""
-    trusted_proxies: Annotated[tuple[IPvAnyNetwork, ...], NoDecode, ChartValue("gateway.trustedProxies", Cidrs)] = ()
+    trusted_proxies: Annotated[tuple[Network, ...], NoDecode, ChartValue("gateway.trustedProxies", Cidrs)] = ()
     """Networks of proxies whose X-Forwarded-For names the client. Empty means that the header is ignored."""
     allowed_origins: Annotated[tuple[str, ...], NoDecode, ChartValue("gateway.mcp.allowedOrigins", _Origins)] = ()
     """Origins of web pages that may use `/mcp`, such as `https://ide.example`. Other clients send none."""

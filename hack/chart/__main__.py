@@ -32,6 +32,7 @@ def main() -> None:
         CLUSTER_CHART / "Chart.yaml": lambda: documents.update_chart(CLUSTER_CHART / "Chart.yaml"),
         CHART / "README.md": documents.build_readme,
         CHART / "files" / "defaults.json": documents.build_defaults,
+        CHART / "files" / "rules.json": documents.build_rules,
         CHART / "files" / "variables.json": settings.build_variables,
         CHART / "files" / "pool-defaults.json": documents.build_pool_defaults,
         CHART / "files" / "kubernetes.json": documents.build_kubernetes,

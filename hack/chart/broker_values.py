@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from hack.chart.workload_values import ImageValues, OptionalName, SettingsValues, WorkloadValues
+from hack.chart.workload_values import ImageValues, OptionalName, SettingsValues, Size, WorkloadValues
 from pydantic import Field
 
 from mcp_exec_api.meta import Model
@@ -23,7 +23,7 @@ class AuditPersistenceValues(Model):
 class AuditValues(Model):
     """Audit records of tool calls."""
 
-    size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "1Gi"
+    size: Size = "1Gi"
     """Size of the volume that holds the records."""
     persistence: AuditPersistenceValues = AuditPersistenceValues()
     """A volume for records that outlive the broker's pod."""
@@ -32,7 +32,7 @@ class AuditValues(Model):
 class FilesVolumeValues(Model):
     """A volume for workspaces and artifacts. It limits the broker to one replica."""
 
-    size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "10Gi"
+    size: Size = "10Gi"
     """Size of the volume."""
     existing_claim: OptionalName = ""
     """PersistentVolumeClaim of the release's namespace. Empty means that the chart creates and keeps one."""
@@ -66,7 +66,7 @@ class FilesValues(Model):
 class RecordsVolumeValues(Model):
     """A volume for the SQLite file of the records. It limits the broker to one replica."""
 
-    size: Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")] = "2Gi"
+    size: Size = "2Gi"
     """Size of the volume."""
     existing_claim: OptionalName = ""
     """PersistentVolumeClaim of the release's namespace. Empty means that the chart creates and keeps one."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from hack.chart.rules import take_rules
 from hack.chart.settings import add_settings
 from hack.chart.values import Values
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -59,12 +60,21 @@ class _WithoutDefaults(GenerateJsonSchema):
 
 def build_schema_json(values: type[Model] = VALUES) -> str:
     """Return values.schema.json. It is strict: an unknown value is refused by name."""
-    schema = values.model_json_schema(by_alias=True, schema_generator=_WithoutDefaults)
-    found = inline_references(schema, schema["$defs"])
+    found, _ = take_rules(_build_schema(values))
     # Helm sets these two in every chart that is a dependency
     found["properties"] |= {"global": {"type": "object"}, "enabled": {"type": "boolean"}}
     found = {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of mcp-exec"} | found
     return json.dumps(found, indent=2) + "\n"
+
+
+def build_rules(values: type[Model] = VALUES) -> str:
+    """Return files/rules.json: the patterns of values and what they allow, which templates check."""
+    return take_rules(_build_schema(values))[1]
+
+
+def _build_schema(values: type[Model]) -> Schema:
+    schema = values.model_json_schema(by_alias=True, schema_generator=_WithoutDefaults)
+    return inline_references(schema, schema["$defs"])
 
 
 def list_fields(model: type[Model]) -> list[tuple[str, str, str]]:

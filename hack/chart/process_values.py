@@ -2,19 +2,28 @@
 
 from typing import Annotated, Literal
 
-from hack.chart.workload_values import Amount, ImageValues, Name, OptionalName, Port, SettingsValues, WorkloadValues
+from hack.chart.workload_values import (
+    Amount,
+    ImageValues,
+    Name,
+    OptionalName,
+    Port,
+    SettingsValues,
+    Tag,
+    WorkloadValues,
+)
 from pydantic import Field
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import REPOSITORY, Model
 from mcp_exec_operator.settings import InitialApiKey
 
 
 class ImagesValues(Model):
     """Where all images come from."""
 
-    repository: Annotated[str, Field(min_length=1, pattern=r"^[^\s@]+[^\s@/]$")] = "localhost"
+    repository: Annotated[str, Field(pattern=rf"^{REPOSITORY}$")] = "localhost"
     """The part of the images' names before `/mcp-exec-NAME`, for example `registry.example.com/team`."""
-    tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
+    tag: Tag = ""
     """Image tag. Empty means the chart's `appVersion`."""
 
 

@@ -13,7 +13,18 @@ from hack.chart.process_values import (
     MonitoringValues,
     OperatorValues,
 )
-from hack.chart.workload_values import Amount, ImageValues, Name, OptionalName, Peers, Port, RuntimeName, SettingsValues
+from hack.chart.workload_values import (
+    Amount,
+    ImageValues,
+    Name,
+    Names,
+    OptionalImage,
+    OptionalName,
+    Peers,
+    Port,
+    RuntimeName,
+    SettingsValues,
+)
 from pydantic import Field
 
 from mcp_exec_api.meta import Model
@@ -28,6 +39,7 @@ from mcp_exec_api.sandbox_pool import (
 )
 from mcp_exec_api.tool_server import ToolServerSpec
 from mcp_exec_api.wire.version import RELEASE
+from mcp_exec_common.process.settings import Cidr
 
 
 class ServersValues(Model):
@@ -42,7 +54,7 @@ class ServersValues(Model):
 class ToolServerValues(ToolServerSpec):
     """A ToolServer. Its fields are those of a ToolServer's spec."""
 
-    namespaces: list[Name] = Field(default_factory=list)
+    namespaces: Names = Field(default_factory=list)
     """Served namespaces that get it. Empty means all."""
 
 
@@ -85,7 +97,7 @@ class PoolValues(SandboxPoolSpec):
 
     name: Name = "default"
     """Name of the pool."""
-    image: Annotated[str, Field(max_length=512)] = ""
+    image: OptionalImage = ""
     """Sandbox image with its tag or digest. Empty means `mcp-exec-sandbox:TAG` of `images`."""
     runtime_class_name: RuntimeName = "gvisor"
     """RuntimeClass, for example of gVisor or Kata, or `NodeDefault` for the node's default runtime. The pool runs
@@ -106,7 +118,7 @@ class ExtraPoolValues(PoolValues):
 
     name: Name
     """Name of the pool."""
-    namespaces: list[Name] = Field(default_factory=list)
+    namespaces: Names = Field(default_factory=list)
     """Served namespaces that get it. Empty means all."""
 
 
@@ -124,7 +136,7 @@ class DataPoolValues(Model):
 
     enabled: bool = False
     """Create it. Its image is built by `make data-image` and is no part of `make images`."""
-    image: Annotated[str, Field(max_length=512)] = ""
+    image: OptionalImage = ""
     """Sandbox image with its tag or digest. Empty means `mcp-exec-data:TAG` of `images`."""
     warm: Warm = Warm(min=1)
     """Number of warm pods."""
@@ -176,7 +188,7 @@ class LimitRangeValues(Model):
 class ApiServerValues(Model):
     """Addresses and ports of the Kubernetes API server."""
 
-    cidrs: list[Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[1-9][0-9]{0,2}$")]] = Field(default_factory=list)
+    cidrs: list[Cidr] = Field(default_factory=list)
     """Networks of its Service and EndpointSlice, for example `10.0.0.1/32`. Empty means any address, at `ports`."""
     ports: Annotated[list[Port], Field(min_length=1)] = [443, 6443, 8443, 16443]
     """Ports of its Service and of the servers themselves. The last two are those of minikube and MicroK8s."""

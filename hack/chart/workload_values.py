@@ -4,16 +4,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import IMAGE, REPOSITORY, Model
 from mcp_exec_api.sandbox_pool import FreeObject, Toleration
 
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+Names = Annotated[list[Name], Field(json_schema_extra={"uniqueItems": True})]
 RuntimeName = Annotated[str, Field(max_length=253, pattern=r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$")]
 OptionalName = Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
 Amount = Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti)?$")] | Annotated[float, Field(ge=0)]
 Seconds = Annotated[int, Field(ge=1, le=3600)]
 Port = Annotated[int, Field(ge=1, le=65535)]
-Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+Size = Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")]
+OptionalImage = Annotated[str, Field(max_length=512, pattern=rf"^({IMAGE})?$")]
+Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")]
 Peers = Annotated[list[FreeObject], Field(max_length=64)]
 
 
@@ -24,9 +27,9 @@ class SettingsValues(Model):
 class ImageValues(Model):
     """A container image."""
 
-    repository: Annotated[str, Field(pattern=r"^[^\s@]*$")] = ""
+    repository: Annotated[str, Field(pattern=rf"^({REPOSITORY})?$")] = ""
     """Image name without the tag. Empty means `mcp-exec-NAME` in `images.repository`."""
-    tag: Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = ""
+    tag: Tag = ""
     """Image tag. Empty means `images.tag`."""
     pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
     """When the kubelet pulls the image."""

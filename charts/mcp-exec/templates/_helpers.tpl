@@ -14,13 +14,15 @@ same namespace.
 
 {{/*
 Adds the defaults of values that the values lack because they are those of an earlier release: `helm upgrade
---reuse-values` puts them in the place of the chart's own. Each template begins with it, as their order is Helm's.
+--reuse-values` puts them in the place of the chart's own. Then checks all. Each template begins with it, as their order
+is Helm's.
 */}}
 {{- define "mcp-exec.completeValues" -}}
 {{- if ne (.Values.defaultsOf | default "") .Chart.AppVersion -}}
 {{- include "mcp-exec.addMissing" (list .Values (.Files.Get "files/defaults.json" | fromJson)) -}}
 {{- $_ := set .Values "defaultsOf" .Chart.AppVersion -}}
 {{- end -}}
+{{- include "mcp-exec.checkValues" . -}}
 {{- end -}}
 
 {{/* Adds to values what they lack of others. Arguments: values, others. */}}

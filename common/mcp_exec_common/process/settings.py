@@ -2,10 +2,11 @@
 
 import os
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
@@ -19,7 +20,18 @@ PREFIX: Final = "MCP_EXEC_"
 
 Seconds = Annotated[int, Field(ge=1, le=3600)]
 Days = Annotated[int, Field(ge=1, le=3650)]
-Cidr = Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")]
+NETWORK: Final = "a network without bits of a host, for example 10.0.0.0/8, fd00::/8 or, for one address, 10.1.2.3/32"
+
+
+def _read_network(value: object) -> object:
+    try:
+        return ip_network(value) if isinstance(value, str) else value
+    except ValueError:
+        raise ValueError(f"it must be {NETWORK}") from None
+
+
+Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_read_network)]
+Cidr = Annotated[str, Field(json_schema_extra={"format": "cidr"})]
 Cidrs = Annotated[list[Cidr], Field(max_length=64)]
 
 AS_SET: Final = object()

@@ -165,6 +165,7 @@ REFUSED = [
         "an extended resource has a prefix, for example nvidia.com/gpu",
     ),
     ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
+    ("sandboxpools", POOL | {"warm": {"min": 11}}, "spec.warm.min must not be more than spec.maxPods"),
     (
         "sandboxpools",
         POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},

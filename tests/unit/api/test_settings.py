@@ -100,3 +100,15 @@ def test_empty_means_unset(kind: type[ProcessSettings], monkeypatch: pytest.Monk
 
 def test_each_setting_has_a_description(kind: type[ProcessSettings]) -> None:
     assert all(field.description for field in kind.model_fields.values())
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"), [(GatewaySettings, "TRUSTED_PROXIES"), (BrokerSettings, "ALLOWED_ADDRESSES")]
+)
+def test_a_network_with_bits_of_a_host_is_refused_with_an_example(
+    settings: type[ProcessSettings], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, value in {**LEAST, KEYS[settings]: "key", name: "fd00::/8,10.0.0.1/8"}.items():
+        monkeypatch.setenv(PREFIX + variable, value)
+    with pytest.raises(SettingsError, match=rf"{name}.1: it must be a network without bits of a host, for example 10"):
+        settings.from_environment()

@@ -173,6 +173,8 @@ def test_an_invalid_quantity_is_refused(text: str) -> None:
     ("spec", "message"),
     [
         ({"warm": {"max": 20}, "maxPods": 10}, "warm.max is 20; it must not be more than maxPods, which is 10"),
+        ({"maxPods": 2}, "warm.min is 3; it must not be more than maxPods, which is 2"),
+        ({"image": "https://registry.example/a:1"}, "it must be an image without https://, for example"),
         (
             {"resources": {"limits": {"memory": "32Mi"}}},
             "requests.memory is 64Mi; it must not be more than the limit, which is 32Mi",

@@ -1,0 +1,1 @@
+../../mcp-exec/templates/_checks.tpl
