@@ -27,10 +27,10 @@ class Case:
 
 
 CASES = {
-    "plain": Case({}, set(), 88, 53),
-    "artifacts": Case({}, {"files"}, 99, 62),
-    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 128, 75),
-    "session": Case({"session": "s"}, {"sessions"}, 140, 86),
+    "plain": Case({}, set(), 86, 52),
+    "artifacts": Case({}, {"files"}, 96, 60),
+    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 124, 72),
+    "session": Case({"session": "s"}, {"sessions"}, 134, 84),
 }
 
 
