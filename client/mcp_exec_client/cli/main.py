@@ -60,7 +60,7 @@ class _Parser(argparse.ArgumentParser):
 
 def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     """Build the parser of all commands and options."""
-    parser = _Parser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
+    parser: argparse.ArgumentParser = _Parser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     for module in (run, executions, sessions, workspace, skills, tools, usage, records, rollouts, doctor, version):
