@@ -9,13 +9,14 @@ from typing import Literal
 
 from mcp_exec_sandbox.protocol import ARTIFACTS_FOLDER
 from mcp_exec_sandbox.supervisor.cleaning import HeldResources, NotCleaned, WritablePlaces
-from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun, RunFiles
+from mcp_exec_sandbox.supervisor.execution.code_run import CodeRun
 from mcp_exec_sandbox.supervisor.execution.events import EventLog, LogMirror
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.execution.outcome import SupervisorDecision
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.watchdog import Watchdog
 from mcp_exec_sandbox.supervisor.files.request import KeptFiles
+from mcp_exec_sandbox.supervisor.files.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.resources.processes import (
     TaskCounter,
     end_descendants,

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS, NoteFields, Notes
 from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents, ToolCallEvents, parse_written
@@ -25,16 +25,12 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
 from mcp_exec_sandbox.supervisor.execution.output import MAX_WRITTEN_BYTES, RunOutput
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
 from mcp_exec_sandbox.supervisor.execution.watchdog import RunClock, Watchdog
-from mcp_exec_sandbox.supervisor.files.request import FilesReport, KeptFiles, RequestedFiles
+from mcp_exec_sandbox.supervisor.files.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, stop_descendants, wait_until_stopped
 from mcp_exec_sandbox.supervisor.resources.usage import CpuMeter
 from mcp_exec_sandbox.supervisor.settings import MIB, log_failure
 from mcp_exec_sandbox.supervisor.wrapper_store import DISCARD_SECONDS, WrapperStore
 from mcp_exec_tools.text import shorten_json
-
-if TYPE_CHECKING:
-    from mcp_exec_sandbox.supervisor.files.transfer import FilesTransfer
-
 
 LONG_RUN_SECONDS = 1.0
 """Runs longer than this have the CPU time of all processes read at their end, which takes up to a millisecond."""
@@ -48,60 +44,6 @@ _HARMLESS: frozenset[Reason] = frozenset({"", "UserError", "ExitCode", "Workspac
 _SUPERVISOR_FAILED = SupervisorDecision(
     phase="Failed", reason="RunnerDied", message="the supervisor failed during the run; see the log of the sandbox"
 )
-
-
-class RunFiles:
-    """Transfers of one run. No method raises: what fails is reported."""
-
-    def __init__(self, *, request: RequestedFiles | None, kept: KeptFiles) -> None:
-        self._request = request
-        self._kept = kept
-        self._is_untouched = kept.take_untouched()
-        self._transfer: FilesTransfer | None = None
-        self.is_placing = False
-        """Whether the workspace is being put in place."""
-        self.report = FilesReport()
-        """What was saved and stored, after `finish`."""
-
-    @property
-    def has_workspace(self) -> bool:
-        """Whether the run has a workspace, which must be in place before its code starts."""
-        return self._request is not None and self._request.workspace is not None
-
-    async def place(self) -> str:
-        """Put the workspace in place. Return the problem, or an empty text."""
-        self.is_placing = True
-        problem = await self._load().place()
-        self.is_placing = False
-        return problem
-
-    def show(self, message: dict[str, Any]) -> None:
-        """Take in the runner's message about a file that the code shows."""
-        self._load().shown.add(message)
-
-    def has_work(self, *, may_save: bool, keeps_artifacts: bool) -> bool:
-        """Return whether there is anything to save after the run."""
-        saves = self._transfer is not None and self._transfer.writes(may_save)
-        return saves or (keeps_artifacts and self._kept.has_artifacts())
-
-    async def finish(self, *, may_save: bool, keeps_artifacts: bool) -> None:
-        """Save the workspace and store the artifacts, if the run may. Call it while no code runs."""
-        has_work = self.has_work(may_save=may_save, keeps_artifacts=keeps_artifacts)
-        if has_work or self._transfer is not None:
-            transfer = self._load()
-            self.report = await transfer.finish(has_work=has_work, may_save=may_save, keeps_artifacts=keeps_artifacts)
-
-    def cancel(self) -> None:
-        """End the transfer in progress, at its next step."""
-        if self._transfer is not None:
-            self._transfer.cancel()
-
-    def _load(self) -> "FilesTransfer":
-        if self._transfer is None:
-            from mcp_exec_sandbox.supervisor.files.transfer import FilesTransfer
-
-            self._transfer = FilesTransfer(request=self._request, kept=self._kept, is_untouched=self._is_untouched)
-        return self._transfer
 
 
 class RunEvents:
@@ -165,12 +107,38 @@ class CodeRun:
         if self._files.has_workspace and not await self._place_files():
             self._finish(run_ms=0.0)
             return
+        started = time.perf_counter()
+        tasks = self._start_code()
+        is_unasked = False
+        try:
+            await self._over.wait()
+            elapsed = time.perf_counter() - started
+            is_unasked = self._decision is None and self._report is not None
+            # The order matters. Code that is ended is stopped first: it uses no more CPU time then, and can still
+            # be measured; it is killed after that. Files are saved while nothing can change them, and before the event
+            # `end`, which names what was saved. What is left of code that came to its own end is stopped after `end`,
+            # which that would delay. The watchdog ends last, because `end` has its numbers. A failure on the way still
+            # kills.
+            self._end_code(is_unasked=is_unasked, elapsed=elapsed)
+            await self._save_files(may_save=is_unasked or self._has_ended_late)
+            self._finish(run_ms=elapsed * 1000)
+        finally:
+            if not is_unasked:
+                kill_descendants(spare=self._find_spared())
+            self._clock.stop()
+            for task in tasks:
+                task.cancel()
+        if is_unasked:
+            await asyncio.sleep(0)
+            stop_descendants()
+
+    def _start_code(self) -> list[asyncio.Task[None]]:
+        """Send the job to the runner. Return the tasks that end with the run."""
         self._has_started = True
         if self._request.session:
             self._runner.resume()
         self._log.append("status", phase="Running")
         self._runner.listen(self, result_bytes=self._request.output_bytes)
-        started = time.perf_counter()
         self._clock.start()
         allow = () if self._request.tools is None else self._request.tools.allow
         if self._request.tools is not None:
@@ -179,29 +147,16 @@ class CodeRun:
         needed = [asyncio.create_task(task) for task in (submission, self._watchdog.watch(self.end_now))]
         for task in needed:
             task.add_done_callback(self._end_on_failure)
-        removal = asyncio.create_task(self._remove_wrappers())
-        is_unasked = False
-        try:
-            await self._over.wait()
-            elapsed = time.perf_counter() - started
-            is_unasked = self._decision is None and self._report is not None
-            if not is_unasked:
-                stop_descendants()
-            self._measure_cpu(all_processes=not is_unasked or elapsed > LONG_RUN_SECONDS)
-            if not is_unasked:
-                kill_descendants(spare=self._find_spared())
-            await self._save_files(may_save=is_unasked or self._has_ended_late)
-            self._finish(run_ms=elapsed * 1000)
-        finally:
-            if not is_unasked:
-                kill_descendants(spare=self._find_spared())
-            self._clock.stop()
-            for task in (*needed, removal):
-                task.cancel()
+        return [*needed, asyncio.create_task(self._remove_wrappers())]
+
+    def _end_code(self, *, is_unasked: bool, elapsed: float) -> None:
+        """Stop code that did not come to its own end, read the CPU time, and kill what was stopped."""
         if is_unasked:
-            # The code has ended: readers get the end first, then its remaining processes are stopped.
-            await asyncio.sleep(0)
-            stop_descendants()
+            self._measure_cpu(all_processes=elapsed > LONG_RUN_SECONDS)
+            return
+        stop_descendants()
+        self._measure_cpu(all_processes=True)
+        kill_descendants(spare=self._find_spared())
 
     async def _place_files(self) -> bool:
         """Put the workspace's files in place. Return whether the code can start now."""
