@@ -4,8 +4,9 @@ import asyncio
 import logging
 import sqlite3
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -15,7 +16,7 @@ from mcp_exec_broker.core.access.policy import PolicyDecision
 from mcp_exec_broker.core.access.quotas import CallerQuota, ExecutionQuota
 from mcp_exec_broker.core.calls.scanner import AccountScanner
 from mcp_exec_broker.core.catalog.entry import ToolListing
-from mcp_exec_broker.core.errors import build_unaudited_error
+from mcp_exec_broker.core.errors import ErrorReason, build_denial, build_unaudited_error
 from mcp_exec_broker.core.memory import FlightLease
 from mcp_exec_broker.core.upstream.servers import ToolServer
 from mcp_exec_broker.core.upstream.session import UpstreamSession
@@ -104,8 +105,28 @@ class Call:
     """Message of a result with `isError` that is passed on as it is."""
     is_redacted: bool = False
     """Whether the answer contained credentials of the server."""
-    is_execution_ended: bool = False
-    """Whether the execution ended during the call."""
+
+    @contextmanager
+    def cancelled_with_execution(self) -> Iterator[None]:
+        """Cancel what the task does when its execution ends, and raise ToolCallError then: the caller has not left."""
+        task, is_ended = asyncio.current_task(), False
+
+        def cancel() -> None:
+            nonlocal is_ended
+            is_ended = True
+            if task is not None:
+                task.cancel()
+
+        remove_callback = None if self.quota.is_closed else self.quota.add_close_callback(cancel)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task is None or not is_ended or task.uncancel():
+                raise
+            raise build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended") from None
+        finally:
+            if remove_callback is not None:
+                remove_callback()
 
     async def wait_until_recorded(self) -> None:
         """Wait for the audit record, if there is one. Raises ToolCallError (AuditUnavailable)."""

@@ -10,7 +10,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.tool_server import Action
@@ -95,31 +95,21 @@ class CallPipeline:
             notify_approval=notify_approval,
             started=perf_counter(),
         )
-        task = asyncio.current_task()
-
-        def cancel() -> None:
-            call.is_execution_ended = True
-            if task is not None:
-                task.cancel()
-
         self._add_active_calls(1)
-        remove_callback = None
         try:
-            remove_callback = call.quota.add_close_callback(cancel) if not call.quota.is_closed else None
-            return await self._answer(call)
+            with call.cancelled_with_execution():
+                return await self._answer(call)
+        except ToolCallError as error:
+            return self._answer_error(call, error)
         except asyncio.CancelledError:
-            if task is None or not call.is_execution_ended or task.uncancel():
-                sender = "caller" if isinstance(grant, DirectGrant) else "sandbox"
-                message = f"the {sender} cancelled the call"
-                self._end_call(call, CallOutcome.CANCELLED, size=0, error=message, reason="Cancelled")
-                raise
-            return self._answer_error(call, build_denial(ErrorReason.EXECUTION_ENDED, "the execution has ended"))
+            sender = "caller" if isinstance(grant, DirectGrant) else "sandbox"
+            message = f"the {sender} cancelled the call"
+            self._end_call(call, CallOutcome.CANCELLED, size=0, error=message, reason="Cancelled")
+            raise
         except Exception:
             self._end_call(call, CallOutcome.ERROR, size=0, error="the broker failed", reason="Internal")
             raise
         finally:
-            if remove_callback is not None:
-                remove_callback()
             if isinstance(call.quota, ExecutionQuota):
                 self.quotas.renew(grant.account, call.quota)
             self._add_active_calls(-1)
@@ -164,17 +154,37 @@ class CallPipeline:
     # the steps, in their order
 
     async def _run_steps(self, call: Call) -> str:
+        # The order matters. A call counts before anything can deny it, so that guesses of names are limited. The policy
+        # comes before large arguments are read, so that a denied call takes no memory. Arguments are final before the
+        # audit record and the approver see them. The record is begun before the wait for a person, which may be long,
+        # and is durable before the call travels. A person is asked last, and only about a call that can be made.
+        resolved = await self._admit(call)
+        self._apply_policy(call, resolved)
+        if call.request.load is not None:
+            call.request = await call.request.load()
+        arguments = await self._prepare_arguments(call, resolved)
+        await self._record(call)
+        if call.decision is not None and call.decision.action is Action.APPROVE:
+            await self._require_approval(call, resolved)
+        result = await self.dispatcher.dispatch(call, resolved, arguments)
+        if isinstance(call.grant, DirectGrant):
+            return await self.responses.build_raw_line(call, resolved, result)
+        return await self.responses.build_line(call, resolved, result)
+
+    async def _admit(self, call: Call) -> ResolvedTool:
+        """Return the tool, and count the call against its quota, also if there is no such tool."""
         try:
-            call.resolved = resolved = await self._resolve_tool(call)
+            call.resolved = await self._resolve_tool(call)
         finally:
             call.quota.begin_call(call.tool_name, argument_bytes=call.request.size)
         if self.active_calls > self.max_calls:
             raise build_denial(
                 ErrorReason.RATE_LIMITED, f"{self.max_calls} calls are in progress, which is the limit of this broker"
             )
-        self._apply_policy(call, resolved)
-        if call.request.load is not None:
-            call.request = await call.request.load()
+        return call.resolved
+
+    async def _prepare_arguments(self, call: Call, resolved: ResolvedTool) -> dict[str, Any]:
+        """Validate and scan the arguments. Return them as the server gets them."""
         scan, sent, size = resolved.spec.scan, call.request.arguments, call.request.size
         validated, left_out = await self.offload.run(
             lambda: self.validator.validate(
@@ -188,17 +198,11 @@ class CallPipeline:
         if left_out:
             call.notes.append(describe_left_out(left_out))
         call.request = replace(call.request, arguments=validated)  # approvals and audit log show what is sent
-        arguments = await call.scanner.scan_arguments(validated, scan, size=size)
+        arguments: dict[str, Any] = await call.scanner.scan_arguments(validated, scan, size=size)
         text = await self.offload.run(lambda: encode_arguments(resolved.name, arguments), size=size)
         if scan.untokenize:
             await self.offload.run(lambda: call.scanner.check_tokens(text), size=size)
-        await self._record(call)
-        if call.decision is not None and call.decision.action is Action.APPROVE:
-            await self._require_approval(call, resolved)
-        result = await self.dispatcher.dispatch(call, resolved, arguments)
-        if isinstance(call.grant, DirectGrant):
-            return await self.responses.build_raw_line(call, resolved, result)
-        return await self.responses.build_line(call, resolved, result)
+        return arguments
 
     async def _resolve_tool(self, call: Call) -> ResolvedTool:
         """Return server and tool. Errors name only servers and tools that the execution may use."""
