@@ -110,18 +110,33 @@ class NewRelease:
         run("hack/wheels", str(self.folder))
 
     def build_chart(self) -> None:
-        """Package the charts, and write what the whole one renders: manifests, and the list of images."""
+        """Package the charts, and write what the whole one renders: manifests, and the list of images.
+
+        All have the digests of the images that were pushed. Raises ReleaseError if one that the registry should have
+        was not.
+        """
         repository = read_places(self.registry).images
-        packaged, cluster = (chart.package(self.folder, name, repository=repository) for name in chart.NAMES)
+        digests = self.find_digests(repository)
+        if self.registry and (missing := [name for name in _IMAGES if name not in digests]):
+            raise ReleaseError(
+                f"no digest of {repository}/mcp-exec-{missing[0]}:{self.version} is known: build the part images, too"
+            )
+        packaged, cluster = (
+            chart.package(self.folder, name, repository=repository, digests=digests) for name in chart.NAMES
+        )
         objects = chart.render(packaged)
         chart.write_manifests(self.folder, objects, version=self.version)
-        pushed = ROOT / ".cache" / "pushed-images"
-        digests = dict(line.split("@") for line in pushed.read_text().split()) if pushed.exists() else {}
-        names = chart.list_images(objects, repository=repository)
-        lines = [f"{name}@{digests[name]}\n" if name in digests else f"{name}\n" for name in names]
-        (self.folder / "images.txt").write_text("".join(lines))
+        images = chart.list_images(objects, repository=repository)
+        (self.folder / "images.txt").write_text("".join(f"{image}\n" for image in images))
         for path in (packaged, cluster) if self.registry else ():
             run("hack/push-chart", str(path), self.registry)
+
+    def find_digests(self, repository: str) -> dict[str, str]:
+        """Return the digests of the release's images that were pushed to a repository, by their names."""
+        pushed = ROOT / ".cache" / "pushed-images"
+        lines = dict(line.split("@") for line in pushed.read_text().split()) if pushed.exists() else {}
+        images = {name: f"{repository}/mcp-exec-{name}:{self.version}" for name in _IMAGES}
+        return {name: lines[image] for name, image in images.items() if image in lines}
 
     def build_plugin(self) -> None:
         """Build kubectl's plugin for each platform, and its manifest if the address of downloads is known."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from hack.chart.workload_values import (
     Amount,
+    Digest,
     ImageValues,
     Name,
     OptionalName,
@@ -18,13 +19,34 @@ from mcp_exec_api.meta import REPOSITORY, Model
 from mcp_exec_operator.settings import InitialApiKey
 
 
+class DigestsValues(Model):
+    """Digests of images, such as `sha256:...`, by which they are pulled whatever their tag is."""
+
+    sandbox: Digest = ""
+    """Digest of `mcp-exec-sandbox`."""
+    operator: Digest = ""
+    """Digest of `mcp-exec-operator`."""
+    gateway: Digest = ""
+    """Digest of `mcp-exec-gateway`."""
+    broker: Digest = ""
+    """Digest of `mcp-exec-broker`."""
+    servers: Digest = ""
+    """Digest of `mcp-exec-servers`."""
+    data: Digest = ""
+    """Digest of `mcp-exec-data`."""
+
+
 class ImagesValues(Model):
     """Where all images come from."""
 
     repository: Annotated[str, Field(pattern=rf"^{REPOSITORY}$")] = "localhost"
     """The part of the images' names before `/mcp-exec-NAME`, for example `registry.example.com/team`."""
     tag: Tag = ""
-    """Image tag. Empty means the chart's `appVersion`."""
+    """Image tag. Empty means the chart's `appVersion`, in a released chart by the digests of the release. Set it to
+    pull by the tag, for example from a registry that changed the digests."""
+    digests: DigestsValues = DigestsValues()
+    """Digests of the images. An empty one means that of the release, if the tag and the image's own repository are
+    empty. A pool's own `image` may contain its digest."""
 
 
 class OperatorValues(WorkloadValues):

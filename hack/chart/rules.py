@@ -13,6 +13,7 @@ WORDS: Final = {
     **PATTERN_WORDS,
     rf"^{REPOSITORY}$": "a registry and a path without https://, tag and digest, for example registry.example.com/team",
     r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$": "a tag, for example 1.2.3",
+    r"^sha256:[0-9a-f]{64}$": "a digest: sha256: and 64 hexadecimal digits",
     r"^[0-9]+(Ki|Mi|Gi|Ti)$": "a size with its unit, for example 512Mi or 1Gi",
     r"^[1-9][0-9]*(ms|s|m)$": "a time with its unit, for example 30s",
     r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$": "the name of a RuntimeClass, for example gvisor, or NodeDefault",

@@ -16,6 +16,7 @@ Seconds = Annotated[int, Field(ge=1, le=3600)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 Size = Annotated[str, Field(pattern=r"^[0-9]+(Ki|Mi|Gi|Ti)$")]
 OptionalImage = Annotated[str, Field(max_length=512, pattern=rf"^({IMAGE})?$")]
+Digest = Annotated[str, Field(pattern=r"^(sha256:[0-9a-f]{64})?$")]
 Tag = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")]
 Peers = Annotated[list[FreeObject], Field(max_length=64)]
 

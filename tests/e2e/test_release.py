@@ -1,18 +1,24 @@
 """A release from a registry: made in a clone of the checkout, installed by its version, run, and uninstalled.
 
-The nodes pull its images from a registry of this machine; nothing of the checkout is loaded into them.
+The nodes pull its images by their digests from a registry of this machine; nothing of the checkout is loaded into them.
 """
 
 import json
 import os
 import re
 import subprocess
+import tarfile
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+import yaml
+from hack.artifacts import chart
 
 from mcp_exec_api.wire.version import RELEASE
+from tests.e2e.objects import Object
 from tests.e2e.providers import Provider
 from tests.e2e.support import ROOT, Cluster, execution_manifest
 from tests.support.releases import clone_checkout, git, make_release, running_registry
@@ -41,6 +47,10 @@ class Published:
     registry: str
     digests: frozenset[str]
     """Of its images."""
+    folder: Path
+    """With its artifacts."""
+    tools: str
+    """PATH with the programs that the machine does not have."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +80,12 @@ def published(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> I
         for line in lines:
             verify = ["cosign", "verify", "--key", str(folder / "cosign.pub"), "--insecure-ignore-tlog", line]
             subprocess.run(verify, env=environment, check=True, capture_output=True)
-        yield Published(registry=registry, digests=frozenset(line.partition("@")[2] for line in lines))
+        yield Published(
+            registry=registry,
+            digests=frozenset(line.partition("@")[2] for line in lines),
+            folder=clone / "build/release" / VERSION,
+            tools=environment["PATH"],
+        )
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +120,13 @@ def find_left(cluster: Cluster) -> set[str]:
     return {name for name in found if not IGNORED.match(name)}
 
 
+def find_asked(pods: list[Object], repository: str = "") -> AbstractSet[str]:
+    """Return the digests by which pods name their images, all of which are in the repository."""
+    images = [each["image"] for pod in pods for each in pod["spec"]["containers"]]
+    assert all(image.startswith(repository) for image in images), images
+    return {image.partition("@")[2] for image in images}
+
+
 def test_a_release_is_installed_by_its_version_runs_code_and_leaves_what_it_says(
     released: Cluster, published: Published
 ) -> None:
@@ -113,6 +135,7 @@ def test_a_release_is_installed_by_its_version_runs_code_and_leaves_what_it_says
     used = {status["imageID"].rpartition("@")[2] for pod in pods for status in pod["status"]["containerStatuses"]}
     assert len(used) == 4  # no stdio server is there
     assert used <= published.digests
+    assert find_asked(pods) <= published.digests
 
     released.apply(execution_manifest(name="first", namespace=AGENTS, code="print(6 * 7)"))
     released.wait_for("Finished", "CodeExecution", "first", namespace=AGENTS, seconds=90)
@@ -128,3 +151,48 @@ def test_a_release_is_installed_by_its_version_runs_code_and_leaves_what_it_says
     eventually(lambda: released.names("Pod", namespace=SYSTEM) == ending, seconds=400, every=0.5, what="all pods ended")
     assert find_left(released) == KEPT
     assert "first" in released.names("CodeExecution", namespace=AGENTS)
+
+
+@pytest.fixture
+def overlaid(
+    cluster: Cluster, published: Published, runtimes: dict[str, str | None], tmp_path: Path
+) -> Iterator[tuple[Cluster, str]]:
+    """The cluster with an overlay on the kustomize base, whose images are those of a mirror, and the mirror."""
+    mirror = published.registry.replace("/mcp-exec", "/mirror")
+    variables = {"FROM": published.registry, "TO": mirror, "VERSION": VERSION, "PATH": published.tools}
+    subprocess.run([ROOT / "hack/mirror"], env={**os.environ, **variables}, check=True, capture_output=True)
+    values = {
+        "namespaces": [AGENTS],
+        "pool": {"runtimeClassName": runtimes.get("gvisor") or "NodeDefault"},
+        "broker": {"audit": {"persistence": {"enabled": False}}, "records": {"enabled": False}},
+        "demoServers": {"calculator": {"enabled": True}},
+    }
+    objects = chart.render(published.folder / f"mcp-exec-{VERSION}.tgz", values, name=NAME, namespace=SYSTEM)
+    chart.write_manifests(tmp_path, objects, version=VERSION, namespace=SYSTEM)
+    with tarfile.open(tmp_path / f"mcp-exec-kustomize-{VERSION}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    names = [f"mcp-exec-{name}" for name in ("sandbox", "operator", "gateway", "broker", "servers")]
+    images = [{"name": f"{published.registry}/{name}", "newName": f"{mirror}/{name}"} for name in names]
+    (tmp_path / "overlay").mkdir()
+    (tmp_path / "overlay/kustomization.yaml").write_text(
+        yaml.safe_dump({"resources": ["../mcp-exec"], "images": images})
+    )
+    remove(cluster)
+    overlay = ("--server-side", "--force-conflicts", "-k", str(tmp_path / "overlay"))
+    cluster.kubectl("apply", *overlay)
+    yield cluster, mirror
+    cluster.kubectl("delete", "--ignore-not-found", "--wait=false", "-k", str(tmp_path / "overlay"))
+    cluster.delete("Namespace", SYSTEM, AGENTS, seconds=420)
+
+
+def test_an_overlay_that_changes_all_images_runs_them_by_digest(
+    overlaid: tuple[Cluster, str], published: Published
+) -> None:
+    cluster, mirror = overlaid
+    cluster.wait_for("Ready", "SandboxPool", "default", namespace=AGENTS, seconds=300)
+    cluster.wait_for("Ready", "ToolServer", "calculator", namespace=AGENTS, seconds=300)
+    pods = [pod for namespace in (SYSTEM, AGENTS) for pod in cluster.select("Pod", namespace=namespace)]
+    assert find_asked(pods, mirror) == published.digests
+    cluster.apply(execution_manifest(name="overlaid", namespace=AGENTS, code="print(6 * 7)"))
+    cluster.wait_for("Finished", "CodeExecution", "overlaid", namespace=AGENTS, seconds=90)
+    assert cluster.get("CodeExecution", "overlaid", namespace=AGENTS)["status"]["output"]["stdout"] == "42\n"

@@ -171,12 +171,22 @@ topologySpreadConstraints:
 {{- else if $enabled -}}true{{- end -}}
 {{- end -}}
 
-{{/* Name of an image with its tag. Arguments: root, name, values: its own repository and tag, if it has any. */}}
+{{/*
+An image with its tag, and its digest if one is known. files/digests.json has those of a released chart: they belong to
+the images of its version, so another repository or tag of the values has none. Arguments: root, name, values: its own
+repository and tag, if it has any.
+*/}}
 {{- define "mcp-exec.image" -}}
 {{- $all := .root.Values.images | default dict -}}
 {{- $own := .values | default dict -}}
+{{- $tag := $own.tag | default $all.tag -}}
+{{- $digest := get ($all.digests | default dict) .name -}}
+{{- if not (or $digest $tag $own.repository) -}}
+{{- $digest = get (.root.Files.Get "files/digests.json" | default "{}" | fromJson) .name -}}
+{{- end -}}
 {{- $own.repository | default (printf "%s/mcp-exec-%s" ($all.repository | default "localhost") .name) -}}
-:{{- $own.tag | default ($all.tag | default .root.Chart.AppVersion) -}}
+:{{- $tag | default .root.Chart.AppVersion -}}
+{{- with $digest }}@{{ . }}{{ end -}}
 {{- end -}}
 
 {{/* Fields of a pod that operator, gateway and broker share. Arguments: root, values. */}}

@@ -134,11 +134,13 @@ def release(tools: str, registry: str, tmp_path_factory: pytest.TempPathFactory)
     }  # fmt: skip
     found = Release(registry=f"{registry}/mcp-exec", environment=environment, folder=folder)
     subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
+    digests = {}
     for name in IMAGES:
         platforms = ("amd64", "arm64") if name == "sandbox" else ("amd64",)
         digest = found.copy(write_image(folder / f"{name}.tar", platforms=platforms), name)
         found.sign(digest, folder / f"{name}.tar", name)
+        digests[name] = digest
     for name in chart.NAMES:
-        packaged = chart.package(folder, name, repository=found.registry)
+        packaged = chart.package(folder, name, repository=found.registry, digests=digests)
         found.run(ROOT / "hack/push-chart", packaged, found.registry)
     return found

@@ -1,5 +1,6 @@
 """The chart of a release without Helm: manifests, the base of kustomize, the list of images."""
 
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -20,9 +21,8 @@ REPOSITORY = "registry.example/mcp-exec"
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a release writes."""
     folder = tmp_path_factory.mktemp("manifests")
-    chart.write_manifests(
-        folder, chart.render(chart.package(folder, "mcp-exec", repository=REPOSITORY)), version=RELEASE
-    )
+    packaged = chart.package(folder, "mcp-exec", repository=REPOSITORY)
+    chart.write_manifests(folder, chart.render(packaged), version=RELEASE)
     return folder
 
 
@@ -68,6 +68,35 @@ def test_the_base_of_kustomize_builds_the_same_objects(folder: Path, tmp_path: P
     assert names(read(built.stdout)) == names(read((folder / "install.yaml").read_text()))
     crds = tmp_path / "mcp-exec/crds.yaml"
     assert crds.read_text() == (folder / "crds.yaml").read_text()
+
+
+def test_the_images_of_an_overlay_reach_pools_servers_and_bridges(tmp_path: Path) -> None:
+    digests = {name: f"sha256:{number:064x}" for number, name in enumerate(IMAGES)}
+    packaged = chart.package(tmp_path, "mcp-exec", repository=REPOSITORY, digests=digests)
+    objects = chart.render(packaged, {"demoServers": {"calculator": {"enabled": True}}, "prePull": {"enabled": True}})
+    chart.write_manifests(tmp_path, objects, version=RELEASE)
+    with tarfile.open(tmp_path / f"mcp-exec-kustomize-{RELEASE}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tmp_path / "overlay").mkdir()
+
+    def build(**change: str) -> list[str]:
+        images = [{"name": f"{REPOSITORY}/mcp-exec-{name}", "newName": f"own/{name}", **change} for name in IMAGES]
+        overlay = {"resources": ["../mcp-exec"], "images": images}
+        (tmp_path / "overlay/kustomization.yaml").write_text(yaml.safe_dump(overlay))
+        command = ["kubectl", "kustomize", tmp_path / "overlay"]
+        built = subprocess.run(command, check=True, capture_output=True, text=True, timeout=paced(60)).stdout
+        assert REPOSITORY not in built
+        found = re.findall(r"(?:image|value): (own/\S+)", built)
+        kinds = {item["kind"] for item in read(built) if "own/" in yaml.safe_dump(item)}
+        assert kinds == {"DaemonSet", "Deployment", "SandboxPool", "ToolServer"}
+        return sorted(found)
+
+    subprocess.run([ROOT / "hack/tools", "kubectl"], check=True, capture_output=True, timeout=paced(300))
+    # the bridge's image is a variable of the operator and the image of a server; the sandbox's that of a pool's pods
+    used = sorted([*IMAGES, "servers", "sandbox"])
+    assert build() == [f"own/{name}:{RELEASE}@{digests[name]}" for name in used]
+    own = f"sha256:{'f' * 64}"
+    assert build(digest=own) == [f"own/{name}@{own}" for name in used]
 
 
 @pytest.mark.parametrize("values", sorted((ROOT / "charts/mcp-exec/ci").glob("*.yaml")), ids=lambda path: path.stem)

@@ -60,11 +60,17 @@ def test_another_image_under_the_tag_is_not_verified(release: Release, tmp_path:
     release.copy(release.folder / "gateway.tar", "gateway")
 
 
-def test_the_chart_in_the_registry_takes_its_images_from_there(release: Release, tmp_path: Path) -> None:
+def test_the_chart_in_the_registry_takes_its_images_from_there_by_digest(release: Release, tmp_path: Path) -> None:
     release.run("helm", "pull", f"oci://{release.registry}/mcp-exec", "--version", RELEASE, "--destination", tmp_path)
     shown = release.run("helm", "template", "mcp-exec", tmp_path / f"mcp-exec-{RELEASE}.tgz").stdout
-    images = set(re.findall(r"[\w.:/-]*/mcp-exec-[a-z]+:[\w.-]+", shown))
-    assert images == {f"{release.registry}/mcp-exec-{name}:{RELEASE}" for name in IMAGES}
+    images = set(re.findall(r"[\w.:/-]*/mcp-exec-[a-z]+:[\w.@:-]+", shown))
+    assert {image.partition("@")[0] for image in images} == {
+        f"{release.registry}/mcp-exec-{name}:{RELEASE}" for name in IMAGES
+    }
+    for image in images:
+        name, _, digest = image.partition("@")
+        place = f"docker://{name.rpartition(':')[0]}@{digest}"
+        release.run("skopeo", "inspect", "--tls-verify=false", "--raw", place)
 
 
 @pytest.mark.parametrize(
