@@ -184,7 +184,7 @@ class SessionClaims:
             self.sessions.reset(record)
         if record.unsettled:
             await self.settler.settle(record)
-        self._end_if_due(record)
+        self.sessions.end_if_due(record, moment=now())  # the controller may not have done it yet
         if record.end is not None:
             await self._report_loss(record, request.uid)
         if record.lost_reported_to == request.uid:
@@ -207,20 +207,6 @@ class SessionClaims:
         )
         if excess:
             raise SessionUnusable(Reason.SESSION_LIMIT, excess)
-
-    def _end_if_due(self, record: SessionRecord) -> None:
-        """End a session whose pod is lost or whose time is over, if the controller has not yet."""
-        if record.pod is None:
-            return
-        if self.sessions.has_withdrawn_key(record):
-            self.sessions.withdraw(record)
-            return
-        if record.pod.lost:
-            self.sessions.lose_pod(record)
-            return
-        expiry = record.find_expiry()
-        if expiry is not None and expiry[0] <= now():
-            self.sessions.expire(record, expiry[1])
 
     async def _report_loss(self, record: SessionRecord, uid: str) -> None:
         """Record durably that this execution reports the loss, and end it so."""

@@ -15,7 +15,6 @@ from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_operator.cluster.kube.api import OperatorApi, WritePriority
 from mcp_exec_operator.features.sessions.limits import find_disposable
@@ -52,7 +51,6 @@ class SessionController:
     sessions: SessionRegistry
     settler: SessionSettler
     writer: SessionStatusWriter
-    supervisors: SupervisorClient
     tasks: TaskRegistry
     metrics: Metrics
     max_unused: int
@@ -110,25 +108,17 @@ class SessionController:
         """Reset, end or check a session that no execution uses."""
         if record.is_reset:
             self.sessions.reset(record)
-        if record.pod is None:
-            return inf
-        if self.sessions.has_withdrawn_key(record):
-            self.sessions.withdraw(record)
-            return inf
-        if record.pod.lost:
-            self.sessions.lose_pod(record)
+        if record.pod is None or self.sessions.end_if_lost(record):
             return inf
         if record.unsettled:
-            self.settler.start(record)
+            self.settler.start(record)  # before its time can end: something may still run in it
             return inf
-        expiry = record.find_expiry()
-        if expiry is not None and expiry[0] <= moment:
-            log.info("session ended: %s", expiry[1], extra=record.log_fields)
-            self.sessions.expire(record, expiry[1])
+        if self.sessions.end_if_due(record, moment=moment):
             return inf
         if record.schedule.probe_at <= at and not record.schedule.probing:
             record.schedule.probing = True
             self.tasks.spawn(self._probe(record), name=f"probe session {record.name}")
+        expiry = record.find_expiry()
         rest = (expiry[0] - moment).total_seconds() if expiry is not None else inf
         return min(rest, max(record.schedule.probe_at - at, 0.0) if not record.schedule.probing else inf)
 
@@ -139,10 +129,7 @@ class SessionController:
         try:
             if pod is None or not pod.seen.address:
                 return
-            connection = self.supervisors.get_connection(
-                namespace=record.key[0], pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
-            )
-            state = await connection.get_session()
+            state = await self.settler.connect(record, pod).get_session()
         except SandboxError as error:
             log.info("the sandbox of a session did not answer: %s", error, extra=record.log_fields)
             record.schedule.probe_at = monotonic() + _RETRY_SECONDS

@@ -31,7 +31,6 @@ class SessionsFeature(Feature):
             sessions=self.registry,
             settler=settler,
             writer=writer,
-            supervisors=context.supervisors,
             tasks=tasks,
             metrics=context.metrics,
             max_unused=settings.max_sessions_per_owner,

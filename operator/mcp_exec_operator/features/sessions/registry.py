@@ -16,11 +16,12 @@ from mcp_exec_common.broker.attestations import CLAIMED, Attestor, select_proof
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.supervisor.client import SupervisorClient
+from mcp_exec_common.supervisor.client import SupervisorClient, SupervisorConnection
 from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_common.util.signals import Signal
 from mcp_exec_operator.cluster.kube.observations import DeletedUids
+from mcp_exec_operator.core.pods.pod import Pod
 from mcp_exec_operator.core.pools.health import SessionPods
 from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.core.pools.registry import PoolRegistry
@@ -152,18 +153,33 @@ class SessionRegistry:
         """Record that interpreter and files of a session are gone, and delete its pod."""
         self._end(record, SessionPhase.LOST, reason, message)
 
-    def lose_pod(self, record: SessionRecord) -> None:
-        """Record the loss of a session whose pod is lost, with the cause that the pod shows."""
+    def end_if_lost(self, record: SessionRecord) -> bool:
+        """End a session if its pod is lost, or if the key that proved its owner or its pod was withdrawn.
+
+        Return whether it has ended.
+        """
         pod = record.pod
         if pod is None:
-            return
-        body = pod.seen.body if pod.seen.has_ended else None
-        loss = self.pools.nodes.explain_loss(body, name=pod.name, node=pod.seen.node)
-        self.lose(record, SessionReason.POD_LOST, f"{loss.reason}: {loss.message}")
+            return False
+        if record.unproven or self.pools.has_withdrawn_key(record.key[0], pod):
+            self.lose(record, SessionReason.KEY_WITHDRAWN, SessionReason.KEY_WITHDRAWN.meaning)
+        elif pod.lost:
+            body = pod.seen.body if pod.seen.has_ended else None
+            loss = self.pools.nodes.explain_loss(body, name=pod.name, node=pod.seen.node)
+            self.lose(record, SessionReason.POD_LOST, f"{loss.reason}: {loss.message}")
+        else:
+            return False
+        return True
 
-    def expire(self, record: SessionRecord, reason: SessionReason) -> None:
-        """End a session at one of its limits, and delete its pod."""
-        self._end(record, SessionPhase.ENDED, reason, reason.meaning)
+    def end_if_due(self, record: SessionRecord, *, moment: datetime) -> bool:
+        """End a session that is lost, or whose time is over. Return whether it has ended."""
+        if self.end_if_lost(record):
+            return True
+        expiry = record.find_expiry() if record.pod is not None else None
+        if expiry is None or expiry[0] > moment:
+            return False
+        self._end(record, SessionPhase.ENDED, expiry[1], expiry[1].meaning)
+        return True
 
     def renew(self, record: SessionRecord) -> None:
         """Let the next execution start afresh, and delete the pod if there is one."""
@@ -174,15 +190,6 @@ class SessionRegistry:
         """Start afresh, because the spec asks for it."""
         self.renew(record)
         record.resets = record.seen.spec.resets
-
-    def has_withdrawn_key(self, record: SessionRecord) -> bool:
-        """Return whether a session lives by a key that is not accepted any more, which proved its owner or its pod."""
-        pod = record.pod
-        return pod is not None and (record.unproven or self.pools.has_withdrawn_key(record.key[0], pod))
-
-    def withdraw(self, record: SessionRecord) -> None:
-        """Record that the key of a session was withdrawn, and delete its pod."""
-        self.lose(record, SessionReason.KEY_WITHDRAWN, SessionReason.KEY_WITHDRAWN.meaning)
 
     def check_proofs(self) -> None:
         """Look at all sessions after a key was withdrawn."""
@@ -265,10 +272,7 @@ class SessionSettler:
     async def settle(self, record: SessionRecord) -> None:
         """End what may still run in the session's sandbox. If its interpreter is gone, the session is lost."""
         pod = record.pod
-        if pod is None:
-            return
-        if self.sessions.has_withdrawn_key(record):
-            self.sessions.withdraw(record)
+        if pod is None or self.sessions.end_if_lost(record):
             return
         lost: tuple[SessionReason, str] | None = SessionReason.POD_LOST, "its sandbox did not answer"
         with suppress(TimeoutError):
@@ -281,6 +285,12 @@ class SessionSettler:
             self.sessions.lose(record, *lost)
         record.unsettled = False
 
+    def connect(self, record: SessionRecord, pod: Pod) -> SupervisorConnection:
+        """Return the connection to the sandbox of a session."""
+        return self.supervisors.get_connection(
+            namespace=record.key[0], pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
+        )
+
     async def _ask(self, record: SessionRecord) -> tuple[SessionReason, str] | None:
         """Return why the session is lost, or None once its sandbox is idle and has its interpreter."""
         for delay in delays(first=_FIRST_DELAY, last=_LAST_DELAY):
@@ -288,9 +298,7 @@ class SessionSettler:
             if pod is None or pod.lost:
                 return None
             if pod.seen.address:
-                connection = self.supervisors.get_connection(
-                    namespace=record.key[0], pod=pod.name, address=pod.seen.address, digest=pod.seen.token_sha256
-                )
+                connection = self.connect(record, pod)
                 try:
                     state, uid = await connection.get_execution()
                     if uid is None and state == "idle":
