@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.component.sandbox.test_reuse import OWNER, children_of, recycle
 from tests.support.files_server import FakeFiles
+from tests.support.until import eventually
 
 
 @pytest.fixture
@@ -168,6 +170,20 @@ def test_without_its_files_the_code_does_not_start(reused: Any, files: FakeFiles
     assert (run.phase, run.reason, run.stdout) == ("Failed", "WorkspaceUnavailable", "")
     assert run.error["message"] == "the workspace's files are not in place: there is no workspace notes"
     assert [event["type"] for event in run.events] == ["end"]
+
+
+def test_a_sandbox_whose_files_were_not_placed_is_used_again(sandbox: Any, files: FakeFiles) -> None:
+    assert sandbox.client.get("/healthz").status_code == 200
+    (template,) = children_of(sandbox.process.pid)
+    files.intercept = lambda path: (404, b"{}")
+    assert sandbox.run("1", owner=OWNER, files=files.job()).reason == "WorkspaceUnavailable"
+
+    def is_template_alone() -> bool:
+        return children_of(sandbox.process.pid) == [template] and not children_of(template)
+
+    eventually(is_template_alone, what="the interpreter that ran nothing has ended")
+    assert recycle(sandbox, "uid-1").status_code == 200
+    assert sandbox.run("1", id="uid-2", owner=OWNER).phase == "Succeeded"
 
 
 MANIFESTS = {

@@ -105,6 +105,8 @@ class CodeRun:
         active until then. Never raises, whatever the code does.
         """
         if self._files.has_workspace and not await self._place_files():
+            # its end after this run is no death before its job, which would end the sandbox
+            self._runner.listen(self, result_bytes=0)
             self._finish(run_ms=0.0)
             return
         started = time.perf_counter()
