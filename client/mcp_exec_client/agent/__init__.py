@@ -7,6 +7,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp_exec_client.agent.agent import Agent as Agent
+from mcp_exec_client.agent.approvals import ApprovalAnswer as ApprovalAnswer
+from mcp_exec_client.agent.approvals import ApprovalQuestion as ApprovalQuestion
+from mcp_exec_client.agent.approvals import OnApproval as OnApproval
+from mcp_exec_client.agent.budget import AgentLimits as AgentLimits
+from mcp_exec_client.agent.budget import TokenPrice as TokenPrice
 from mcp_exec_client.agent.code_mode import TOOLS as TOOLS
 from mcp_exec_client.agent.code_mode import CodeMode as CodeMode
 from mcp_exec_client.agent.direct_mode import DirectMode as DirectMode
@@ -17,21 +22,16 @@ from mcp_exec_client.agent.outcomes import MAX_RESULT_CHARACTERS as MAX_RESULT_C
 from mcp_exec_client.agent.outcomes import AgentAnswer as AgentAnswer
 from mcp_exec_client.agent.outcomes import AgentError as AgentError
 from mcp_exec_client.agent.outcomes import AgentEvent as AgentEvent
-from mcp_exec_client.agent.outcomes import AgentLimits as AgentLimits
 from mcp_exec_client.agent.outcomes import AgentStep as AgentStep
-from mcp_exec_client.agent.outcomes import ApprovalAnswer as ApprovalAnswer
-from mcp_exec_client.agent.outcomes import ApprovalQuestion as ApprovalQuestion
 from mcp_exec_client.agent.outcomes import ConversationUsage as ConversationUsage
 from mcp_exec_client.agent.outcomes import LimitReached as LimitReached
 from mcp_exec_client.agent.outcomes import Mode as Mode
 from mcp_exec_client.agent.outcomes import ModelError as ModelError
-from mcp_exec_client.agent.outcomes import OnApproval as OnApproval
 from mcp_exec_client.agent.outcomes import OnEvent as OnEvent
 from mcp_exec_client.agent.outcomes import RunEvent as RunEvent
 from mcp_exec_client.agent.outcomes import RunTrace as RunTrace
 from mcp_exec_client.agent.outcomes import TextDelta as TextDelta
 from mcp_exec_client.agent.outcomes import TextDropped as TextDropped
-from mcp_exec_client.agent.outcomes import TokenPrice as TokenPrice
 from mcp_exec_client.agent.outcomes import ToolsRefused as ToolsRefused
 from mcp_exec_client.agent.outcomes import Waiting as Waiting
 from mcp_exec_client.agent.outcomes import describe_execution as describe_execution

@@ -15,6 +15,8 @@ from pydantic import ValidationError
 
 from mcp_exec_api.wire.records import NewUsageReport
 from mcp_exec_client.agent.agent_task import AgentTask
+from mcp_exec_client.agent.approvals import OnApproval
+from mcp_exec_client.agent.budget import AgentLimits, TaskBudget, TokenPrice
 from mcp_exec_client.agent.code_mode import CodeMode
 from mcp_exec_client.agent.conversation import ConversationHistory
 from mcp_exec_client.agent.direct_mode import DirectMode
@@ -24,16 +26,12 @@ from mcp_exec_client.agent.outcomes import (
     AgentAnswer,
     AgentError,
     AgentEvent,
-    AgentLimits,
     AgentStep,
     ConversationUsage,
     LimitReached,
     Mode,
-    OnApproval,
     OnEvent,
     RunTrace,
-    TaskBudget,
-    TokenPrice,
     ToolsRefused,
     ignore_event,
 )

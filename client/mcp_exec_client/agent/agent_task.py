@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mcp_exec_client.agent.budget import TaskBudget
 from mcp_exec_client.agent.code_mode import CodeMode
 from mcp_exec_client.agent.modes import TaskSetup
 from mcp_exec_client.agent.outcomes import (
@@ -12,7 +13,6 @@ from mcp_exec_client.agent.outcomes import (
     AgentStep,
     ModelError,
     OnEvent,
-    TaskBudget,
     TextDelta,
     TextDropped,
     Waiting,

@@ -10,18 +10,17 @@ from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
 from mcp_exec_api.wire.tools import FoundTool
+from mcp_exec_client.agent.approvals import OnApproval, decide_approval
 from mcp_exec_client.agent.outcomes import (
     AgentError,
     AgentStep,
     InvalidToolUse,
-    OnApproval,
     OnEvent,
     RunEvent,
     StepKind,
     ToolOutcome,
     check_names,
     cut,
-    decide_approval,
     describe_execution,
     ignore_event,
 )

@@ -9,14 +9,12 @@ from time import perf_counter
 from typing import Any, Final, Unpack
 
 from mcp_exec_api.wire.version import RELEASE
+from mcp_exec_client.agent.approvals import ApprovalQuestion, OnApproval, ask_application
 from mcp_exec_client.agent.outcomes import (
     AgentError,
     AgentStep,
-    ApprovalQuestion,
-    OnApproval,
     OnEvent,
     ToolOutcome,
-    ask_application,
     cut,
 )
 from mcp_exec_client.agent.providers.model import Block
