@@ -110,7 +110,7 @@ def main() -> int:
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    configure_logging(settings.log_level)
+    configure_logging(settings.process_log_level)
     raise_file_limit()
     shorten_switch_interval()
     write_to_stdout()

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final, Literal
 
-from prometheus_client import Histogram, PlatformCollector, ProcessCollector
+from prometheus_client import Histogram
 
 from mcp_exec_common.process.metrics import MetricsBase
 
@@ -24,9 +24,7 @@ class Metrics(MetricsBase):
 
     def __init__(self) -> None:
         super().__init__("mcp_exec_broker_")
-        self.declare_version("broker")
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+        self.declare_process("broker")
         self.calls = self.counter(
             "calls_total",
             "Ended tool calls by outcome, mode (code, direct) and server: `other` beyond the first 200 servers, empty "

@@ -9,7 +9,16 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import BROKER_CONTROL_PORT, BROKER_PORT
 from mcp_exec_api.wire.workspaces import MAX_FILES, MAX_LISTED_WORKSPACES
-from mcp_exec_common.process.settings import PREFIX, ChartValue, Cidrs, Days, MountedKeySettings, Network, SettingsError
+from mcp_exec_common.process.settings import (
+    PREFIX,
+    ChartValue,
+    Cidrs,
+    Days,
+    MountedKeySettings,
+    Network,
+    OwnLogLevel,
+    SettingsError,
+)
 
 _DAY: Final = 24 * 3600
 _FEATURES: Final = {"audit": "records", "records": "records", "files": "files"}
@@ -19,6 +28,8 @@ _FEATURES: Final = {"audit": "records", "records": "records", "files": "files"}
 class Settings(MountedKeySettings):
     """Settings from environment variables with the prefix `MCP_EXEC_`."""
 
+    own_log_level: Annotated[OwnLogLevel, ChartValue("broker.logLevel")] = ""
+    """Log level of the broker. Empty means `logLevel`."""
     audit_file: Path = Path("/var/lib/mcp-exec/audit.sqlite")
     """SQLite file of the audit log."""
     audit_keep_days: Annotated[float, Field(gt=0), ChartValue("broker.audit.keepDays", Days)] = 30

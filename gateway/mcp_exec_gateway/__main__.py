@@ -28,7 +28,7 @@ def main() -> int:
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    configure_logging(settings.log_level)
+    configure_logging(settings.process_log_level)
     raise_file_limit()
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # the gateway logs its start and stop itself
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

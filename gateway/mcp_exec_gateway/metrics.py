@@ -5,8 +5,6 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Literal
 
-from prometheus_client import PlatformCollector, ProcessCollector
-
 from mcp_exec_common.process.metrics import MetricsBase
 
 Stage = Literal["authenticate", "create", "wait"]
@@ -20,9 +18,7 @@ class Metrics(MetricsBase):
     def __init__(self, *, count_waits: Callable[[], float], count_streams: Callable[[], float]) -> None:
         """Create metrics that start at zero. The functions return the values of the two gauges."""
         super().__init__("mcp_exec_")
-        self.declare_version("gateway")
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
+        self.declare_process("gateway")
         self.gauge("gateway_open_streams", "Open event streams.").set_function(count_streams)
         waiters = self.gauge("gateway_waiters", "Requests that wait for an execution, event streams included.")
         waiters.set_function(count_waits)

@@ -6,7 +6,14 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, GATEWAY_PORT
-from mcp_exec_common.process.settings import ChartValue, Cidrs, ExecutionSettings, MountedKeySettings, Network
+from mcp_exec_common.process.settings import (
+    ChartValue,
+    Cidrs,
+    ExecutionSettings,
+    MountedKeySettings,
+    Network,
+    OwnLogLevel,
+)
 from mcp_exec_common.usage import PriceTable
 
 _Origins = Annotated[list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max_length=261)]], Field(max_length=64)]
@@ -16,6 +23,8 @@ _Hosts = Annotated[list[Annotated[str, Field(pattern=r"^[^,/]+$", max_length=261
 class Settings(ExecutionSettings, MountedKeySettings):
     """Settings, from environment variables with the prefix `MCP_EXEC_`."""
 
+    own_log_level: Annotated[OwnLogLevel, ChartValue("gateway.logLevel")] = ""
+    """Log level of the gateway. Empty means `logLevel`."""
     api_keys_secret: str = ""
     """Name of the Secret with the API keys; without it, API keys are not accepted."""
     audience: Annotated[str, Field(min_length=1, max_length=512), ChartValue("gateway.audience")] = GATEWAY_AUDIENCE

@@ -2,7 +2,15 @@
 
 from typing import Annotated, Literal
 
-from hack.chart.workload_values import ImageValues, OptionalName, SettingsValues, Size, WorkloadValues
+from hack.chart.workload_values import (
+    AmountsValues,
+    ImageValues,
+    OptionalName,
+    ResourcesValues,
+    SettingsValues,
+    Size,
+    WorkloadValues,
+)
 from pydantic import Field
 
 from mcp_exec_api.meta import Model
@@ -103,6 +111,8 @@ class BrokerValues(WorkloadValues):
     """Install the broker. Without it, executions that name tools are rejected."""
     image: ImageValues = ImageValues()
     """Image of the broker."""
+    resources: ResourcesValues = ResourcesValues(requests=AmountsValues(memory="320Mi"))
+    """Requests and limits of the container."""
     replicas: Annotated[int, Field(ge=1, le=20)] = 1
     """Number of pods. Each execution calls one of them, and does not outlive it."""
     audit: AuditValues = AuditValues()

@@ -25,7 +25,7 @@ def main() -> None:
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
-    configure_logging(settings.log_level)
+    configure_logging(settings.process_log_level)
     raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -29,14 +29,18 @@ class Metrics(MetricsBase):
 
     def __init__(self) -> None:
         super().__init__("mcp_exec_")
-        self.declare_version("operator")
+        self.declare_process("operator")
         self._of_features: dict[object, Any] = {}
         self.executions = self.counter("executions", "Finished executions", "phase", "reason", "start", *_POOL)
         self.code_findings = self.counter(
             "code_findings", "Findings of the code check before a run", *_POOL, "rule", "mode"
         )
         self.stages = self.histogram(
-            "execution_stage_seconds", "Seconds that executions spend in each stage", "stage", buckets=_SECONDS
+            "execution_stage_seconds",
+            "Seconds that executions spend in each stage",
+            "stage",
+            *_POOL,
+            buckets=_SECONDS,
         )
         self.cpu_seconds = self.histogram(
             "execution_cpu_seconds",

@@ -11,7 +11,7 @@ from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.constants import OPERATOR_PORT
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_common.process.settings import ChartValue, ExecutionSettings, Seconds
+from mcp_exec_common.process.settings import ChartValue, ExecutionSettings, OwnLogLevel, Seconds
 
 _LeaseSeconds = Annotated[int, Field(ge=2, le=300)]
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -48,6 +48,8 @@ class InitialApiKey(Model):
 class Settings(ExecutionSettings):
     """Settings of the operator, each from a variable with the prefix `MCP_EXEC_`. They are read once, in `main()`."""
 
+    own_log_level: Annotated[OwnLogLevel, ChartValue("operator.logLevel")] = ""
+    """Log level of the operator. Empty means `logLevel`."""
     sandbox_key_secret: Annotated[str, Field(min_length=1)]
     """Secret of the release's namespace with the release's key as the entry `key`, and during a rotation another one
     as `next-key` or `previous-key`. Tokens of supervisors, grants and tokens of services are derived from them."""

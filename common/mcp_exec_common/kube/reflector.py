@@ -21,6 +21,8 @@ from mcp_exec_common.util.backoff import delays
 
 log = logging.getLogger(__name__)
 
+_MAX_REFUSALS: Final = 5
+"""Answers 429 in a row that are no reason for a warning."""
 _FIRST_DELAY: Final = 0.1
 _LAST_DELAY: Final = 5.0
 _SHORT_WATCH_SECONDS: Final = 1.0
@@ -87,7 +89,7 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled. Retry API errors with a growing delay; raise errors of `on_change`."""
-        pauses, version = _pauses(), ""
+        pauses, version, refusals = _pauses(), "", 0
         while True:
             try:
                 if self._outdated or not version:
@@ -103,7 +105,7 @@ class Reflector:
                 ):
                     async for event in events:
                         version = event["object"]["metadata"]["resourceVersion"]
-                        pauses = _pauses()
+                        pauses, refusals = _pauses(), 0
                         if event["type"] != "BOOKMARK":
                             self._apply(event["object"], deleted=event["type"] == "DELETED")
                         del event  # before the next one is parsed
@@ -115,7 +117,10 @@ class Reflector:
                     log.info("the server does not serve %s, listing %s", self.path, self.older_path)
                     self.path, self.older_path = self.older_path, self.path
                 else:
-                    log.warning("the watch of %s failed, listing again: %s", self.path, error)
+                    # the API server begins to serve a definition that is new or was changed
+                    refusals = refusals + 1 if error.code == 429 else _MAX_REFUSALS + 1
+                    level = logging.INFO if refusals <= _MAX_REFUSALS else logging.WARNING
+                    log.log(level, "the watch of %s failed, listing again: %s", self.path, error)
                 if error.code == 403:
                     self.refused.set()
                 version = ""

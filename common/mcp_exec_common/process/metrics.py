@@ -1,10 +1,37 @@
 """Declarations of a process's metrics: one registry, one prefix of names, one line for each metric."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
 
 from mcp_exec_api.wire.version import RELEASE
+
+MEMORY_LIMIT_FILES: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+"""Limit of a container's memory in cgroups of version 2 and 1."""
+_NO_LIMIT: Final = 2**60
+"""Version 1 has a number above it if there is no limit."""
+
+
+def _read_limit(files: Sequence[Path]) -> int | None:
+    for file in files:
+        with suppress(OSError, ValueError):  # "max" if there is no limit
+            limit = int(file.read_text())
+            return limit if limit < _NO_LIMIT else None
+    return None
 
 
 class MetricsBase:
@@ -16,8 +43,18 @@ class MetricsBase:
         self._prefix = prefix
         self._labels: list[tuple[Counter | Gauge | Histogram, set[str]]] = []
 
-    def declare_version(self, component: str) -> None:
-        """Add the metric that says which version of a component runs."""
+    def declare_process(self, component: str, *, limit_files: Sequence[Path] = MEMORY_LIMIT_FILES) -> None:
+        """Add what each process has: its version, its resources and the limit of its memory.
+
+        `limit_files` are tried in their order.
+        """
+        disable_created_metrics()  # a sample more for each counter and histogram, which nothing reads
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        text = "Limit of the memory of the container, in bytes; none without a limit."
+        of_memory = Gauge("mcp_exec_memory_limit_bytes", text, ("component",), registry=self.registry)
+        if (limit := _read_limit(limit_files)) is not None:
+            of_memory.labels(component).set(limit)
         info = Gauge(
             "mcp_exec_build_info", "1, with the version that runs.", ("component", "version"), registry=self.registry
         )

@@ -59,6 +59,10 @@ class SettingsError(ValueError):
     """Invalid settings: one line for each, with the name of its variable."""
 
 
+OwnLogLevel = Literal["", "DEBUG", "INFO", "WARNING", "ERROR"]
+"""Log level of one process; empty means that of all processes."""
+
+
 class ProcessSettings(BaseSettings):
     """Settings of every process. Each field is an environment variable with the prefix `MCP_EXEC_`.
 
@@ -83,7 +87,8 @@ class ProcessSettings(BaseSettings):
     """Serve `/metrics`."""
     log_level: Annotated[Literal["DEBUG", "INFO", "WARNING", "ERROR"], ChartValue("logLevel")] = "INFO"
     """Log level of operator, gateway and broker."""
-
+    own_log_level: OwnLogLevel = ""
+    """Log level of this process. Empty means that of all."""
     port_connections: Annotated[int, Field(ge=1, le=100_000)] = 4096
     """Open connections of each port. If there are as many, the one that has waited longest for a request is closed."""
     peer_connections: Annotated[int, Field(ge=1, le=100_000)] = 1024
@@ -157,7 +162,12 @@ class ProcessSettings(BaseSettings):
             raise ValueError(f"{release_namespace} is the release's own namespace and must not be served")
         return release_namespace
 
-    @field_validator("log_level", mode="before")
+    @property
+    def process_log_level(self) -> str:
+        """Log level of this process: its own, or else that of all."""
+        return self.own_log_level or self.log_level
+
+    @field_validator("log_level", "own_log_level", mode="before")
     @classmethod
     def _upper_level(cls, value: object) -> object:
         return value.upper() if isinstance(value, str) else value

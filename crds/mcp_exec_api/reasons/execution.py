@@ -188,8 +188,13 @@ class Reason(OpenEnum):
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
-        "a ResourceQuota or LimitRange of the namespace refuses another pod",
+        "a ResourceQuota of the namespace refuses another pod",
         "raise the namespace's ResourceQuota, or the chart's `quota`, or lower the pool's `maxPods`",
+    )
+    LIMIT_RANGE_EXCEEDED = (
+        "LimitRangeExceeded",
+        "a LimitRange of the namespace refuses the pool's pods",
+        "change the pool's `resources` to the bounds that the message names, or the chart's `limitRange`",
     )
     RUNTIME_CLASS_NOT_FOUND = (
         "RuntimeClassNotFound",

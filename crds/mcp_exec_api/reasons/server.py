@@ -168,8 +168,13 @@ class ServerReason(StrEnum):
     )
     QUOTA_EXCEEDED = (
         "QuotaExceeded",
-        "a ResourceQuota or LimitRange refuses its pod",
+        "a ResourceQuota of the namespace refuses its pod",
         "raise the namespace's ResourceQuota, or the chart's `quota`, or lower `stdio.resources`",
+    )
+    LIMIT_RANGE_EXCEEDED = (
+        "LimitRangeExceeded",
+        "a LimitRange of the namespace refuses its pod",
+        "change `stdio.resources` to the bounds that the message names, or the chart's `limitRange`",
     )
     POD_REFUSED = (
         "PodRefused",

@@ -266,3 +266,19 @@ def test_a_new_team_or_pool_changes_no_pod_of_the_release(render: Render) -> Non
         name = deployment["metadata"]["name"]
         assert after.one("Deployment", name)["spec"] == deployment["spec"]
     assert after.one("ConfigMap", "mcp-exec-namespaces")["data"] == {"namespaces": "agents,team-a"}
+
+
+def test_the_level_of_logs_can_be_that_of_one_process(render: Render) -> None:
+    rendered = render({"logLevel": "WARNING", "broker": {"logLevel": "DEBUG"}})
+    found = {name: rendered.environment(f"mcp-exec-{name}") for name in ("operator", "gateway", "broker")}
+    assert {name: each["MCP_EXEC_LOG_LEVEL"] for name, each in found.items()} == dict.fromkeys(found, "WARNING")
+    own = {name: each.get("MCP_EXEC_OWN_LOG_LEVEL", "") for name, each in found.items()}
+    assert own == {"operator": "", "gateway": "", "broker": "DEBUG"}
+
+
+def test_the_broker_reserves_the_memory_that_it_uses_under_load(render: Render) -> None:
+    (container,) = render().pods()["mcp-exec-broker"]["containers"]
+    assert (container["resources"]["requests"]["memory"], container["resources"]["limits"]["memory"]) == (
+        "320Mi",
+        "512Mi",
+    )

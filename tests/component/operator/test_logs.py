@@ -12,6 +12,7 @@ from tests.support.quotes import MARKER, QUOTES
 from tests.support.supervisor import FakeSupervisor
 from tests.support.world import EVENTS, World
 
+from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_operator.core.executions import run
 
 Operating = Callable[..., Any]
@@ -36,6 +37,22 @@ def quote(supervisor: FakeSupervisor, name: str, request: web.Request) -> Play |
         return await QUOTES[supervisor.job["code"]](request, over)
 
     return answer
+
+
+async def test_the_line_of_a_failed_execution_says_why(
+    world: World, operating: Operating, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    world.pool()
+    async with operating():
+        await world.warm(1)
+        world.execution("nowhere", poolRef={"name": "no-such-pool"})
+        why = (await world.finished("nowhere"))["error"]["message"]
+        world.execution("wrong", f"say {json.dumps([{'kind': 'end', 'runMs': 1, **ENDS['failed']}])}")
+        await world.finished("wrong")
+    lines = {vars(each)["execution"]: vars(each) for each in caplog.records if each.msg == "execution %s"}
+    assert lines["nowhere"]["error"] == why
+    assert lines["wrong"]["error"] == Reason.USER_ERROR.meaning, "the message is the code's own"
 
 
 async def test_neither_logs_nor_events_quote_the_code(

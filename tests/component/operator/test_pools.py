@@ -34,7 +34,7 @@ async def test_a_pool_is_ready_when_its_pods_are_warm(world: World, operating: O
     [
         ('pods "x" is forbidden: pod rejected: RuntimeClass "kata" not found', "RuntimeClassNotFound"),
         ('pods "x" is forbidden: exceeded quota: sandboxes, requested: pods=1, used: pods=3', "QuotaExceeded"),
-        ('pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi', "QuotaExceeded"),
+        ('pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi', "LimitRangeExceeded"),
         ('pods "x" is forbidden: violates PodSecurity "restricted:latest"', "PodRefused"),
     ],
 )

@@ -98,6 +98,13 @@ def test_empty_means_unset(kind: type[ProcessSettings], monkeypatch: pytest.Monk
     assert (settings.kubeconfig, settings.log_level) == (Path("/k"), "DEBUG")
 
 
+def test_a_process_has_a_level_of_logs_of_its_own(kind: type[ProcessSettings], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_EXEC_LOG_LEVEL", "WARNING")
+    assert kind.from_environment().process_log_level == "WARNING"
+    monkeypatch.setenv("MCP_EXEC_OWN_LOG_LEVEL", "debug")
+    assert kind.from_environment().process_log_level == "DEBUG"
+
+
 def test_each_setting_has_a_description(kind: type[ProcessSettings]) -> None:
     assert all(field.description for field in kind.model_fields.values())
 

@@ -149,6 +149,7 @@ CRASHED = {
     "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
     "lastState": {"terminated": {"reason": "Error", "exitCode": 2, "message": "no such command"}},
 }
+RANGE = {"type": "ReplicaFailure", "status": "True", "message": "maximum memory usage per Container is 1Gi"}
 QUOTA = {"type": "ReplicaFailure", "status": "True", "message": 'pods "x" is forbidden: exceeded quota: sandboxes'}
 
 
@@ -157,6 +158,7 @@ QUOTA = {"type": "ReplicaFailure", "status": "True", "message": 'pods "x" is for
     [
         ({}, [], "Starting", "not ready yet"),
         ({"conditions": [QUOTA]}, [], "QuotaExceeded", "exceeded quota"),
+        ({"conditions": [RANGE]}, [], "LimitRangeExceeded", "usage per Container"),
         ({}, [pod(containerStatuses=[CRASHED])], "CrashLoop", "exit code 2: no such command"),
         (
             {},

@@ -30,6 +30,7 @@ from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.core.ttl import TTLController
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_tools.text import shorten
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
 _MAX_FAILURES: Final = 5
 """Failures in a row, over about 15 s, after which an execution is ended as Failed."""
+_MAX_LOGGED: Final = 500
+"""Characters of a failure's message in the log."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -163,6 +166,10 @@ class ExecutionLifecycle:
         self.ttl.observe(execution.seen.body, caller=execution.facts.owner.caller)
         self._measure(execution, outcome)
         fields = {**execution.log_fields, "reason": outcome.reason, "durations": execution.seen.status.get("durations")}
+        if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT):
+            # the message of a run, or of a refused spec, may quote the code or what it wrote
+            quotes = outcome.started_at is not None or outcome.reason is Reason.REJECTED
+            fields["error"] = outcome.reason.meaning if quotes else shorten(outcome.message, _MAX_LOGGED)
         log.info("execution %s", outcome.phase, extra=fields)
         # failures that the code itself chose are frequent, and no event for the cluster
         if outcome.phase in (Phase.FAILED, Phase.TIMED_OUT) and not outcome.reason.is_clean:
@@ -182,7 +189,7 @@ class ExecutionLifecycle:
         start = status.get("start") or ""
         self.metrics.executions.labels(outcome.phase, outcome.reason, start, namespace, pool).inc()
         for stage, milliseconds in (status.get("durations") or {}).items():
-            self.metrics.stages.labels(stage).observe(milliseconds / 1000)
+            self.metrics.stages.labels(stage, namespace, pool).observe(milliseconds / 1000)
         if outcome.usage is not None:
             self.metrics.observe_usage(
                 outcome.usage,

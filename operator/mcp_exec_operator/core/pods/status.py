@@ -1,6 +1,7 @@
 """State of a pod from its object: why it is not ready yet, why it ended, what it may have used. Pure functions."""
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -38,6 +39,8 @@ _MAX_CPUS: Final = 64.0
 """Cores of a pod without a known limit."""
 _CPU_SLACK_SECONDS: Final = 1.0
 """Time in addition to a sandbox's life, because CPU limits hold on average and clocks have steps."""
+_LIMIT_RANGE: Final = re.compile(r"\b(maximum|minimum) \S+ usage per |max limit to request ratio per ", re.IGNORECASE)
+"""The API server's words if a LimitRange refuses a pod."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +186,9 @@ def refusal_of(error: ApiError) -> PodProblem:
     lowered = text.lower()
     if error.code == 403 and "runtimeclass" in lowered and "not found" in lowered:
         reason = Reason.RUNTIME_CLASS_NOT_FOUND
-    elif error.code == 403 and ("quota" in lowered or _limit_range(lowered)):
+    elif error.code == 403 and is_of_limit_range(lowered):
+        reason = Reason.LIMIT_RANGE_EXCEEDED
+    elif error.code == 403 and "quota" in lowered:
         reason = Reason.QUOTA_EXCEEDED
     elif error.code in (0, 429) or error.code >= 500:
         reason = Reason.POOL_UNAVAILABLE
@@ -192,8 +197,9 @@ def refusal_of(error: ApiError) -> PodProblem:
     return PodProblem(reason=reason, message=text)
 
 
-def _limit_range(lowered: str) -> bool:
-    return any(f"{bound} " in lowered and "usage per" in lowered for bound in ("maximum", "minimum", "ratio"))
+def is_of_limit_range(message: str) -> bool:
+    """Return whether the API server's message about a pod is that of a LimitRange."""
+    return _LIMIT_RANGE.search(message) is not None
 
 
 def _container(pod: Object) -> dict[str, Any]:

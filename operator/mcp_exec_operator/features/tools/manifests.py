@@ -31,6 +31,7 @@ from mcp_exec_operator.core.pods.status import (
     IMAGE_PULL_REASONS,
     NORMAL_WAITING_REASONS,
     get_condition,
+    is_of_limit_range,
     is_over,
     is_terminating,
 )
@@ -321,6 +322,8 @@ def _find_problem(deployment: Object, pods: list[Object]) -> tuple[ServerReason,
             return problem
     if not alive and (failure := get_condition(deployment, "ReplicaFailure")).get("status") == "True":
         message = str(failure.get("message") or "")
+        if is_of_limit_range(message):
+            return ServerReason.LIMIT_RANGE_EXCEEDED, message
         return (ServerReason.QUOTA_EXCEEDED if "quota" in message.lower() else ServerReason.POD_REFUSED), message
     return ServerReason.STARTING, "the pod is not ready yet"
 

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final, NamedTuple, Self
 
 from mcp_exec_api.constants import MAX_WRAPPERS_BYTES
@@ -38,6 +39,8 @@ _AGAIN_SECONDS: Final = 0.25
 """Pause of such an execution before the broker is asked again."""
 _BIND_SECONDS: Final = 10.0
 """Longest wait of an execution with tools for its pod to take them. A busy node needs seconds to compile them."""
+_START_SECONDS: Final = 60.0
+"""Time in which a broker that is installed with the operator becomes ready, so that there is nothing to warn of."""
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 5.0
 """Short, since code that runs before the next attempt has no wrappers."""
@@ -258,7 +261,8 @@ class BundleRefresher:
 
     async def run(self, namespace: str) -> None:
         """Keep the bundle of one namespace current, until cancelled."""
-        state, failures, problem = self.distributor.bundles[namespace], 0, ""
+        state, failures, problem = self.distributor.bundles[namespace], 0, ("", logging.INFO)
+        began = monotonic()
         while True:
             wait = self.refresh_seconds
             if state.is_needed:
@@ -268,13 +272,13 @@ class BundleRefresher:
                 except BrokerError as error:
                     failures += 1
                     wait = delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS)
-                    if str(error) != problem:
-                        problem = str(error)
-                        log.warning(
-                            "no wrappers for namespace %s: %s", namespace, problem, extra={"namespace": namespace}
-                        )
+                    is_starting = state.bundle is None and monotonic() - began < _START_SECONDS
+                    if problem != (found := (str(error), logging.INFO if is_starting else logging.WARNING)):
+                        problem = found
+                        fields = {"namespace": namespace}
+                        log.log(problem[1], "no wrappers for namespace %s: %s", namespace, problem[0], extra=fields)
                 else:
-                    failures, problem = 0, ""
+                    failures, problem = 0, ("", logging.INFO)
                 state.has_failed = failures > 0
                 turn.set()
             with suppress(TimeoutError):
