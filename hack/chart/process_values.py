@@ -16,6 +16,7 @@ from hack.chart.workload_values import (
 from pydantic import Field
 
 from mcp_exec_api.meta import REPOSITORY, Model
+from mcp_exec_api.sandbox_pool import FreeObject
 from mcp_exec_operator.settings import InitialApiKey
 
 
@@ -94,6 +95,10 @@ class ServiceMonitorValues(Model):
     """Create them."""
     interval: Annotated[str, Field(pattern=r"^[1-9][0-9]*(ms|s|m)$")] = "30s"
     """Time between two scrapes."""
+    scrape_timeout: Annotated[str, Field(pattern=r"^([1-9][0-9]*(ms|s|m))?$")] = ""
+    """Time limit of a scrape. Empty means that of your Prometheus."""
+    relabelings: Annotated[list[FreeObject], Field(max_length=32)] = Field(default_factory=list)
+    """Further relabelings of the targets, as in a ServiceMonitor. The label `release` is set before them."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that your Prometheus selects ServiceMonitors by, for example `release: prometheus`."""
 
@@ -114,8 +119,17 @@ class RulesValues(Model):
     """Create it."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that your Prometheus selects PrometheusRules by."""
-    runbooks: Annotated[str, Field(max_length=512, pattern=r"^[^\s#\"]+$")] = "docs/platform/runbooks.md"
-    """Address of the page of runbooks in links of alerts, for example that of this checkout at your Git server."""
+    runbooks: Annotated[
+        str, Field(max_length=512, pattern=r"^(https?://[^\s#\"]+|docs/platform/runbooks\.md)?$")
+    ] = ""
+    """Address of the page docs/platform/runbooks.md in links of alerts and boards, such as
+    `https://docs.example.com/docs/platform/runbooks.html`. Empty means that of the first of the chart's `sources`, or no
+    links if it has none. The path without a host, the default of earlier releases, counts as empty."""
+    release: Annotated[str, Field(max_length=128, pattern=r"^[-a-z0-9._]*$")] = ""
+    """Value of the label `release` of this release's series, which rules select by. Empty means that of the
+    ServiceMonitor if there is one; without it, the rules look at the series of all releases."""
+    disabled: Annotated[list[str], Field(max_length=64)] = Field(default_factory=list)
+    """Names of alerts to leave out, for example because a PrometheusRule of your own has other limits."""
     targets: TargetsValues = TargetsValues()
     """Targets of the service."""
 

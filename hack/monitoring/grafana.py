@@ -1,9 +1,12 @@
 """Boards as Grafana reads them."""
 
 import json
+from functools import cache
 from typing import Any, Final
 
 from hack.monitoring.panels import Board, Panel
+from hack.monitoring.rules import add_matchers
+from hack.reference.metrics import SUFFIXES, build_registries, list_metrics
 
 Object = dict[str, Any]
 
@@ -32,23 +35,51 @@ def build_board(board: Board) -> str:
 
 
 def _build_variables(board: Board) -> list[Object]:
-    found: list[Object] = [{"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}]
+    source = {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+    of_release = 'mcp_exec_pool_pods{release=~"$release"}'
+    values = [("release", "mcp_exec_build_info")]
     if board.has_namespaces:
-        found.append(
-            {
-                "name": "namespace",
-                "label": "Namespace",
-                "type": "query",
-                "datasource": _SOURCE,
-                "query": {"query": "label_values(mcp_exec_pool_pods, namespace)", "refId": "namespace"},
-                "refresh": 2,
-                "multi": True,
-                "includeAll": True,
-                "allValue": ".*",
-                "current": {"text": "All", "value": "$__all"},
-            }
-        )
-    return found
+        values.append(("namespace", of_release))
+    if any("$pool" in query for query in map(_choose, board.list_queries())):
+        values.append(("pool", of_release.replace("}", ', namespace=~"$namespace"}')))
+    return [source, *(_build_variable(label, selector) for label, selector in values)]
+
+
+def _build_variable(label: str, selector: str) -> Object:
+    """Return the variable of a label, with the values that it has in a selector's series."""
+    return {
+        "name": label,
+        "label": label.capitalize(),
+        "type": "query",
+        "datasource": _SOURCE,
+        "query": {"query": f"label_values({selector}, {label})", "refId": label},
+        "refresh": 2,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+@cache
+def _list_labels() -> dict[str, set[str]]:
+    """Return the labels of each series of the processes."""
+    return {
+        name + suffix: set(labels)
+        for registry in build_registries().values()
+        for name, kind, labels, _ in list_metrics(registry)
+        for suffix in SUFFIXES[kind]
+    }
+
+
+def _choose(expr: str) -> str:
+    """Return a query with matchers of the releases and, if its metrics have the label, the pools that are chosen."""
+
+    def match(name: str) -> str:
+        is_of_pool = {"namespace", "pool"} <= _list_labels().get(name, set())
+        return 'release=~"$release"' + (', pool=~"$pool"' if is_of_pool else "")
+
+    return add_matchers(expr, match)
 
 
 def _build_panel(panel: Panel, number: int) -> Object:
@@ -72,7 +103,7 @@ def _build_panel(panel: Panel, number: int) -> Object:
             {
                 "refId": chr(ord("A") + index),
                 "datasource": _SOURCE,
-                "expr": query.expr,
+                "expr": _choose(query.expr),
                 "legendFormat": query.legend,
                 "instant": panel.bars,
                 "range": not panel.bars,

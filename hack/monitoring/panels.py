@@ -8,7 +8,7 @@ Unit = Literal["short", "s", "bytes", "percentunit", "reqps", "ops", "cps", "non
 """Units by Grafana's names."""
 
 FILTER: Final = 'namespace=~"$namespace"'
-"""Matcher of the namespaces that the reader chose."""
+"""Matcher of the namespaces that the reader chose. Those of releases and pools are added to each selector."""
 WINDOW: Final = "$__rate_interval"
 """Window of a rate: four scrape intervals or more."""
 SPAN: Final = "$__range"
@@ -59,7 +59,10 @@ class Board:
 
 def substitute(expr: str, *, window: str, span: str, namespace: str = ".*") -> str:
     """Return a query of a board with values in place of Grafana's variables."""
-    return expr.replace(WINDOW, window).replace(SPAN, span).replace("$namespace", namespace)
+    chosen = {WINDOW: window, SPAN: span, "$namespace": namespace, "$release": ".*", "$pool": ".*"}
+    for variable, value in chosen.items():
+        expr = expr.replace(variable, value)
+    return expr
 
 
 def quantiles(buckets: str, *values: float, by: str = "", unit_label: str = "") -> tuple[Query, ...]:

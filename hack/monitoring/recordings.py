@@ -27,7 +27,7 @@ CALLERS_OWN: Final = (
 """Reasons that lie with the code or its caller. All others are faults of the platform."""
 
 _OWN: Final = "|".join(reason.value for reason in CALLERS_OWN)
-_POOL: Final = "namespace, pool"
+_POOL: Final = "release, namespace, pool"
 _EXECUTIONS: Final = "mcp_exec_executions_total"
 _FAULTS: Final = f'{_EXECUTIONS}{{phase=~"Failed|TimedOut", reason!~"{_OWN}"}}'
 _CALLS: Final = "mcp_exec_broker_calls_total"
@@ -37,11 +37,20 @@ TARGET_FAILURES: Final = "mcp_exec:target_failures_ratio"
 """Names of the targets, which the chart records if `monitoring.rules.targets` sets them."""
 
 
-def _share(part: str, whole: str, *, by: str) -> str:
+def _share(part: str, whole: str, *, by: str = "release", window: str = "5m") -> str:
     """Return the share of a counter's part; 0 if there is no such part, nothing if nothing was counted."""
-    group = f"sum by ({by})" if by else "sum"
-    all_of = f"{group} (rate({whole}[5m]))"
-    return f"({group} (rate({part}[5m])) or {all_of} * 0) / ({all_of} > 0)"
+    all_of = f"sum by ({by}) (rate({whole}[{window}]))"
+    return f"(sum by ({by}) (rate({part}[{window}])) or {all_of} * 0) / ({all_of} > 0)"
+
+
+FAILURES: Final = "mcp_exec:execution_failures:ratio_rate"
+"""Begin of the names of the share of failures, which end with its window."""
+BURN_WINDOWS: Final = (("1h", "5m", 14.4), ("6h", "30m", 6))
+"""Long and short window of a burn rate, and how many times the target the share of failures is in both.
+
+A month's failures would be used up in two and in five days: the paging conditions of chapter 5 of Google's
+SRE workbook.
+"""
 
 
 RECORDINGS: Final = (
@@ -53,13 +62,17 @@ RECORDINGS: Final = (
         name="mcp_exec:execution_faults:ratio_rate5m",
         expr=_share(_FAULTS, _EXECUTIONS, by=_POOL),
     ),
-    Recording(
-        name="mcp_exec:execution_failures:ratio_rate5m",
-        expr=_share(f'{_EXECUTIONS}{{phase=~"Failed|TimedOut"}}', _EXECUTIONS, by=""),
+    *(
+        Recording(
+            name=f"{FAILURES}{window}",
+            expr=_share(f'{_EXECUTIONS}{{phase=~"Failed|TimedOut"}}', _EXECUTIONS, window=window),
+        )
+        for window in sorted({each for windows in BURN_WINDOWS for each in windows[:2]})
     ),
     Recording(
         name="mcp_exec:execution_stage_seconds:p95_rate5m",
-        expr="histogram_quantile(0.95, sum by (le, stage) (rate(mcp_exec_execution_stage_seconds_bucket[5m])))",
+        expr=f"histogram_quantile(0.95, sum by (le, stage, {_POOL}) "
+        "(rate(mcp_exec_execution_stage_seconds_bucket[5m])))",
     ),
     Recording(
         name="mcp_exec:warm_starts:ratio_rate5m",
@@ -67,14 +80,14 @@ RECORDINGS: Final = (
     ),
     Recording(
         name="mcp_exec:gateway_errors:ratio_rate5m",
-        expr=_share(f'{_REQUESTS}{{code=~"5.."}}', _REQUESTS, by=""),
+        expr=_share(f'{_REQUESTS}{{code=~"5.."}}', _REQUESTS),
     ),
     Recording(
         name="mcp_exec:tool_call_failures:ratio_rate5m",
-        expr=_share(f'{_CALLS}{{outcome=~"error|timeout|lost"}}', _CALLS, by="server"),
+        expr=_share(f'{_CALLS}{{outcome=~"error|timeout|lost"}}', _CALLS, by="release, server"),
     ),
     Recording(
         name="mcp_exec:tool_calls_by_code:ratio_rate5m",
-        expr=_share(f'{_CALLS}{{mode="code"}}', _CALLS, by=""),
+        expr=_share(f'{_CALLS}{{mode="code"}}', _CALLS),
     ),
 )

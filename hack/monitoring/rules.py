@@ -1,5 +1,7 @@
 """Types of rules, and their file as Prometheus reads it."""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -7,6 +9,9 @@ import yaml
 
 RUNBOOKS: Final = "RUNBOOKS"
 """Stands for the address of docs/platform/runbooks.md, which the chart's values set."""
+ANY_RELEASE: Final = 'release=~".*"'
+"""Matcher of each selector of a rule. The chart replaces it by that of its release."""
+_SELECTOR: Final = re.compile(r"\b(mcp_exec[a-z0-9_:]*|process_[a-z_]+)(\{?)")
 _HEADER: Final = "# Generated from hack/monitoring by `make generate`. Do not edit.\n"
 _INTERVAL: Final = "30s"
 
@@ -21,7 +26,10 @@ class Recording:
 
 @dataclass(frozen=True, kw_only=True)
 class Alert:
-    """A condition that needs a person. docs/platform/runbooks.md has a section by its name."""
+    """A condition that needs a person. docs/platform/runbooks.md has a section by its name.
+
+    Its series have the label `release`, so that alerts tell the releases of a cluster apart.
+    """
 
     name: str
     expr: str
@@ -32,13 +40,27 @@ class Alert:
     """One sentence; `{{ $labels.NAME }}` and `{{ $value }}` are replaced."""
 
 
+def add_matchers(expr: str, matchers: Callable[[str], str]) -> str:
+    """Return a query with further matchers in each selector: those that `matchers` returns for the metric's name."""
+
+    def add(found: re.Match[str]) -> str:
+        added = matchers(found[1])
+        return f"{found[1]}{{{added}, " if found[2] else f"{found[1]}{{{added}}}"
+
+    return _SELECTOR.sub(add, expr)
+
+
+def _of_release(expr: str) -> str:
+    return add_matchers(expr, lambda _: ANY_RELEASE)
+
+
 def build_rules(recordings: tuple[Recording, ...], alerts: tuple[Alert, ...]) -> str:
     """Return the file of rules."""
     groups: list[dict[str, Any]] = [
         {
             "name": "mcp-exec.recording",
             "interval": _INTERVAL,
-            "rules": [{"record": each.name, "expr": each.expr} for each in recordings],
+            "rules": [{"record": each.name, "expr": _of_release(each.expr)} for each in recordings],
         },
         {
             "name": "mcp-exec.alerts",
@@ -46,7 +68,7 @@ def build_rules(recordings: tuple[Recording, ...], alerts: tuple[Alert, ...]) ->
             "rules": [
                 {
                     "alert": each.name,
-                    "expr": each.expr,
+                    "expr": _of_release(each.expr),
                     "for": f"{each.minutes}m",
                     "labels": {"severity": each.severity},
                     "annotations": {"summary": each.summary, "runbook_url": f"{RUNBOOKS}#{each.name.lower()}"},

@@ -3,7 +3,7 @@
 from typing import Final
 
 from hack.monitoring.panels import FILTER, WINDOW, Board, Panel, Query, quantiles, rate_by
-from hack.monitoring.recordings import TARGET_FAILURES, TARGET_SECONDS
+from hack.monitoring.recordings import BURN_WINDOWS, FAILURES, TARGET_FAILURES, TARGET_SECONDS
 
 _EXECUTIONS: Final = "mcp_exec_executions_total"
 _STAGES: Final = "mcp_exec_execution_stage_seconds_bucket"
@@ -22,9 +22,9 @@ SERVICE: Final = Board(
         ),
         Panel(
             title="Latency",
-            about="From an execution's creation to its end, in all namespaces; the target is 2 s, or the chart's own.",
+            about="From an execution's creation to its end; the target is 2 s, or the chart's own.",
             queries=(
-                *quantiles(f'{_STAGES}{{stage="total"}}', 0.5, 0.95, 0.99),
+                *quantiles(f'{_STAGES}{{stage="total", {FILTER}}}', 0.5, 0.95, 0.99),
                 Query(expr=f"max({TARGET_SECONDS}) or vector(2)", legend="target of p95"),
             ),
             unit="s",
@@ -34,7 +34,8 @@ SERVICE: Final = Board(
             about="A slow `queued` needs more warm pods; a slow `run` is the code's own time.",
             queries=(
                 Query(
-                    expr=f'histogram_quantile(0.95, sum by (le, stage) (rate({_STAGES}{{stage!="total"}}[{WINDOW}])))',
+                    expr="histogram_quantile(0.95, sum by (le, stage) "
+                    f'(rate({_STAGES}{{stage!="total", {FILTER}}}[{WINDOW}])))',
                     legend="{{stage}}",
                 ),
             ),
@@ -59,6 +60,29 @@ SERVICE: Final = Board(
                 Query(expr=f"max({TARGET_FAILURES}) or vector(0.01)", legend="target"),
             ),
             unit="percentunit",
+        ),
+        Panel(
+            title="Burn rate",
+            about="Share of failures as a multiple of the target, in an hour and in six; alerts begin at "
+            + " and ".join(f"{factor:g}" for *_, factor in BURN_WINDOWS)
+            + ".",
+            queries=tuple(
+                Query(expr=f"max({FAILURES}{window}) / (max({TARGET_FAILURES}) or vector(0.01))", legend=window)
+                for window, *_ in BURN_WINDOWS
+            ),
+        ),
+        Panel(
+            title="Memory of the limit",
+            about="Share of its memory's limit that each process uses; an alert begins at 85 %.",
+            queries=(
+                Query(
+                    expr="max by (component) (process_resident_memory_bytes"
+                    " / on (job, instance) group_right () mcp_exec_memory_limit_bytes)",
+                    legend="{{component}}",
+                ),
+            ),
+            unit="percentunit",
+            maximum=1,
         ),
         Panel(
             title="Warm hits",

@@ -423,6 +423,24 @@ authorizer.group('mcp-exec.dev').resource('sandboxpools').subresource('isolation
 {{- if le (len $name) 63 }}{{ $name }}{{ else }}{{ printf "%s-%s" (trunc 52 $name) (sha256sum $name | trunc 10) }}{{ end -}}
 {{- end -}}
 
+{{/* Value of the label `release` of the release's series; empty if nothing is known to set it. */}}
+{{- define "mcp-exec.monitoredRelease" -}}
+{{- if .Values.monitoring.rules.release -}}
+{{- .Values.monitoring.rules.release -}}
+{{- else if .Values.monitoring.serviceMonitor.enabled -}}
+{{- include "mcp-exec.owner" . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Address of the page of runbooks; empty if it is not known. */}}
+{{- define "mcp-exec.runbooks" -}}
+{{- if hasPrefix "http" .Values.monitoring.rules.runbooks -}}
+{{- .Values.monitoring.rules.runbooks -}}
+{{- else if .Chart.Sources -}}
+{{- printf "%s/blob/v%s/docs/platform/runbooks.md" (first .Chart.Sources | trimSuffix "/") .Chart.AppVersion -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
 Bindings of an admission policy to the served namespaces, or to those that are given. A served namespace with the label
 `mcp-exec.dev/release` is only for the policies of that release; one without it is for those of each release that names

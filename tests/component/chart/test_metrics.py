@@ -124,6 +124,63 @@ def test_the_rules_are_the_file_with_links_to_the_given_runbooks(render: Render)
     assert rule["spec"] == yaml.safe_load(text)
 
 
+@pytest.mark.parametrize("runbooks", ["", "docs/platform/runbooks.md"])
+def test_without_an_address_there_are_no_links_to_runbooks(render: Render, runbooks: str) -> None:
+    values = {"monitoring": {"rules": {"enabled": True, "runbooks": runbooks}, "dashboards": {"enabled": True}}}
+    rendered = render(values)
+    groups = rendered.one("PrometheusRule", "mcp-exec")["spec"]["groups"]
+    assert not [rule for group in groups for rule in group["rules"] if "runbook_url" in rule.get("annotations", {})]
+    boards = [json.loads(text) for each in rendered.all("ConfigMap") for text in each["data"].values() if "{" in text]
+    assert boards
+    assert not any(board.get("links") for board in boards)
+
+
+def test_rules_and_targets_of_a_release_select_only_its_own_series(render: Render) -> None:
+    values = {
+        "monitoring": {
+            "serviceMonitor": {"enabled": True, "relabelings": [{"action": "labeldrop", "regex": "x"}]},
+            "rules": {"enabled": True, "targets": {"seconds": 2}, "disabled": ["McpExecFewWarmHits"]},
+        }
+    }
+    rendered = render(values, release="plat", namespace="tools")
+    owner = "tools.plat-mcp-exec"
+    (endpoint,) = rendered.one("ServiceMonitor", "plat-mcp-exec")["spec"]["endpoints"]
+    assert endpoint["relabelings"] == [
+        {"action": "replace", "targetLabel": "release", "replacement": owner},
+        {"action": "labeldrop", "regex": "x"},
+    ]
+    rules = [each for group in rendered.one("PrometheusRule", "plat-mcp-exec")["spec"]["groups"]
+             for each in group["rules"]]  # fmt: skip
+    assert not any("McpExecFewWarmHits" == each.get("alert") for each in rules)
+    target = next(each for each in rules if each.get("record") == "mcp_exec:target_seconds")
+    assert target == {"record": "mcp_exec:target_seconds", "expr": "vector(2)", "labels": {"release": owner}}
+    others = [each["expr"] for each in rules if each is not target]
+    assert all(f'release="{owner}"' in expr and "release=~" not in expr for expr in others)
+
+
+def test_boards_of_two_releases_are_different_boards_with_links_to_runbooks(render: Render) -> None:
+    address = "https://git.example.com/runbooks.md"
+    values = {
+        "monitoring": {
+            "serviceMonitor": {"enabled": True},
+            "dashboards": {"enabled": True, "namespace": "grafana"},
+            "rules": {"runbooks": address},
+        }
+    }
+    of = [
+        {name: json.loads(text) for each in rendered.all("ConfigMap", namespace="grafana")
+         for name, text in each["data"].items()}
+        for rendered in (render(values), render(values, release="plat", namespace="tools"))
+    ]  # fmt: skip
+    assert not of[0].keys() & of[1].keys(), "the sidecar has one file for each name"
+    assert not {each["uid"] for each in of[0].values()} & {each["uid"] for each in of[1].values()}
+    assert all(len(each["uid"]) <= 40 for each in of[1].values())
+    for board in of[1].values():
+        chosen = next(each for each in board["templating"]["list"] if each["name"] == "release")["current"]
+        assert chosen["value"] == ["tools.plat-mcp-exec"]
+        assert [each["url"] for each in board["links"]] == [address]
+
+
 @pytest.mark.parametrize(
     ("targets", "recorded"),
     [

@@ -11,6 +11,7 @@ import yaml
 from hack.monitoring.__main__ import BOARDS
 from hack.monitoring.alerts import ALERTS
 from hack.monitoring.panels import substitute
+from hack.monitoring.rules import ANY_RELEASE
 from tests.support.pace import paced
 
 ROOT = Path(__file__).parents[3]
@@ -24,8 +25,10 @@ GOOD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Warm",{PO
 COLD = f'mcp_exec_executions_total{{phase="Succeeded",reason="",start="Cold",{POOL}}}'
 LOST = f'mcp_exec_executions_total{{phase="Failed",reason="SandboxLost",start="Warm",{POOL}}}'
 WRONG = f'mcp_exec_executions_total{{phase="Failed",reason="UserError",start="Warm",{POOL}}}'
-QUEUED = 'mcp_exec_execution_stage_seconds_bucket{stage="queued",le="%s"}'
-TOTAL = 'mcp_exec_execution_stage_seconds_bucket{stage="total",le="%s"}'
+QUEUED = f'mcp_exec_execution_stage_seconds_bucket{{{POOL},stage="queued",le="%s"}}'
+TOTAL = f'mcp_exec_execution_stage_seconds_bucket{{{POOL},stage="total",le="%s"}}'
+MEMORY = 'process_resident_memory_bytes{job="broker",instance="a"}'
+LIMIT = 'mcp_exec_memory_limit_bytes{job="broker",instance="a",component="broker"}'
 CALLS = 'mcp_exec_broker_calls_total{server="agents/box",mode="code",outcome="%s"}'
 REQUESTS = 'mcp_exec_gateway_requests_total{route="/v1/executions",method="POST",code="%s"}'
 UP, NEVER = "0+%dx60", "0x60"
@@ -54,6 +57,8 @@ HEALTHY: dict[str, str] = {
     'mcp_exec_broker_files_collections_total{outcome="failed"}': NEVER,
     "mcp_exec_records_pending": "0x5 3 0x54",
     'mcp_exec_rollout_phase{namespace="agents",rollout="code-mode",phase="RolledBack"}': NEVER,
+    MEMORY: "300000000x60",
+    LIMIT: "536870912x60",
 }
 
 FAULTS: dict[str, dict[str, str]] = {
@@ -79,9 +84,14 @@ FAULTS: dict[str, dict[str, str]] = {
     },
     "McpExecSlowerThanTarget": {TOTAL % "2.5": UP % 90, TOTAL % "5": UP % 100, TOTAL % "+Inf": UP % 100}
     | {"mcp_exec:target_seconds": "2x60"},
-    "McpExecFailuresAboveTarget": {"mcp_exec:target_failures_ratio": "0.01x60"},
+    "McpExecFailuresAboveTarget": {"mcp_exec:target_failures_ratio": "0.1x60"},
+    "McpExecErrorBudgetBurns": {"mcp_exec:target_failures_ratio": "0.01x60"},
+    "McpExecMemoryNearLimit": {MEMORY: "470000000x60"},
 }
 """The series that differ from healthy ones, for each alert."""
+ALSO = {"McpExecErrorBudgetBurns": {"McpExecFailuresAboveTarget"}}
+"""Alerts that fire with another one, whose condition includes theirs."""
+OWN, NEIGHBOUR = "mcp-exec-system.mcp-exec", "tools.plat-mcp-exec"
 
 
 def promtool(*arguments: str, folder: Path) -> str:
@@ -97,7 +107,7 @@ def case(series: dict[str, str], *, fires: str = "") -> dict[str, Any]:
     """A case of promtool: after 50 minutes, that alert fires and no other does."""
     given = [{"series": name, "values": values} for name, values in (HEALTHY | series).items() if values]
     expected = [
-        {"eval_time": "50m", "alertname": alert.name, "exp_alerts": []} for alert in ALERTS if alert.name != fires
+        {"eval_time": "50m", "alertname": alert.name, "exp_alerts": []} for alert in ALERTS if alert.name not in {fires, *ALSO.get(fires, ())}
     ]
     return {"interval": "1m", "name": fires or "healthy", "input_series": given, "alert_rule_test": expected}
 
@@ -113,6 +123,24 @@ def firing(name: str, series: dict[str, str]) -> dict[str, Any]:
             }
         ]
     }
+
+
+def of_release(release: str, series: dict[str, str]) -> list[dict[str, str]]:
+    """The series as a scrape of that release labels them."""
+    labelled = {
+        f'{name[:-1]},release="{release}"}}' if name.endswith("}") else f'{name}{{release="{release}"}}': values
+        for name, values in (HEALTHY | series).items()
+    }
+    return [{"series": name, "values": values} for name, values in labelled.items() if values]
+
+
+def rules_of(tmp_path: Path, *releases: str) -> list[str]:
+    """The rules as the chart installs them for each release."""
+    paths = []
+    for number, release in enumerate(releases):
+        paths.append(tmp_path / f"rules-{number}.yaml")
+        paths[-1].write_text(RULES.read_text().replace(ANY_RELEASE, f'release="{release}"'))
+    return list(map(str, paths))
 
 
 def run_cases(tmp_path: Path, *cases: dict[str, Any]) -> None:
@@ -143,6 +171,34 @@ def test_no_alert_fires_while_all_is_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])
 def test_each_alert_fires_on_its_fault_and_no_other_does(alert: str, tmp_path: Path) -> None:
     run_cases(tmp_path, firing(alert, FAULTS[alert]))
+
+
+@pytest.mark.parametrize("is_installed_by_chart", [True, False], ids=["rules of each release", "one file of rules"])
+@pytest.mark.parametrize("alert", [alert.name for alert in ALERTS])
+def test_each_alert_fires_for_the_release_that_has_the_fault_and_not_for_its_neighbour(
+    alert: str, is_installed_by_chart: bool, tmp_path: Path
+) -> None:
+    if not is_installed_by_chart and alert == "McpExecGatewayAbsent":
+        # a file of rules does not know the releases, so it finds one by its series of the last day
+        fault = {"mcp_exec_gateway_waiters": "0x20 stale _x39"}
+    else:
+        fault = FAULTS[alert]
+    firing = f'count by (alertname, release) (ALERTS{{alertname="{alert}", alertstate="firing"}}) > bool 0'
+    found = {"labels": f'{{alertname="{alert}", release="{NEIGHBOUR}"}}', "value": 1}
+    of_both = case({}) | {
+        "name": alert,
+        "input_series": of_release(OWN, {}) + of_release(NEIGHBOUR, fault),
+        "alert_rule_test": [
+            {"eval_time": "50m", "alertname": other.name, "exp_alerts": []}
+            for other in ALERTS
+            if other.name not in {alert, *ALSO.get(alert, ())}
+        ],
+        "promql_expr_test": [{"expr": firing, "eval_time": "50m", "exp_samples": [found]}],
+    }
+    rules = rules_of(tmp_path, OWN, NEIGHBOUR) if is_installed_by_chart else [str(RULES)]
+    path = tmp_path / "cases.yaml"
+    path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [of_both]}))
+    promtool("test", "rules", str(path), folder=tmp_path)
 
 
 def test_what_keeps_its_targets_raises_no_alert(tmp_path: Path) -> None:

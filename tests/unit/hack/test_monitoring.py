@@ -7,6 +7,7 @@ from typing import Any
 
 import promql_parser
 import pytest
+import yaml
 from hack.monitoring.__main__ import BOARDS, list_files
 from hack.monitoring.alerts import ALERTS
 from hack.monitoring.grafana import build_board
@@ -20,6 +21,8 @@ from mcp_exec_api.reasons.execution import Reason
 ROOT = Path(__file__).parents[3]
 RUNBOOK_PAGE = ROOT / "docs/platform/runbooks.md"
 RECORDED = {TARGET_SECONDS, TARGET_FAILURES, *(each.name for each in RECORDINGS)}
+OF_TARGETS = {"release", "job", "instance"}
+"""Labels that the scrape adds to each series."""
 SECTIONS = ("**Meaning.**", "**Impact.**", "**Cause.**", "**Mend.**")
 
 QUERIES = [
@@ -59,9 +62,29 @@ def test_each_query_parses_and_uses_metrics_and_labels_that_exist(place: str, ex
         labels |= own
         if selector.name in known:
             asked = {matcher.name for matcher in selector.matchers.matchers}
-            assert asked <= own, f"{place}: {selector.name} has no label {asked - own}"
+            assert asked - OF_TARGETS <= own, f"{place}: {selector.name} has no label {asked - own}"
     if not {selector.name for selector in found} & RECORDED:
-        assert grouped_labels(expr) <= labels, f"{place}: {grouped_labels(expr) - labels} is a label of no series"
+        assert grouped_labels(expr) - OF_TARGETS <= labels, f"{place}: {grouped_labels(expr) - labels} is a label of no series"
+
+
+def test_each_rule_and_panel_tells_releases_apart() -> None:
+    rules = yaml.safe_load(build_rules(RECORDINGS, ALERTS))["groups"]
+    for rule in (rule for group in rules for rule in group["rules"]):
+        for selector in parse(rule["expr"]):
+            assert "release" in {matcher.name for matcher in selector.matchers.matchers}, rule["expr"]
+    for board in BOARDS:
+        content = json.loads(build_board(board))
+        assert "release" in {variable["name"] for variable in content["templating"]["list"]}
+        for expr in (target["expr"] for panel in content["panels"] for target in panel["targets"]):
+            for selector in parse(expr):
+                assert "release" in {matcher.name for matcher in selector.matchers.matchers}, expr
+
+
+def test_panels_of_pools_show_the_pools_that_the_reader_chose() -> None:
+    content = json.loads(build_board(next(board for board in BOARDS if board.name == "service")))
+    assert [each["name"] for each in content["templating"]["list"]] == ["datasource", "release", "namespace", "pool"]
+    queues = [panel["targets"][0]["expr"] for panel in content["panels"] if panel["title"] == "Queue"]
+    assert 'pool=~"$pool"' in queues[0]
 
 
 def test_a_query_on_an_unknown_metric_is_noticed() -> None:
