@@ -119,9 +119,7 @@ class RulesValues(Model):
     """Create it."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that your Prometheus selects PrometheusRules by."""
-    runbooks: Annotated[
-        str, Field(max_length=512, pattern=r"^(https?://[^\s#\"]+|docs/platform/runbooks\.md)?$")
-    ] = ""
+    runbooks: Annotated[str, Field(max_length=512, pattern=r"^(https?://[^\s#\"]+|docs/platform/runbooks\.md)?$")] = ""
     """Address of the page docs/platform/runbooks.md in links of alerts and boards, such as
     `https://docs.example.com/docs/platform/runbooks.html`. Empty means that of the first of the chart's `sources`, or no
     links if it has none. The path without a host, the default of earlier releases, counts as empty."""

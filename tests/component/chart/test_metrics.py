@@ -151,7 +151,7 @@ def test_rules_and_targets_of_a_release_select_only_its_own_series(render: Rende
     ]
     rules = [each for group in rendered.one("PrometheusRule", "plat-mcp-exec")["spec"]["groups"]
              for each in group["rules"]]  # fmt: skip
-    assert not any("McpExecFewWarmHits" == each.get("alert") for each in rules)
+    assert not any(each.get("alert") == "McpExecFewWarmHits" for each in rules)
     target = next(each for each in rules if each.get("record") == "mcp_exec:target_seconds")
     assert target == {"record": "mcp_exec:target_seconds", "expr": "vector(2)", "labels": {"release": owner}}
     others = [each["expr"] for each in rules if each is not target]

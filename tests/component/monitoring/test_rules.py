@@ -107,7 +107,9 @@ def case(series: dict[str, str], *, fires: str = "") -> dict[str, Any]:
     """A case of promtool: after 50 minutes, that alert fires and no other does."""
     given = [{"series": name, "values": values} for name, values in (HEALTHY | series).items() if values]
     expected = [
-        {"eval_time": "50m", "alertname": alert.name, "exp_alerts": []} for alert in ALERTS if alert.name not in {fires, *ALSO.get(fires, ())}
+        {"eval_time": "50m", "alertname": alert.name, "exp_alerts": []}
+        for alert in ALERTS
+        if alert.name not in {fires, *ALSO.get(fires, ())}
     ]
     return {"interval": "1m", "name": fires or "healthy", "input_series": given, "alert_rule_test": expected}
 

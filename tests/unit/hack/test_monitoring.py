@@ -64,7 +64,9 @@ def test_each_query_parses_and_uses_metrics_and_labels_that_exist(place: str, ex
             asked = {matcher.name for matcher in selector.matchers.matchers}
             assert asked - OF_TARGETS <= own, f"{place}: {selector.name} has no label {asked - own}"
     if not {selector.name for selector in found} & RECORDED:
-        assert grouped_labels(expr) - OF_TARGETS <= labels, f"{place}: {grouped_labels(expr) - labels} is a label of no series"
+        assert grouped_labels(expr) - OF_TARGETS <= labels, (
+            f"{place}: {grouped_labels(expr) - labels} is a label of no series"
+        )
 
 
 def test_each_rule_and_panel_tells_releases_apart() -> None:
