@@ -121,8 +121,8 @@ class RulesValues(Model):
     """Labels that your Prometheus selects PrometheusRules by."""
     runbooks: Annotated[str, Field(max_length=512, pattern=r"^(https?://[^\s#\"]+|docs/platform/runbooks\.md)?$")] = ""
     """Address of the page docs/platform/runbooks.md in links of alerts and boards, such as
-    `https://docs.example.com/docs/platform/runbooks.html`. Empty means that of the first of the chart's `sources`, or no
-    links if it has none. The path without a host, the default of earlier releases, counts as empty."""
+    `https://docs.example.com/docs/platform/runbooks.html`. Empty means that of the chart's first source, or no
+    link if it has none. The path without a host, the default of earlier releases, counts as empty."""
     release: Annotated[str, Field(max_length=128, pattern=r"^[-a-z0-9._]*$")] = ""
     """Value of the label `release` of this release's series, which rules select by. Empty means that of the
     ServiceMonitor if there is one; without it, the rules look at the series of all releases."""

@@ -17,7 +17,10 @@ WORDS: Final = {
     r"^[0-9]+(Ki|Mi|Gi|Ti)$": "a size with its unit, for example 512Mi or 1Gi",
     r"^[1-9][0-9]*(ms|s|m)$": "a time with its unit, for example 30s",
     r"^(NodeDefault|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)$": "the name of a RuntimeClass, for example gvisor, or NodeDefault",
-    r"^[^\s#\"]+$": "an address without a fragment, for example https://git.example.com/docs/runbooks.md",
+    r"^([1-9][0-9]*(ms|s|m))?$": "a time with its unit, for example 10s, or empty",
+    r"^(https?://[^\s#\"]+|docs/platform/runbooks\.md)?$": "an address without a fragment, for example "
+    "https://git.example.com/docs/runbooks.md, or empty",
+    r"^[-a-z0-9._]*$": "a value of the label `release`, for example mcp-exec-system.mcp-exec, or empty",
     r"^https?://[^,/]+$": "an origin, for example https://ide.example.com",
     r"^[^,/]+$": "a host, with its port if it is not the default one, for example mcp-exec.example.com:8443",
 }

@@ -67,7 +67,7 @@ ALERTS: Final = (
         expr=f'{_LATENCY}{{stage="queued"}} > 5',
         minutes=10,
         severity="warning",
-        summary=f"5 % of the executions wait for a pod of pool {_POOL} for {{{{ $value | humanizeDuration }}}} or more.",
+        summary=f"5 % of the executions wait for a pod of pool {_POOL} for {{{{ $value | humanizeDuration }}}}.",
     ),
     Alert(
         name="McpExecQueueGrows",
@@ -160,7 +160,7 @@ ALERTS: Final = (
         expr=f'{_LATENCY}{{stage="total"}} > on (release) group_left () {TARGET_SECONDS}',
         minutes=15,
         severity="warning",
-        summary=f"5 % of the executions of pool {_POOL} take {{{{ $value | humanizeDuration }}}}, more than the target.",
+        summary=f"5 % of the executions of pool {_POOL} take {{{{ $value | humanizeDuration }}}}: over target.",
     ),
     Alert(
         name="McpExecFailuresAboveTarget",

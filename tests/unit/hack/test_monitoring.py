@@ -141,7 +141,8 @@ def test_a_new_reason_must_be_assigned_to_the_caller_or_the_platform() -> None:
     platform = {reason.value for reason in Reason if reason not in CALLERS_OWN}
     assert platform == {
         "", "NotObserved", "AwaitingApproval", "IsolationLost", "SandboxLost", "SupervisorDied", "StreamBroken",
-        "NodeLost", "Evicted", "SessionLost", "PoolUnavailable", "PoolAtCapacity", "QueueFull", "QuotaExceeded", "LimitRangeExceeded",
+        "NodeLost", "Evicted", "SessionLost", "PoolUnavailable", "PoolAtCapacity", "QueueFull", "QuotaExceeded",
+        "LimitRangeExceeded",
         "RuntimeClassNotFound", "ImagePullFailed", "Unschedulable", "PodRefused", "PodChanged", "BrokerUnavailable",
         "WorkspaceUnavailable", "PodFailed", "PreimportFailed", "ProtocolMismatch",
     }  # fmt: skip
