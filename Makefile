@@ -113,7 +113,7 @@ wheel:  ## build the wheels mcp-exec and mcp-exec-client in build/, for pip inst
 	hack/wheels build
 
 release: venv  ## make the release VERSION=x.y.z: tests, changelog, tag, artifacts; REGISTRY=REGISTRY/PATH pushes images and chart
-	@python -m hack.new_release $(VERSION) $(if $(BUILT),--built) $(if $(CHECKS),--checks '$(CHECKS)') $(if $(BUILD),--build '$(BUILD)') $(if $(REGISTRY),--registry $(REGISTRY))
+	@python -m hack.new_release $(VERSION) $(if $(BUILT),--built) $(if $(filter undefined,$(origin CHECKS)),,--checks '$(CHECKS)') $(if $(BUILD),--build '$(BUILD)') $(if $(REGISTRY),--registry $(REGISTRY))
 
 mirror:  ## copy the release VERSION=x.y.z with its signatures: FROM=REGISTRY/PATH TO=REGISTRY/PATH, or a folder
 	@FROM=$(FROM) TO=$(TO) VERSION=$(VERSION) hack/mirror

@@ -24,6 +24,7 @@ from typing import Final
 from hack.artifacts import chart, plugin
 from hack.artifacts.places import read_places
 
+from mcp_exec_api.wire import version as declared
 from mcp_exec_api.wire.version import RELEASE
 
 ROOT: Final = Path(__file__).parents[1]
@@ -55,6 +56,8 @@ class NewRelease:
 
     def check_state(self) -> None:
         """Raise ReleaseError if the version or the checkout is not fit for a release."""
+        if (source := Path(declared.__file__)) != ROOT / _SOURCE:
+            raise ReleaseError(f"the virtual environment is that of another checkout, {source}: run `make venv` here")
         if not _VERSION.fullmatch(self.version):
             raise ReleaseError(f"{self.version!r} is no version; allowed: 1.2.3, 1.2.3-alpha.1, -beta.1 and -rc.1")
         if order(self.version) <= order(RELEASE):
@@ -126,6 +129,9 @@ class NewRelease:
         )
         objects = chart.render(packaged)
         chart.write_manifests(self.folder, objects, version=self.version)
+        versions = {item["metadata"].get("labels", {}).get("app.kubernetes.io/version") for item in objects}
+        if versions - {None} != {self.version}:
+            raise ReleaseError(f"the chart is not of the version {self.version}: {packaged.name}")
         images = chart.list_images(objects, repository=repository)
         (self.folder / "images.txt").write_text("".join(f"{image}\n" for image in images))
         for path in (packaged, cluster) if self.registry else ():

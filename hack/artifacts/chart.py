@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import helm_python
 import yaml
-from hack.artifacts.places import LOCAL, ROOT
+from hack.artifacts.places import LOCAL, ROOT, read_places
 
 Object = dict[str, Any]
 NAMES: Final = ("mcp-exec", "mcp-exec-cluster")
@@ -65,6 +65,10 @@ def package(folder: Path, name: str, *, repository: str, digests: Mapping[str, s
         if text.count(default) != 1:
             raise ValueError(f"{values.name} must have one line `repository: {LOCAL}`")
         values.write_text(text.replace(default, f"\n  repository: {repository}\n"))
+        if source := read_places().source:
+            known = {"home": source, "sources": [source], "maintainers": [{"name": "mcp-exec", "url": source}]}
+            with (copy / "Chart.yaml").open("a") as about:
+                about.write(yaml.safe_dump(known, sort_keys=False))
         if digests:
             (copy / "files" / "digests.json").write_text(json.dumps(digests, indent=1) + "\n")
         return Path(helm_python.package(str(copy), destination=str(folder)))

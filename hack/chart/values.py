@@ -149,6 +149,13 @@ class DataPoolValues(Model):
     """Modules that each sandbox imports before it is warm."""
 
 
+class NamespaceQuotaValues(Model):
+    """The ResourceQuota of one namespace."""
+
+    hard: dict[str, Amount]
+    """Limits by resource. Those that are not listed are as in `quota.hard`."""
+
+
 class QuotaValues(Model):
     """A ResourceQuota of each served namespace."""
 
@@ -161,6 +168,8 @@ class QuotaValues(Model):
     of etcd if they are of ordinary size, and 2.8 GB at maximal size, which is more than etcd's default quota of 2 GiB.
     It is not set by default, because for some minutes after a first installation Kubernetes does not count the new
     kind, and refuses each creation."""
+    namespaces: dict[Name, NamespaceQuotaValues] = Field(default_factory=dict)
+    """Quotas of single served namespaces, for example `{batch: {hard: {pods: 20}}}`."""
 
 
 class BoundsValues(Model):

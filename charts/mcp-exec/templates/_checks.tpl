@@ -99,6 +99,11 @@ Refuses values that would do harm after the installation. The schema has what He
 networkPolicy.apiServer.cidrs.{{ $index }} is any address; leave cidrs empty to allow the ports at any address
 {{- end -}}
 {{- end -}}
+{{- range $namespace, $quota := .Values.quota.namespaces -}}
+{{- if not (has $namespace $.Values.namespaces) }}
+quota.namespaces has {{ $namespace }}, which is not one of namespaces: {{ join ", " $.Values.namespaces }}
+{{- end -}}
+{{- end -}}
 {{- $files := .Values.broker.files | default dict -}}
 {{- $s3 := $files.s3 | default dict -}}
 {{- range $name, $value := ternary (omit $s3 "bucket") dict (and .Values.broker.enabled $files.enabled (empty $s3.bucket)) -}}

@@ -490,6 +490,18 @@ spec:
 {{- end -}}
 {{- end -}}
 
+{{/* The quota of a served namespace, as JSON: its own limits above those of all. Arguments: root, namespace. */}}
+{{- define "mcp-exec.quota" -}}
+{{- $quota := (index . 0).Values.quota -}}
+{{- $hard := dict -}}
+{{- range $limits := list $quota.hard (get ($quota.namespaces | default dict) (index . 1) | default dict).hard -}}
+{{- range $resource, $amount := $limits -}}
+{{- $_ := set $hard $resource $amount -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $hard -}}
+{{- end -}}
+
 {{/* API version of PodDisruptionBudgets: policy/v1 exists since Kubernetes 1.21. */}}
 {{- define "mcp-exec.policyVersion" -}}
 {{- if semverCompare ">=1.21-0" .Capabilities.KubeVersion.Version -}}policy/v1{{- else -}}policy/v1beta1{{- end -}}

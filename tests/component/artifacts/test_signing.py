@@ -143,3 +143,13 @@ def test_a_mirror_has_everything_by_the_same_digests(release: Release, tmp_path:
 def test_a_mirror_says_what_it_needs(release: Release, environment: dict[str, str], reason: str) -> None:
     complete = {"FROM": release.registry, "TO": f"{release.registry}-none", **environment}
     assert reason in release.run(ROOT / "hack/mirror", check=False, **complete).stderr
+
+
+def test_a_release_without_signatures_is_mirrored_only_if_that_is_asked_for(release: Release) -> None:
+    source = f"{release.registry}-unsigned"
+    release.copy(release.folder / "gateway.tar", "sandbox", source)
+    places = {"FROM": source, "TO": f"{source}-mirror"}
+    refused = release.run(ROOT / "hack/mirror", check=False, **places)
+    assert f"mcp-exec-sandbox:{RELEASE} has no signature in {source} that can be copied" in refused.stderr
+    asked = release.run(ROOT / "hack/mirror", check=False, **places, UNSIGNED="yes")
+    assert "Copying mcp-exec-operator" in asked.stderr + asked.stdout

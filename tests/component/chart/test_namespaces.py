@@ -247,3 +247,16 @@ def test_who_reaches_the_gateway_can_be_narrowed_and_helms_test_still_does(rende
 
 def test_policies_of_the_chart_can_be_left_out(render: Render) -> None:
     assert render({"networkPolicy": {"enabled": False}}).all("NetworkPolicy") == []
+
+
+def test_a_namespace_may_have_a_quota_of_its_own(render: Render) -> None:
+    quota = {"namespaces": {"b": {"hard": {"pods": 0, "count/toolservers.mcp-exec.dev": 3}}}}
+    rendered = render({"namespaces": ["a", "b"], "quota": quota})
+    hard = {each["metadata"]["namespace"]: each["spec"]["hard"] for each in rendered.all("ResourceQuota")}
+    assert hard["a"] == {"pods": "200", "limits.cpu": "200", "limits.memory": "150Gi"}
+    assert hard["b"] == hard["a"] | {"pods": "0", "count/toolservers.mcp-exec.dev": "3"}
+
+
+def test_a_quota_of_a_namespace_that_is_not_served_is_refused(render: Render) -> None:
+    with pytest.raises(AssertionError, match=r"quota\.namespaces has b, which is not one of namespaces: agents"):
+        render({"quota": {"namespaces": {"b": {"hard": {"pods": 1}}}}})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.support.releases import clone_checkout, git, make_release
+from tests.support.releases import ROOT, clone_checkout, git, make_release
 
 Release = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -84,3 +84,19 @@ def test_a_checkout_with_changes_is_refused_and_failed_checks_change_nothing(clo
     assert git(clone, "status", "--porcelain") == ""
     (clone / "README.md").write_text("changed")
     assert "there are changes that are not committed" in release("0.9.0", "--checks", "").stderr
+
+
+def test_the_environment_of_another_checkout_is_refused(clone: Path, release: Release) -> None:
+    done = release("0.9.0", "--checks", "", PYTHONPATH="")
+    assert "the virtual environment is that of another checkout, " in done.stderr
+    assert git(clone, "log", "--format=%s") == "before"
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [([], ""), (["CHECKS="], "--checks ''"), (["CHECKS=lint unit"], "--checks 'lint unit'")]
+)
+def test_checks_may_be_fewer_or_none(given: list[str], expected: str) -> None:
+    command = ["make", "--dry-run", "--old-file=venv", "release", "VERSION=9.9.9", *given]
+    shown = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    (line,) = (line for line in shown.splitlines() if "hack.new_release" in line)
+    assert line.split("9.9.9")[1].strip() == expected
