@@ -18,6 +18,7 @@ class Places:
     registry: str
     downloads: str
     source: str
+    site: str
 
     @property
     def images(self) -> str:
@@ -33,4 +34,5 @@ def read_places(registry: str = "") -> Places:
         registry=registry or found["RELEASE_REGISTRY"],
         downloads=found["RELEASE_DOWNLOADS"].rstrip("/"),
         source=found["PROJECT_URL"],
+        site=found["SITE_URL"].rstrip("/"),
     )

@@ -1,6 +1,7 @@
 """The versions of a documentation site. Each has a folder. The file versions.json lists them, and all pages read it."""
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -9,6 +10,8 @@ from hack.new_release import order
 
 LATEST: Final = "latest"
 """Alias of the newest version that is no pre-release. Pages of older ones show a hint."""
+FOUND_AT_THE_ROOT: Final = ("404.html", "llms.txt", "sitemap.xml")
+"""Files of the newest version that are at the root, too, where hosts, search engines and models look for them."""
 _ROOT: Final = """<!doctype html>
 <html lang="en">
 <head>
@@ -37,3 +40,6 @@ class Versions:
         entries = [{"version": name, "title": name, "aliases": [LATEST] if name == newest else []} for name in present]
         path.write_text(json.dumps(entries, indent=1) + "\n")
         (self.folder / "index.html").write_text(_ROOT.format(version=newest))
+        for name in FOUND_AT_THE_ROOT:
+            if (found := self.folder / newest / name).is_file():  # versions before 0.2.0 have no llms.txt
+                shutil.copyfile(found, self.folder / name)

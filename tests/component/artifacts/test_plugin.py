@@ -12,7 +12,7 @@ from hack.artifacts import plugin
 from hack.artifacts.places import Places
 from tests.support.pace import paced
 
-PLACES = Places(registry="", downloads="https://downloads.example/mcp-exec", source="https://source.example")
+PLACES = Places(registry="", downloads="https://downloads.example/mcp-exec", source="https://source.example", site="")
 CLIENT = 'import sys\n\ndef kubectl_main():\n    print("plugin", *sys.argv[1:])\n'
 
 

@@ -4,6 +4,7 @@ import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 import pytest_asyncio
@@ -12,9 +13,12 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 from tests.component.broker.servers import serving_app
+from tests.component.site.conftest import ADDRESS
 
 from mcp_exec_api.wire.version import RELEASE
 
+FOLDER = urlsplit(ADDRESS).path
+"""Folder of its host that the site was built for."""
 CHROMIUM = shutil.which("chromium")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PATH: apt-get install chromium")
 
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the PAT
 async def page(site: Path) -> AsyncIterator[Page]:
     """The front page. An error on the console, and a request to anywhere else, fails the test."""
     problems: list[str] = []
-    app = Starlette(routes=[Mount("/", StaticFiles(directory=site, html=True))])
+    app = Starlette(routes=[Mount(FOLDER, StaticFiles(directory=site, html=True))])
     async with serving_app(app) as url, async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         opened = await browser.new_page(color_scheme="light", viewport={"width": 1400, "height": 1000})
@@ -32,7 +36,7 @@ async def page(site: Path) -> AsyncIterator[Page]:
         opened.on("pageerror", lambda error: problems.append(str(error)))
         opened.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
         opened.on("request", lambda request: problems.append(request.url) if not is_own(request.url, url) else None)
-        await opened.goto(f"{url}/")
+        await opened.goto(f"{url}{FOLDER}/")
         await expect(opened).to_have_url(re.compile(rf"/{re.escape(RELEASE)}/index\.html$"))
         yield opened
         await browser.close()
@@ -57,6 +61,32 @@ async def test_a_search_finds_the_page_about_a_field(page: Page) -> None:
     await expect(found).to_contain_text("Pools")
     await found.click()
     await expect(page).to_have_url(re.compile(r"/docs/platform/pools\.html"))
+
+
+@pytest.mark.parametrize(("words", "title"), [("sso", "What is not here"), ("production", "Production checklist")])
+async def test_a_search_answers_what_a_platform_team_asks_first(page: Page, words: str, title: str) -> None:
+    await page.get_by_role("button", name="Search").click()
+    await page.get_by_role("combobox", name="Search").fill(words)
+    await expect(page.get_by_role("option").first).to_contain_text(title)
+
+
+async def test_a_missing_address_at_any_depth_has_a_page_with_the_navigation(page: Page) -> None:
+    response = await page.goto(page.url.replace("index.html", "docs/platform/deep/missing.html"))
+    assert response is not None
+    assert response.status == 404
+    await expect(page.locator("h1")).to_have_text("No page here")
+    await expect(page.locator("#missing")).to_contain_text("docs/platform/deep/missing.html")
+    logo = page.locator(".md-header .md-logo svg")
+    assert await logo.evaluate("element => element.getBoundingClientRect().height") < 60, "the style is missing"
+    await page.get_by_role("link", name="the list of all pages").click()
+    await expect(page.locator("h1")).to_contain_text("Documentation")
+
+
+async def test_a_page_can_be_copied_as_markdown(page: Page) -> None:
+    await page.goto(page.url.replace("index.html", "docs/platform/pools.html"))
+    address = await page.locator("[data-md-copy-url]").get_attribute("data-md-copy-url")
+    found = await page.request.get(urljoin(page.url, address))
+    assert (await found.text()).startswith("# Pools\n")
 
 
 async def test_a_diagram_is_drawn(page: Page) -> None:

@@ -160,6 +160,13 @@ def test_a_table_has_the_defaults_of_the_code(table: tuple[str, str]) -> None:
     assert compared >= min(3, len(rows))
 
 
+def test_the_first_screen_has_the_median_that_was_measured() -> None:
+    (stated,) = re.findall(r"A warm run takes (\d+) ms", PAGES["README.md"].partition("\n## ")[0])
+    table = PAGES["docs/internals/performance.md"].partition("<!-- begin latency -->")[2]
+    (median,) = re.findall(r"(?m)^\| 1 \| \d+ \| ([\d.]+) / ", table.partition("<!-- end -->")[0])
+    assert abs(int(stated) - float(median)) < 1
+
+
 COUNTS = {
     "tasks of `make examples`": (
         [("README.md", r"`make examples` (\w+) tasks"), ("docs/README.md", r"(\w+) tasks that call tools")],

@@ -1,0 +1,23 @@
+"""Values files of docs/platform that are printed whole: each renders, and means what its page says."""
+
+import re
+
+import yaml
+from tests.component.chart.conftest import CHART, Render
+
+PAGES = CHART.parents[1] / "docs" / "platform"
+
+
+def read_values(page: str) -> list[dict[str, object]]:
+    """Return the blocks of YAML of a page that are no Kubernetes objects."""
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [loaded for block in blocks if "kind" not in (loaded := yaml.safe_load(block))]
+
+
+def test_the_values_of_the_production_checklist_render(render: Render) -> None:
+    (values,) = read_values("production.md")
+    rendered = render(values)
+    assert rendered.one("SandboxPool", "default")["spec"]["maxPods"] == 60
+    assert rendered.names("PersistentVolumeClaim") == ["mcp-exec-broker-audit", "mcp-exec-broker-records"]
+    assert rendered.names("PrometheusRule") != []
+    assert rendered.environment("mcp-exec-gateway")["MCP_EXEC_DOCS"] == "false"
