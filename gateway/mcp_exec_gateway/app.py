@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
@@ -19,6 +20,7 @@ from starlette.types import ASGIApp
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.http_server import HttpServer, build_server
 from mcp_exec_common.process.setup import exempt_started_objects
+from mcp_exec_common.process.tls import MountedCertificate
 from mcp_exec_gateway.core.dependencies import Dependencies, Feature
 from mcp_exec_gateway.core.executions.examples import EXAMPLES
 from mcp_exec_gateway.core.http.access_log import CLIENT_CLOSED_REQUEST, AccessLogMiddleware
@@ -71,6 +73,16 @@ def build_app(dependencies: Dependencies) -> FastAPI:
         app.include_router(router)
     if dependencies.settings.docs:
         app.include_router(process.docs_router)
+    if origins := dependencies.settings.allowed_origins:
+        # no credentials of the browser: a page sets the header Authorization itself
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=_METHODS,
+            allow_headers=["*"],
+            expose_headers=["*"],
+            allow_private_network=True,
+        )
     app.add_middleware(AccessLogMiddleware, metrics=dependencies.metrics, shutdown=dependencies.shutdown)
     app.openapi = lambda: describe_api(dependencies.features)  # type: ignore[method-assign]
     return app
@@ -136,6 +148,7 @@ async def _handle_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=CLIENT_CLOSED_REQUEST)  # the access log records it and does not send it
 
 
+_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 KEEP_ALIVE_SECONDS: Final = 75
 """Longer than the usual idle time-out of load balancers, 60 s, so that they and not the gateway close connections."""
 _FINAL_SECONDS: Final = 5
@@ -143,11 +156,16 @@ _FINAL_SECONDS: Final = 5
 
 
 async def serve(
-    app: ASGIApp, *, dependencies: Dependencies, server: HttpServer | None = None, metrics_app: ASGIApp | None = None
+    app: ASGIApp,
+    *,
+    dependencies: Dependencies,
+    server: HttpServer | None = None,
+    metrics_app: ASGIApp | None = None,
+    certificate: MountedCertificate | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and shut down within the times of the settings.
 
-    `metrics_app` is served at the port of metrics.
+    `metrics_app` is served at the port of metrics. With a certificate, both ports serve only TLS.
     """
     settings = dependencies.settings
     metrics_server = metrics_app and build_server(
@@ -156,6 +174,7 @@ async def serve(
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
         shutdown_seconds=1,
         limits=settings.connection_limits,
+        certificate=certificate,
     )
     server = server or build_server(
         app,
@@ -163,6 +182,7 @@ async def serve(
         keep_alive_seconds=KEEP_ALIVE_SECONDS,
         shutdown_seconds=settings.shutdown_seconds + _FINAL_SECONDS,
         limits=settings.connection_limits,
+        certificate=certificate,
     )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -172,6 +192,7 @@ async def serve(
     measuring = asyncio.create_task(metrics_server.serve()) if metrics_server else None
     stopping = asyncio.create_task(stop.wait())
     reporting = asyncio.create_task(_log_ready(server, metrics_server, dependencies))
+    following = asyncio.create_task(certificate.follow()) if certificate else None
     try:
         await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
@@ -180,6 +201,8 @@ async def serve(
     finally:
         stopping.cancel()
         reporting.cancel()
+        if following:
+            following.cancel()
         if metrics_server and measuring:
             metrics_server.should_exit = metrics_server.force_exit = True
             await asyncio.wait({measuring}, timeout=_FINAL_SECONDS)

@@ -1,5 +1,6 @@
 """The gateway's settings, read once from the environment."""
 
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -43,6 +44,9 @@ class Settings(ExecutionSettings, MountedKeySettings):
     ] = GATEWAY_METRICS_PORT
     """Port of `/metrics`, which name namespaces and their spending without authentication. It is no part of the
     Service, and not 8080, the port of the API."""
+    tls_folder: Path | None = None
+    """Folder with `tls.crt` and `tls.key`, of a mounted Secret. Both ports then serve only TLS, and use a changed
+    certificate for new connections."""
     docs: Annotated[bool, ChartValue("gateway.docs")] = True
     """Serve the API's description at `/docs` and `/openapi.json`, without authentication. It is the same for all
     releases of this version and contains nothing of this one."""
@@ -82,7 +86,8 @@ class Settings(ExecutionSettings, MountedKeySettings):
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode, ChartValue("gateway.trustedProxies", Cidrs)] = ()
     """Networks of proxies whose X-Forwarded-For names the client. Empty means that the header is ignored."""
     allowed_origins: Annotated[tuple[str, ...], NoDecode, ChartValue("gateway.mcp.allowedOrigins", _Origins)] = ()
-    """Origins of web pages that may use `/mcp`, such as `https://ide.example`. Other clients send none."""
+    """Origins of web pages that may use `/mcp` and the API from a browser, such as `https://ide.example`. Other clients
+    send none."""
     allowed_hosts: Annotated[tuple[str, ...], NoDecode, ChartValue("gateway.mcp.allowedHosts", _Hosts)] = ()
     """Values of the Host header that `/mcp` accepts, with the port if there is one. Empty means all."""
     mcp_heartbeat_seconds: Annotated[float, Field(gt=0, le=60)] = 15

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.certificates import certificates_for
+from tests.support.certificates import certificates_for
 from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway
 from tests.e2e.toolservers import HARDENED, IMAGE, RESOURCES, Agent, running, secret, statuses, stdio, tool_server
 

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
 from mcp_exec_common.process.receipts import RECEIPT, Receipt
+from mcp_exec_common.process.tls import HandshakeProtocol, MountedCertificate
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +45,13 @@ class _HeadRefused(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """HTTP/1.1 protocol with bounded heads, and with deadlines for heads, bodies and the reading of responses."""
 
-    def __init__(self, *args: Any, table: ConnectionTable, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, table: ConnectionTable, carrier: asyncio.Transport | None = None, **kwargs: Any
+    ) -> None:
+        """`carrier` is the transport below one of TLS."""
         super().__init__(*args, **kwargs)
         self._table = table
+        self._carrier = carrier
         self._limits = table.limits
         self._peer = ""
         self._in_head = True
@@ -71,7 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Accept a connection, or abort it if there is no room for it."""
         super().connection_made(transport)
         self._peer = self.client[0] if self.client else ""
-        self._receipt = Receipt(transport)
+        self._receipt = Receipt(transport, self._carrier)
         self._request_deadline = self.loop.time() + self._limits.head_seconds
         if not self._table.admit(self, self._peer):
             transport.abort()
@@ -244,6 +249,15 @@ class HttpServer(uvicorn.Server):
         yield
 
 
+def _accept_secured(certificate: MountedCertificate, table: ConnectionTable, **kwargs: Any) -> HandshakeProtocol:
+    """Build the protocol of a connection that begins with a handshake. uvicorn gives the other arguments."""
+
+    def build(carrier: asyncio.Transport) -> BoundedProtocol:
+        return BoundedProtocol(table=table, carrier=carrier, **kwargs)
+
+    return HandshakeProtocol(certificate=certificate, table=table, build=build)
+
+
 def build_server(
     app: Any,
     *,
@@ -252,13 +266,17 @@ def build_server(
     shutdown_seconds: float,
     host: str = _HOST,
     limits: ConnectionLimits | None = None,
+    certificate: MountedCertificate | None = None,
 ) -> HttpServer:
-    """Build a server without starting it.
+    """Build a server without starting it. With a certificate it serves only TLS.
 
     The server closes a connection without a request after `keep_alive_seconds`. At shutdown, running requests have
     `shutdown_seconds`, rounded up, to send their responses.
     """
-    protocol: Any = partial(BoundedProtocol, table=ConnectionTable(limits or ConnectionLimits()))
+    table = ConnectionTable(limits or ConnectionLimits())
+    protocol: Any = partial(BoundedProtocol, table=table)
+    if certificate:
+        protocol = partial(_accept_secured, certificate, table)
     config = uvicorn.Config(
         app,
         host=host,

@@ -27,9 +27,7 @@ class MountedFolder:
 
     def read(self) -> dict[str, bytes]:
         """Return all entries, of one version. Raises OSError, and ValueError if they are larger than any Secret."""
-        present = self.path / _PRESENT
-        # not through the link, which may point to another version at the next file
-        folder = present.resolve(strict=True) if present.is_symlink() else self.path
+        folder = self.find_present()
         entries: dict[str, bytes] = {}
         left = _MAX_BYTES
         for file in sorted(folder.iterdir()):
@@ -41,6 +39,12 @@ class MountedFolder:
             if left < 0 or len(entries) > _MAX_FILES:
                 raise ValueError(f"{self.path} has more than {_MAX_FILES} files or {_MAX_BYTES} bytes")
         return entries
+
+    def find_present(self) -> Path:
+        """Return the folder of the present version, which does not change. Raises OSError."""
+        present = self.path / _PRESENT
+        # not through the link, which may point to another version at the next file
+        return present.resolve(strict=True) if present.is_symlink() else self.path
 
     async def follow(self, on_change: Callable[[dict[str, bytes]], None]) -> None:
         """Pass on the entries when they differ from those passed on last, for ever, beginning with the present ones.

@@ -17,8 +17,10 @@ _LOST: Final = 7
 class Receipt:
     """Whether the system of a connection's peer has acknowledged all bytes that were written."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, carrier: asyncio.Transport | None = None) -> None:
+        """`carrier` is the transport below one of TLS, with a buffer of its own."""
         self.transport = transport
+        self._carrier = carrier
         self._at_end: bool | None = None
         self._has_ended = False
 
@@ -40,7 +42,8 @@ class Receipt:
             state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         except (AttributeError, OSError, ValueError):
             return None
-        return state != _LOST and not queued and not self.transport.get_write_buffer_size()
+        buffered = any(each.get_write_buffer_size() for each in (self.transport, self._carrier) if each)
+        return state != _LOST and not queued and not buffered
 
 
 def find_receipt(scope: Any) -> Receipt | None:

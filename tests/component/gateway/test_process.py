@@ -4,6 +4,7 @@ import asyncio
 import base64
 import os
 import signal
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import aiohttp
 import pytest
 from tests.component.gateway.conftest import CEX, KEY, SECRETS
 from tests.support.api_server import FakeApiServer
+from tests.support.certificates import certificates_for
+from tests.support.mounts import write_version
 from tests.support.ports import free_port
 from tests.support.processes import FEW_FILES, SECONDS, environment, most_files, started
 from tests.support.until import until
@@ -40,6 +43,35 @@ async def test_it_may_have_more_connections_than_it_is_started_with(api: FakeApi
     async with started("-c", FEW_FILES, MODULE[1], env=gateway(tmp_path, api)) as running, asyncio.timeout(SECONDS):
         await running.says("ready")
         assert most_files(running) == 4096
+
+
+async def test_both_ports_serve_tls_if_a_secret_is_mounted_and_follow_its_changes(
+    api: FakeApiServer, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "tls").mkdir()
+
+    def mount() -> aiohttp.TCPConnector:
+        authority, both = certificates_for("gateway.example")
+        certificate, begin, key = both.partition("-----BEGIN PRIVATE KEY-----")
+        write_version(folder, {"tls.crt": certificate.encode(), "tls.key": (begin + key).encode()})
+        return aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=authority))
+
+    connector = mount()
+    env = gateway(tmp_path, api, MCP_EXEC_TLS_FOLDER=str(folder))
+
+    async def read(connector: aiohttp.TCPConnector, port: str, path: str) -> int:
+        async with (
+            aiohttp.ClientSession(connector=connector, headers=AUTHORIZED) as session,
+            session.get(f"https://127.0.0.1:{env[port]}{path}", server_hostname="gateway.example") as response,
+        ):
+            return response.status
+
+    async with started(*MODULE, env=env) as running, asyncio.timeout(SECONDS):
+        await running.says("ready")
+        assert await read(connector, "MCP_EXEC_PORT", "/v1/executions") == 200
+        changed = mount()
+        await running.says("new connections use the changed certificate")
+        assert await read(changed, "MCP_EXEC_METRICS_PORT", "/metrics") == 200
 
 
 async def test_waiting_requests_get_their_answer_when_it_is_told_to_stop(api: FakeApiServer, tmp_path: Path) -> None:
@@ -105,6 +137,7 @@ async def test_a_reflector_that_breaks_for_good_ends_the_process(api: FakeApiSer
     [
         ({"MCP_EXEC_PORT": "http"}, "MCP_EXEC_PORT: "),
         ({"MCP_EXEC_NAMESPACES": ""}, "MCP_EXEC_NAMESPACES: "),
+        ({"MCP_EXEC_TLS_FOLDER": "/nowhere"}, "MCP_EXEC_TLS_FOLDER: "),
     ],
 )
 async def test_a_setting_that_is_wrong_is_named(
