@@ -67,11 +67,59 @@ class ServiceValues(Model):
     """The gateway's Service."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = "ClusterIP"
-    """Type of the Service. The gateway speaks HTTP; terminate TLS at an Ingress or a load balancer."""
+    """Type of the Service. The gateway speaks HTTP unless `gateway.tls.serve` is true."""
     port: Port = 80
     """Port of the Service."""
     annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations, for example those of a cloud's load balancer."""
+
+
+class CertificateValues(Model):
+    """A Certificate of cert-manager for `gateway.host`, in the Secret `gateway.tls.secret`."""
+
+    create: bool = False
+    """Create it. cert-manager has to be installed."""
+    issuer: OptionalName = ""
+    """Name of the issuer."""
+    issuer_kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z]{0,62}$")] = "ClusterIssuer"
+    """Kind of the issuer: `Issuer` of the release's namespace, `ClusterIssuer`, or that of another group."""
+    issuer_group: Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")] = "cert-manager.io"
+    """API group of the issuer."""
+
+
+class TlsValues(Model):
+    """The certificate of the front door."""
+
+    secret: OptionalName = ""
+    """Secret of the release's namespace with `tls.crt` and `tls.key`. The Ingress has it, or the gateway itself."""
+    serve: bool = False
+    """Let the gateway serve TLS itself, at the port of the API and that of metrics. A changed Secret is in use for new
+    connections within two minutes, without a restart."""
+    certificate: CertificateValues = CertificateValues()
+    """A Certificate of cert-manager, which writes the Secret and renews it."""
+
+
+class IngressValues(Model):
+    """An Ingress to the gateway."""
+
+    enabled: bool = False
+    """Create it, for `gateway.host`."""
+    class_name: OptionalName = ""
+    """IngressClass. Empty means that of the cluster."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations for its controller, above all time limits and no buffering."""
+
+
+class HttpRouteValues(Model):
+    """An HTTPRoute of the Gateway API to the gateway."""
+
+    enabled: bool = False
+    """Create it, for `gateway.host`. The listener of the Gateway has the certificate."""
+    parent_refs: Annotated[list[FreeObject], Field(max_length=32)] = Field(default_factory=list)
+    """Gateways that it belongs to, as in the spec of an HTTPRoute: `name`, and `namespace` and `sectionName` if
+    needed."""
+    annotations: dict[str, str] = Field(default_factory=dict)
+    """Annotations."""
 
 
 class ApiKeysValues(Model):
@@ -187,6 +235,15 @@ class GatewayValues(WorkloadValues):
     """The endpoint `/mcp`."""
     service: ServiceValues = ServiceValues()
     """The Service."""
+    host: Annotated[str, Field(max_length=253, pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")] = ""
+    """Name of the gateway outside of the cluster, such as `agents.example.com`, for the Ingress, the HTTPRoute and the
+    Certificate."""
+    ingress: IngressValues = IngressValues()
+    """An Ingress."""
+    http_route: HttpRouteValues = HttpRouteValues()
+    """An HTTPRoute of the Gateway API."""
+    tls: TlsValues = TlsValues()
+    """The certificate of the front door."""
     api_keys: ApiKeysValues = ApiKeysValues()
     """The Secret with the hashed API keys."""
     initial_api_key: InitialApiKeyValues = InitialApiKeyValues()

@@ -21,6 +21,7 @@ WORDS: Final = {
     r"^(https?://[^\s#\"]+|docs/platform/runbooks\.md)?$": "an address without a fragment, for example "
     "https://git.example.com/docs/runbooks.md, or empty",
     r"^[-a-z0-9._]*$": "a value of the label `release`, for example mcp-exec-system.mcp-exec, or empty",
+    r"^[A-Z][A-Za-z]{0,62}$": "a kind, for example ClusterIssuer",
     r"^https?://[^,/]+$": "an origin, for example https://ide.example.com",
     r"^[^,/]+$": "a host, with its port if it is not the default one, for example mcp-exec.example.com:8443",
 }

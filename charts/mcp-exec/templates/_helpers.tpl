@@ -559,3 +559,34 @@ its image and without `NodeDefault`.
 {{- end }}
 {{- toJson $complete -}}
 {{- end -}}
+
+{{/* Refuses values of the front door that contradict each other, or that nothing would use. */}}
+{{- define "mcp-exec.checkFrontDoor" -}}
+{{- $gateway := .Values.gateway }}
+{{- $tls := $gateway.tls }}
+{{- $used := list }}
+{{- if $gateway.ingress.enabled }}{{ $used = append $used "gateway.ingress.enabled" }}{{ end }}
+{{- if $gateway.httpRoute.enabled }}{{ $used = append $used "gateway.httpRoute.enabled" }}{{ end }}
+{{- if $tls.certificate.create }}{{ $used = append $used "gateway.tls.certificate.create" }}{{ end }}
+{{- if and $used (not $gateway.host) }}
+{{- fail (printf "%s needs gateway.host: the name by which clients reach the gateway, for example agents.example.com" (first $used)) }}
+{{- end }}
+{{- if and $gateway.host (not $used) }}
+{{- fail "gateway.host is set, and nothing uses it: enable gateway.ingress, gateway.httpRoute or gateway.tls.certificate" }}
+{{- end }}
+{{- if and $gateway.httpRoute.enabled (not $gateway.httpRoute.parentRefs) }}
+{{- fail "gateway.httpRoute.enabled needs gateway.httpRoute.parentRefs: the Gateway that the route belongs to, for example [{name: public, namespace: infra}]" }}
+{{- end }}
+{{- if and $gateway.httpRoute.enabled $tls.serve }}
+{{- fail "gateway.httpRoute.enabled and gateway.tls.serve contradict each other: a Gateway sends plain HTTP to the Service. Leave TLS to the Gateway's listener, or write the HTTPRoute with its BackendTLSPolicy as extraObjects" }}
+{{- end }}
+{{- if and $tls.certificate.create (not $tls.certificate.issuer) }}
+{{- fail "gateway.tls.certificate.create needs gateway.tls.certificate.issuer: the name of an issuer of cert-manager" }}
+{{- end }}
+{{- if and (or $tls.serve $tls.certificate.create) (not $tls.secret) }}
+{{- fail (printf "%s needs gateway.tls.secret: the name of the Secret with tls.crt and tls.key" (ternary "gateway.tls.serve" "gateway.tls.certificate.create" $tls.serve)) }}
+{{- end }}
+{{- if and $tls.secret (not $tls.serve) (not $gateway.ingress.enabled) }}
+{{- fail "gateway.tls.secret is set, and nothing uses it: set gateway.tls.serve, or gateway.ingress.enabled. With an HTTPRoute, the listener of the Gateway has the certificate" }}
+{{- end }}
+{{- end -}}

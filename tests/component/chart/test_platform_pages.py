@@ -21,3 +21,10 @@ def test_the_values_of_the_production_checklist_render(render: Render) -> None:
     assert rendered.names("PersistentVolumeClaim") == ["mcp-exec-broker-audit", "mcp-exec-broker-records"]
     assert rendered.names("PrometheusRule") != []
     assert rendered.environment("mcp-exec-gateway")["MCP_EXEC_DOCS"] == "false"
+
+
+def test_each_way_to_expose_the_gateway_renders(render: Render) -> None:
+    ingress, route, served = (render(values) for values in read_values("expose.md"))
+    assert ingress.names("Ingress") == ingress.names("Certificate") == ["mcp-exec-gateway"]
+    assert route.names("HTTPRoute") == ["mcp-exec-gateway"]
+    assert served.environment("mcp-exec-gateway")["MCP_EXEC_TLS_FOLDER"]
