@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import certificates_for
 from tests.e2e.support import NAMESPACE, ROOT, Cluster, Gateway
 from tests.e2e.toolservers import HARDENED, IMAGE, RESOURCES, Agent, running, secret, statuses, stdio, tool_server
+from tests.support.certificates import certificates_for
 
 pytestmark = pytest.mark.timeout(900)
 APIS = "apis"

@@ -48,7 +48,8 @@ class MetricsBase:
 
         `limit_files` are tried in their order.
         """
-        disable_created_metrics()  # a sample more for each counter and histogram, which nothing reads
+        # These are a sample more for each counter and histogram, which nothing reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         text = "Limit of the memory of the container, in bytes; none without a limit."
