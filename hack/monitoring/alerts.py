@@ -180,7 +180,7 @@ ALERTS: Final = (
     Alert(
         name="McpExecMemoryNearLimit",
         expr="max by (release, component) (process_resident_memory_bytes"
-        " / on (job, instance) group_right () mcp_exec_memory_limit_bytes) > 0.85",
+        " / on (release, job, instance) group_right () mcp_exec_memory_limit_bytes) > 0.85",
         minutes=10,
         severity="warning",
         summary="A pod of the {{ $labels.component }} uses {{ $value | humanizePercentage }} of its memory's limit.",

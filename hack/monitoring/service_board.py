@@ -77,7 +77,7 @@ SERVICE: Final = Board(
             queries=(
                 Query(
                     expr="max by (component) (process_resident_memory_bytes"
-                    " / on (job, instance) group_right () mcp_exec_memory_limit_bytes)",
+                    " / on (release, job, instance) group_right () mcp_exec_memory_limit_bytes)",
                     legend="{{component}}",
                 ),
             ),
