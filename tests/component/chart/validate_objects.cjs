@@ -1,16 +1,20 @@
 // Print what is wrong with each object of a file, by the schemas that its project publishes: a list of texts and nulls.
+// Arguments: the folder of the packages, the file.
 const fs = require("fs");
-const kinds = {
-  "gateway.networking.k8s.io/v1/HTTPRoute": () =>
-    require("@kubernetes-models/gateway-api/gateway.networking.k8s.io/v1/HTTPRoute").HTTPRoute,
-  "cert-manager.io/v1/Certificate": () => require("@kubernetes-models/cert-manager/cert-manager.io/v1/Certificate").Certificate,
-};
-const found = JSON.parse(fs.readFileSync(process.argv[2])).map((object) => {
+const { pathToFileURL } = require("url");
+
+const [folder, file] = process.argv.slice(2);
+const packages = { "gateway.networking.k8s.io/v1": "gateway-api", "cert-manager.io/v1": "cert-manager" };
+
+async function validate(object) {
+  const path = `${folder}/@kubernetes-models/${packages[object.apiVersion]}/${object.apiVersion}/index.js`;
+  const kinds = await import(pathToFileURL(path));
   try {
-    new (kinds[`${object.apiVersion}/${object.kind}`]())(object).validate();
+    new kinds[object.kind](object).validate();
     return null;
   } catch (error) {
     return `${error.message} ${JSON.stringify(error.errors ?? error.ajvErrors ?? "")}`;
   }
-});
-console.log(JSON.stringify(found));
+}
+
+Promise.all(JSON.parse(fs.readFileSync(file)).map(validate)).then((found) => console.log(JSON.stringify(found)));
