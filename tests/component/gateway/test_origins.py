@@ -48,7 +48,7 @@ async def test_responses_and_refusals_can_be_read_by_an_allowed_page_and_by_no_o
                 answer = await gateway.ask("GET", "/v1/executions", key=key, headers={"Origin": origin})
                 assert answer.status == status
                 assert answer.headers.get("Access-Control-Allow-Origin") == allowed
-                assert (answer.headers.get("Vary") == "Origin") == (allowed is not None)
+                assert "Origin" in answer.headers.get("Vary", "")
 
 
 async def test_without_allowed_origins_no_response_permits_one(api: FakeApiServer) -> None:
