@@ -21,11 +21,11 @@ from mcp_exec_api.constants import (
     MAX_TIMEOUT_SECONDS,
     MAX_TOOL_CALLS,
 )
+from mcp_exec_api.constants import Phase as Phase
 from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, ToolPattern, check_one_line
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
-from mcp_exec_api.values import Phase as Phase
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""

@@ -23,9 +23,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from mcp_exec_api.constants import LENIENT as LENIENT
 from mcp_exec_api.constants import MAX_SESSION_NAME
-from mcp_exec_api.values import LENIENT as LENIENT
-from mcp_exec_api.values import OpenEnum as OpenEnum
+from mcp_exec_api.constants import OpenEnum as OpenEnum
 from mcp_exec_tools.patterns import TOOL_PATTERN
 from mcp_exec_tools.text import shorten_line
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validat
 
 from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
 from mcp_exec_api.constants import MAX_CODE_BYTES
+from mcp_exec_api.constants import SkillState as SkillState
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, ToolPattern
-from mcp_exec_api.values import SkillState as SkillState
 
 MAX_INSTRUCTIONS_BYTES: Final = 64 * 1024
 MAX_ARCHIVE_BYTES: Final = 1024 * 1024

@@ -37,7 +37,9 @@ def main() -> int:
     configure_logging(settings.process_log_level)
     raise_file_limit()
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)  # the gateway logs its start and stop itself
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    # A handshake of uvloop's start_tls that begins with the connection never ends (uvloop 0.23).
+    factory = asyncio.new_event_loop if certificate else uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(run(settings, certificate))
     return 0
 

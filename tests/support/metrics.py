@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hack.reference.metrics import SUFFIXES, build_registries, list_metrics
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
 
 
 def series(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
@@ -14,5 +14,8 @@ def series(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
 
 
 def known_series() -> dict[str, set[str]]:
-    """The labels of all series of all processes, by name."""
-    return {name: labels for registry in build_registries().values() for name, labels in series(registry)}
+    """The labels of all series of all processes, by name, those of a process's resources included."""
+    declared = {name: labels for registry in build_registries().values() for name, labels in series(registry)}
+    return declared | {
+        sample.name: set() for family in ProcessCollector(registry=None).collect() for sample in family.samples
+    }

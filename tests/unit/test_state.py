@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("operator", "gateway", "broker", "common", "sandbox_image", "client")
 MAX_FIELDS = 20
 LARGER = {
-    "mcp_exec_broker.core.calls.call.Call": "the steps of the pipeline fill it in turn, each its own fields",
     "mcp_exec_operator.metrics.Metrics": "a field is one metric, and holds no state that another field must fit",
 }
 """Classes with more fields, and why they are not divided."""

@@ -26,7 +26,7 @@ class MountedCertificate:
         """Read them. Raises OSError if the folder can't be read, and ValueError if it has no pair that fits."""
         self.context: Final = _build_context()
         self._folder = MountedFolder(path=path)
-        self._is_loaded = False
+        self._pair: tuple[bytes, bytes] | None = None
         self._take(self._folder.read())
 
     async def follow(self) -> None:
@@ -37,6 +37,9 @@ class MountedCertificate:
         for name in (CERTIFICATE, KEY):
             if name not in entries:
                 raise ValueError(f"{self._folder.path} has no entry {name}")
+        pair = entries[CERTIFICATE], entries[KEY]
+        if pair == self._pair:
+            return
         folder = self._folder.find_present()
         # a context that has refused a key keeps the certificate, so the pair is tried in another one
         for context in (_build_context(), self.context):
@@ -46,9 +49,9 @@ class MountedCertificate:
                 raise ValueError(
                     f"{CERTIFICATE} and {KEY} are no certificate and key in PEM that fit: {error}"
                 ) from error
-        if self._is_loaded:
+        if self._pair is not None:
             log.info("new connections use the changed certificate", extra={"path": str(self._folder.path)})
-        self._is_loaded = True
+        self._pair = pair
 
 
 def _build_context() -> ssl.SSLContext:

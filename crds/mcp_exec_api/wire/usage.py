@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from mcp_exec_api.constants import UsageGrouping as UsageGrouping
 from mcp_exec_api.meta import Model
-from mcp_exec_api.values import UsageGrouping as UsageGrouping
 
 Money = Annotated[float, Field(ge=0)]
 MAX_COMBINATIONS: Final = 20

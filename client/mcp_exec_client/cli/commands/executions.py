@@ -5,7 +5,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
-from mcp_exec_api.values import Phase
+from mcp_exec_api.constants import Phase
 from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.follower import Follower, check_end, describe_nothing, explain_silence

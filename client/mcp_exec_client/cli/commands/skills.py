@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_exec_api.values import SkillState
+from mcp_exec_api.constants import SkillState
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.execution_options import add_named, split_skill
 from mcp_exec_client.cli.options import (

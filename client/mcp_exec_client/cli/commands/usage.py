@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, get_args
 
-from mcp_exec_api.values import UsageGrouping
+from mcp_exec_api.constants import UsageGrouping
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.options import (
     CommandError,
