@@ -93,7 +93,7 @@ class KubeClient:
         credentials = await KubeCredentials.load(kubeconfig, context=context)
         tls = credentials.build_tls_context()
         # uncompressed: an answer's size is known while it is read, and the API server saves the time
-        headers = {"Accept-Encoding": "identity"}
+        headers = [("Accept-Encoding", "identity"), *credentials.impersonation]
 
         def open_session(limit: int) -> aiohttp.ClientSession:
             connector = aiohttp.TCPConnector(limit=limit, ssl=tls, keepalive_timeout=60)

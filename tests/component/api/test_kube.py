@@ -5,6 +5,7 @@ import json
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -210,3 +211,25 @@ def test_no_name_leads_to_another_object_or_namespace(name: str) -> None:
 def test_every_name_that_an_object_can_have_is_a_path() -> None:
     assert resource_path("pods", namespace="a-1", name="b.c-2") == "/api/v1/namespaces/a-1/pods/b.c-2"
     assert resource_path("pods", name="a" * 253).endswith("a" * 253)
+
+
+async def test_a_kubeconfig_that_acts_as_another_user_is_not_read_as_its_own(tmp_path: Path) -> None:
+    user = {
+        "token": "t", "as": "jane", "as-groups": ["dev", "ops"], "as-user-extra": {"example.com/reason": ["on call"]},
+    }  # fmt: skip
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "agents"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+        "users": [{"name": "other", "user": {}}, {"name": "u", "user": user}],
+    }
+    (path := tmp_path / "kubeconfig").write_text(json.dumps(config))
+    found = await KubeCredentials.from_kubeconfig(path)
+    assert found.impersonation == [
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-example.com%2Freason", "on call"),
+    ]

@@ -13,6 +13,8 @@ from mcp_exec_api.constants import LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY, SAN
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec, Scaling
 from mcp_exec_api.wire.version import RELEASE
 
+IMAGE = f"example.invalid/sandbox@sha256:{'a' * 64}"
+
 
 def pool(rendered: Rendered, name: str = "default", namespace: str = "agents") -> SandboxPoolSpec:
     spec = rendered.one("SandboxPool", name, namespace=namespace)["spec"]
@@ -37,7 +39,7 @@ def test_the_default_pool_says_no_more_than_it_must(render: Render) -> None:
         ({"onEmpty": "Wait"}, {"on_empty": "Wait"}),
         ({"tolerations": [{"key": "gpu", "operator": "Exists"}]}, {}),
         ({"affinity": {"nodeAffinity": {}}}, {"affinity": {"nodeAffinity": {}}}),
-        ({"image": "example.invalid/sandbox@sha256:abc"}, {"image": "example.invalid/sandbox@sha256:abc"}),
+        ({"image": IMAGE}, {"image": IMAGE}),
         ({"imagePullSecrets": [{"name": "registry"}]}, {"image_pull_secrets": [{"name": "registry"}]}),
         ({"template": {"metadata": {"labels": {"team": "a"}}}}, {}),
     ],

@@ -25,7 +25,7 @@ def gateway(gateway_with_broker: Gateway) -> Gateway:
 
 
 @pytest.fixture
-def kubeconfig(api: FakeApiServer, tmp_path: Path) -> Path:
+async def kubeconfig(api: FakeApiServer, tmp_path: Path) -> Path:
     """A kubeconfig of the API server, with a release whose processes run."""
     of_release = {"app.kubernetes.io/name": "mcp-exec", "app.kubernetes.io/instance": "mcp-exec"}
     for component in ("operator", "gateway", "broker"):

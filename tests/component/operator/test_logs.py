@@ -44,7 +44,7 @@ async def test_the_line_of_a_failed_execution_says_why(
 ) -> None:
     caplog.set_level(logging.INFO)
     world.pool()
-    async with operating():
+    async with operating(bind_timeout_seconds=2):
         await world.warm(1)
         world.execution("nowhere", poolRef={"name": "no-such-pool"})
         why = (await world.finished("nowhere"))["error"]["message"]
