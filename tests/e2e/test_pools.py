@@ -36,7 +36,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "no-such-image",
     ),
     "no-node": ({"nodeSelector": {"no": "such-node"}}, "Unschedulable", "node"),
-    "too-big": ({"resources": {"limits": {"cpu": "900"}, "requests": {"cpu": "900"}}}, "QuotaExceeded", "cpu"),
+    "too-big": ({"resources": {"limits": {"cpu": "900"}, "requests": {"cpu": "900"}}}, "LimitRangeExceeded", "cpu"),
 }
 
 
