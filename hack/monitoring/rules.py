@@ -28,7 +28,7 @@ class Recording:
 class Alert:
     """A condition that needs a person. docs/platform/runbooks.md has a section by its name.
 
-    Its series have the label `release`, so that alerts tell the releases of a cluster apart.
+    Its series have the label `release`, so that alerts distinguish the releases of a cluster.
     """
 
     name: str

@@ -77,7 +77,7 @@ def test_a_value_of_another_kind_or_beyond_its_bounds_is_an_error_that_names_the
     [
         (["rnu", "-c", "1"], "run"),
         (["session"], "sessions"),
-        (["skills", "aprove", "report"], "approve"),
+        (["skills", "aprrove", "report"], "approve"),
         (["run", "-c", "1", "--poool=large"], "--pool"),
         (["run", "-c", "1", "--time-out=5"], "--timeout"),
         (["sessions", "list", "--usr", "ana"], "--user"),
