@@ -10,7 +10,7 @@ from tests.support.until import until
 from tests.support.world import CEX, EVENTS, World
 
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_operator.core import ttl
+from mcp_exec_operator.core import stored
 
 Operating = Callable[..., Any]
 MIB = 2**20
@@ -37,7 +37,7 @@ def read_counts(world: World) -> list[int]:
 async def test_one_keys_large_executions_make_room_long_before_their_ttl(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ttl, "_GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(stored, "_GATHER_SECONDS", 0.0)
     for number in range(40):
         keep(world, f"flood{number:02}", age=1000 - number, size=MIB, caller="loud")
     for number in range(3):
@@ -60,7 +60,7 @@ async def test_one_keys_large_executions_make_room_long_before_their_ttl(
 async def test_an_execution_that_has_just_ended_is_kept_however_much_is_stored(
     world: World, operating: Operating, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ttl, "_GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(stored, "_GATHER_SECONDS", 0.0)
     world.pool()
     for number in range(4):
         keep(world, f"old{number}", age=1000, size=1000)
