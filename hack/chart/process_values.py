@@ -21,7 +21,7 @@ from mcp_exec_operator.settings import InitialApiKey
 
 
 class DigestsValues(Model):
-    """Digests of images, such as `sha256:...`, by which they are pulled whatever their tag is."""
+    """Digests of images, such as `sha256:...`. An image with a digest is pulled by it; its tag is then ignored."""
 
     sandbox: Digest = ""
     """Digest of `mcp-exec-sandbox`."""

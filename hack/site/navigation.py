@@ -13,7 +13,7 @@ INDEX: Final = "docs/README.md"
 """The page that lists all others. A test of the links fails if it misses one."""
 _REFERENCE: Final = "Reference"
 _MAX_DESCRIPTION: Final = 200
-"""Characters of a description, of which search engines show about 160."""
+"""Maximum of characters of a description. Search engines show about 160."""
 _ITEM: Final = re.compile(r"(?m)^- \[([^\]]+)\]\(([^)#\s]+\.md)\)(?::\s+(.*(?:\n  .*)*))?")
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 

@@ -26,7 +26,7 @@ class AgentLimits:
     seconds: float = 900.0
     """Longest time, the time for approvals included."""
     answer_tokens: int = 32_000
-    """Most tokens of one answer, of which a model that thinks uses some before it answers."""
+    """Maximum of tokens of one answer. A model that thinks uses a part of them before it answers."""
     history_tokens: int = 150_000
     """Most tokens of earlier tasks, as an estimate. After that a new conversation begins with their texts."""
     failures: int = 3

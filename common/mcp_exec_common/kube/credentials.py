@@ -114,7 +114,7 @@ class KubeCredentials:
 
 
 def _read_impersonation(kubeconfig: Mapping[str, Any], *, user: str) -> list[tuple[str, str]]:
-    """Return the headers by which a user of a kubeconfig acts as another, which the official client leaves out."""
+    """Return the impersonation headers of a user of a kubeconfig. The official client does not read them."""
     found = next((each.get("user") or {} for each in kubeconfig.get("users") or () if each["name"] == user), {})
     headers = [("Impersonate-User", found.get("as")), ("Impersonate-Uid", found.get("as-uid"))]
     headers += [("Impersonate-Group", group) for group in found.get("as-groups") or ()]

@@ -26,7 +26,7 @@ _COMPONENT: Final = "app.kubernetes.io/component"
 _CLAIM: Final = "mcp-exec"
 """Name of the Lease in a served namespace."""
 _CLAIM_SECONDS: Final = 180.0
-"""Three times the interval at which an operator renews it."""
+"""An operator renews its Lease three times in this time."""
 _LEADER_SECONDS: Final = 60.0
 """Seconds since the leader's last renewal: several times its longest term, as clocks may differ."""
 _TEAMS: Final = "add it to the chart's `namespaces` (docs/platform/teams.md)"
