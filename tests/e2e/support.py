@@ -102,9 +102,10 @@ class Cluster:
     ) -> list[dict[str, Any]]:
         return self.objects.select(kind, namespace=namespace, labels=labels)
 
-    def live_pods(self, labels: str) -> list[dict[str, Any]]:
+    def live_pods(self, labels: str, *, namespace: str = NAMESPACE) -> list[dict[str, Any]]:
         """Return the pods that nobody has deleted. The kubelet may take a minute for one that ends."""
-        return [pod for pod in self.select("Pod", labels=labels) if "deletionTimestamp" not in pod["metadata"]]
+        pods = self.select("Pod", namespace=namespace, labels=labels)
+        return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
 
     def names(self, kind: str, *, namespace: str | None = NAMESPACE, labels: str | None = None) -> set[str]:
         return {item["metadata"]["name"] for item in self.select(kind, namespace=namespace, labels=labels)}

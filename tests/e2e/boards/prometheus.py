@@ -57,6 +57,10 @@ def has_values(found: list[DataSeries]) -> bool:
     return any(not math.isnan(value) for each in found for _, value in each.points)
 
 
+RELEASE = {"release": f"{SYSTEM}.mcp-exec"}
+"""The label that the chart's ServiceMonitor sets."""
+
+
 @contextmanager
 def forwarded(cluster: Cluster, pod: str, port: int) -> Iterator[str]:
     """Forward a port of this machine to a pod's, and yield its address."""
@@ -81,8 +85,9 @@ def scraped(cluster: Cluster) -> Iterator[dict[str, list[str]]]:
     with ExitStack() as stack:
         found: dict[str, list[str]] = {}
         for component, port in PORTS.items():
-            pods = cluster.names("Pod", namespace=SYSTEM, labels=f"app.kubernetes.io/component={component}")
-            found[component] = [stack.enter_context(forwarded(cluster, pod, port)) for pod in sorted(pods)]
+            labels = f"app.kubernetes.io/component={component}"
+            pods = sorted(pod["metadata"]["name"] for pod in cluster.live_pods(labels, namespace=SYSTEM))
+            found[component] = [stack.enter_context(forwarded(cluster, pod, port)) for pod in pods]
         yield found
 
 
@@ -94,7 +99,7 @@ def prometheus(targets: dict[str, list[str]], folder: Path) -> Iterator[Promethe
         group["interval"] = "2s"
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules))
     jobs = [
-        {"job_name": name, "honor_labels": True, "static_configs": [{"targets": addresses}]}
+        {"job_name": name, "honor_labels": True, "static_configs": [{"targets": addresses, "labels": RELEASE}]}
         for name, addresses in targets.items()
     ]
     settings = {
