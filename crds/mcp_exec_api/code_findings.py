@@ -119,6 +119,7 @@ class NoteKind(StrEnum):
     )
     ERROR_IGNORED = "ErrorIgnored", "an error of a thread, a callback or a finalizer, which did not fail the execution"
     NO_NETWORK = "NoNetwork", "the code tried to reach a network, which no sandbox has"
+    NO_TOOL_MATCHES = "NoToolMatches", "patterns of `spec.tools` match no tool, so they grant nothing"
     NOTES_DROPPED = "NotesDropped", "more notes than fit"
 
 
@@ -127,7 +128,7 @@ class Note(Model):
 
     kind: Annotated[str, Field(max_length=40, pattern=r"^[A-Z][A-Za-z]*$")]
     """Kind of the note, for programs: ThreadsLeft, FileFlushed, FileNotKept, ValueChanged, KeysCollided, OutputCut,
-    CodeChanged, NotAwaited, ErrorIgnored, NoNetwork or NotesDropped. Later versions may add kinds."""
+    CodeChanged, NotAwaited, ErrorIgnored, NoNetwork, NoToolMatches or NotesDropped. Later versions may add kinds."""
     path: Annotated[str, Field(max_length=MAX_NOTE_CHARACTERS)] = ""
     """Part of the result that the note concerns, for example `result.rows[3].price`. Empty if it concerns none."""
     message: Annotated[str, Field(max_length=MAX_NOTE_CHARACTERS)]

@@ -103,6 +103,9 @@ ANNOTATION_OWNER_SEAL: Final = f"{GROUP}/owner-seal"
 """Annotation of a sandbox pod: proof that an operator wrote the label of its owner."""
 ANNOTATION_CALLER_PROOF: Final = f"{GROUP}/caller-proof"
 """Annotation of an execution: proof that the gateway wrote its caller; set by the gateway."""
+ANNOTATION_LIMITED_TOOLS: Final = f"{GROUP}/limited-tools"
+"""Annotation of an execution whose caller's API key may use some tools only; set by the gateway. Notes of such an
+execution name no server that it did not name."""
 ANNOTATION_CREATED: Final = f"{GROUP}/created-at"
 """Annotation of an execution: creation time with microseconds, which creationTimestamp lacks; set by the gateway."""
 

@@ -47,7 +47,9 @@ CATALOG: Object = {
 }
 
 
-GITHUB_CATALOG: Final = json.dumps({"servers": [{"server": "github", "module": "github", "tools": []}]})
+GITHUB_CATALOG: Final = json.dumps(
+    {"servers": [{"server": "github", "module": "github", "tools": [{"name": "create_issue"}]}]}
+)
 
 
 class FakeBroker:

@@ -16,6 +16,7 @@ from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
     ANNOTATION_CREATED_BY,
+    ANNOTATION_LIMITED_TOOLS,
     ANNOTATION_SEAL,
     EXECUTIONS,
     LABEL_CALLER,
@@ -117,6 +118,7 @@ class World(FakeApiServer, Stage):
         caller: str = "",
         forged: bool = False,
         account: str = ACCOUNT,
+        has_limited_tools: bool = False,
         **spec: Any,
     ) -> str:
         given = {
@@ -133,6 +135,7 @@ class World(FakeApiServer, Stage):
             metadata["annotations"] = {ANNOTATION_CREATED_BY: account}
         if caller:  # as the gateway writes it
             metadata |= {"labels": {LABEL_CALLER: caller}, "annotations": {ANNOTATION_CREATED: micro_time(now())}}
+            metadata["annotations"] |= {ANNOTATION_LIMITED_TOOLS: "true"} if has_limited_tools else {}
             metadata["annotations"][ANNOTATION_CALLER_PROOF] = (
                 "" if forged else Attestor(keys=SandboxKeys(*self.sandbox_keys())).sign_caller(body)
             )

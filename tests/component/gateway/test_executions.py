@@ -70,6 +70,17 @@ async def test_what_is_written_is_whole_and_named_by_time(gateway: Gateway) -> N
     }
 
 
+@pytest.mark.parametrize(("limits", "is_limited"), [({}, False), ({"tools": ["github.*"]}, True)])
+async def test_an_execution_says_whether_its_caller_may_use_some_tools_only(
+    api: FakeApiServer, limits: dict[str, list[str]], is_limited: bool
+) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, **limits)}))
+    async with serving(api) as gateway:
+        answer = await gateway.post({"code": "1", "tools": ["github.*"]}, "?wait=0")
+        annotations = gateway.executions[answer.json["name"]]["metadata"]["annotations"]
+    assert ("mcp-exec.dev/limited-tools" in annotations) is is_limited
+
+
 @pytest.mark.parametrize(
     ("phase", "reason"), [("Failed", "UserError"), ("TimedOut", "Timeout"), ("Cancelled", "Cancelled")]
 )

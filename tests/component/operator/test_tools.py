@@ -333,6 +333,81 @@ async def test_an_execution_of_a_server_that_nobody_has_waits_for_one_answer_onl
     assert job["tools"]["wrappers"] == "one"
 
 
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        (["gihtub.*"], ["no tool matches gihtub.* of spec.tools; did you mean github?"]),
+        (["jira.*"], ["no tool matches jira.* of spec.tools; the server here is github"]),
+        (["github.creat_issue", "*.*"], []),
+        (["github.*", "jira.*"], []),
+    ],
+)
+async def test_patterns_that_match_no_tool_are_a_note(
+    world: World, broker: FakeBroker, equipped: Operating, tools: list[str], said: list[str]
+) -> None:
+    world.pool()
+    add_server(world, available=True)
+    async with equipped():
+        world.execution("one", tools=tools)
+        status = await world.finished("one")
+    assert status["phase"] == "Succeeded"
+    assert status.get("notes", []) == [{"kind": "NoToolMatches", "message": text} for text in said]
+
+
+async def test_a_namespace_without_servers_is_named_as_the_cause(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    broker.wrappers = {"hash": "none", "files": {}}
+    world.pool()
+    async with equipped():
+        world.execution("one", tools=["github.*"])
+        status = await world.finished("one")
+    said = "no tool matches github.* of spec.tools; this namespace has no ToolServer"
+    assert status["notes"] == [{"kind": "NoToolMatches", "message": said}]
+
+
+@pytest.mark.parametrize(
+    "unknown", [{"broken": True}, {"wrappers": {"hash": "none", "files": {}}}], ids=["broker fails", "not listed yet"]
+)
+async def test_no_pattern_is_called_wrong_while_the_tools_of_its_server_are_unknown(
+    world: World, broker: FakeBroker, equipped: Operating, unknown: dict[str, Any]
+) -> None:
+    for name, value in unknown.items():
+        setattr(broker, name, value)
+    world.pool()
+    add_server(world)
+    async with equipped():
+        world.execution("one", tools=["github.create_issue"])
+        status = await world.finished("one")
+    assert "notes" not in status
+
+
+async def test_a_caller_with_limited_tools_learns_of_no_other_server(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    add_server(world, available=True)
+    async with equipped():
+        world.execution("one", caller="team-a", tools=["gihtub.*"], has_limited_tools=True)
+        status = await world.finished("one")
+    assert [note["message"] for note in status["notes"]] == ["no tool matches gihtub.* of spec.tools"]
+
+
+async def test_the_note_survives_the_operator_that_granted_the_tools(
+    world: World, broker: FakeBroker, equipped: Operating
+) -> None:
+    world.pool()
+    add_server(world, available=True)
+    async with equipped():
+        world.execution("one", "wait", tools=["gihtub.*"])
+        await world.until(lambda: world.ran)
+    async with equipped():
+        await world.until(lambda: len([path for path in broker.paths if path.endswith("/wrappers")]) > 1)
+        world.release.set()
+        status = await world.finished("one")
+    assert [note["kind"] for note in status["notes"]] == ["NoToolMatches"]
+
+
 async def test_a_cold_pod_is_given_the_wrappers_before_its_job(
     world: World, broker: FakeBroker, equipped: Operating
 ) -> None:

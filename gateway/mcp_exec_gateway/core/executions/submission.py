@@ -16,6 +16,7 @@ from mcp_exec_api.code_findings import CodeCheckMode
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
+    ANNOTATION_LIMITED_TOOLS,
     API_VERSION,
     EXECUTIONS,
     GROUP,
@@ -152,6 +153,7 @@ class Submitter:
             **marks_of_call,
             ANNOTATION_CREATED: micro_time(now()),
             ANNOTATION_REQUEST: uuid.uuid4().hex,
+            **({} if caller.limits.tools is None else {ANNOTATION_LIMITED_TOOLS: "true"}),
         }
         idempotency = None
         data = drop_empty_fields(spec.to_api())  # Kubernetes 1.20 reads an empty text as null

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Self
 
 from mcp_exec_api.code_execution import Phase, UseCase, is_finished, read_created_at, read_phase, spec_digest
-from mcp_exec_api.constants import ANNOTATION_CREATED, LABEL_USE_CASE
+from mcp_exec_api.constants import ANNOTATION_CREATED, ANNOTATION_LIMITED_TOOLS, LABEL_USE_CASE
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import now
 from mcp_exec_common.broker.attestations import CLAIMED, drop_claim, select_proof
@@ -54,6 +54,8 @@ class ExecutionFacts:
     """Namespace and name of the requested pool."""
     owner: Owner
     """Who may use again what it leaves; nobody unless its caller is proven."""
+    has_limited_tools: bool = False
+    """Whether its caller's API key may use some tools only."""
     claimed_caller: str = ""
     """The caller that it names without a proof, as `claimed:NAME`. It is recorded and has no effect."""
     proof: Object | None = None
@@ -80,6 +82,7 @@ class ExecutionFacts:
             use_case=_read_use_case(meta.get("labels") or {}),
             pool=(meta["namespace"], str((spec.get("poolRef") or {}).get("name") or "default")),
             owner=owner,
+            has_limited_tools=ANNOTATION_LIMITED_TOOLS in (meta.get("annotations") or {}),
             claimed_caller=caller if caller.startswith(CLAIMED) else "",
             proof=select_proof(meta) if owner.caller else None,
         )

@@ -10,6 +10,7 @@ from typing import Final
 
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.code_execution import Durations, ToolCalls
+from mcp_exec_api.code_findings import Note, NoteKind, add_note
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import PoolTools
@@ -34,6 +35,7 @@ from mcp_exec_operator.core.executions.part import JobDraft, Part
 from mcp_exec_operator.core.executions.status import read_waited_seconds
 from mcp_exec_operator.core.executions.writer import ExecutionStatusWriter
 from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.features.tools.unmatched import describe_unmatched
 from mcp_exec_operator.features.tools.wrappers import WrapperDistributor
 from mcp_exec_tools.text import shorten
 
@@ -238,10 +240,12 @@ class ToolsPart(Part):
     """The calls of this attempt."""
     _tools: JobTools | None = None
     """The tools of the job, once they are granted."""
+    _unmatched: str | None = None
+    """What is said of patterns that matched no tool when they were granted; None if another operator did that."""
 
     async def admit(self) -> None:
         """Wait a bounded time until the broker has a replica. Reject the execution if no tool can be called."""
-        self._tracker = self._tools = None  # of an attempt that was not bound
+        self._tracker = self._tools = self._unmatched = None  # of an attempt that was not bound
         if self.feature.broker is None:
             message = "spec.tools: no tool can be called, since this installation has no broker"
             raise EndedBeforeRun(build_failure(Reason.REJECTED, message))
@@ -270,11 +274,14 @@ class ToolsPart(Part):
             self._tracker.refresh_approvals()
 
     async def finish(self, outcome: ExecutionOutcome) -> ExecutionOutcome:
-        """End the calls at the broker, and add their counts to the outcome."""
+        """End the calls at the broker, and add their counts and a note on patterns without a tool to the outcome."""
         if self._tracker is None:
             return outcome
         await self._tracker.stop()
-        return await self._tracker.finish(outcome)
+        outcome = await self._tracker.finish(outcome)
+        if not (text := self._describe_unmatched() if self._unmatched is None else self._unmatched):
+            return outcome
+        return replace(outcome, notes=add_note(outcome.notes, Note(kind=NoteKind.NO_TOOL_MATCHES, message=text)))
 
     async def stop(self) -> None:
         """Stop to track the calls, and end those of a deleted execution. A further attempt gets a new grant."""
@@ -311,19 +318,33 @@ class ToolsPart(Part):
             message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
             raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
         wrappers = await self.feature.distributor.ensure(facts.namespace, binding.pod, spec.tools)
-        pool = binding.pool.shape.spec
+        self._unmatched = self._describe_unmatched()
         grant = build_grant(
             spec,
             uid=facts.uid,
             name=facts.name,
             namespace=facts.namespace,
-            pool_tools=pool.tools if pool is not None else _DENY_ALL,
+            pool_tools=self._pool_tools,
             caller=facts.named_caller or None,
             pod_address=binding.pod.seen.address,
             replica=replica.uid,
             expires=ceil(time()) + execution.deadline.grant_seconds,
         )
         return JobTools(url=replica.url, token=broker.signer.sign(grant), allow=list(spec.tools), wrappers=wrappers)
+
+    def _describe_unmatched(self) -> str:
+        facts = self.execution.facts
+        if (names := self.feature.distributor.list_names(facts.namespace)) is None:
+            return ""
+        return describe_unmatched(
+            self.execution.spec.tools, names=names, pool=self._pool_tools, may_name_all=not facts.has_limited_tools
+        )
+
+    @property
+    def _pool_tools(self) -> PoolTools:
+        binding = self.execution.binding
+        pool = binding.pool.shape.spec if binding is not None else None
+        return pool.tools if pool is not None else _DENY_ALL
 
 
 @dataclass(frozen=True, kw_only=True)

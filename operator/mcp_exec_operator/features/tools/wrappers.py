@@ -10,7 +10,7 @@ its server available. Therefore the broker is asked once more before an executio
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
@@ -25,6 +25,7 @@ from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delay_after, delays
 from mcp_exec_operator.cluster.kube.api import WritePriority
 from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.features.tools.unmatched import ToolNames
 from mcp_exec_tools.patterns import NamePatterns, ToolPatterns
 
 log = logging.getLogger(__name__)
@@ -54,8 +55,8 @@ class WrapperBundle:
 
     hash: str
     body: bytes
-    servers: frozenset[str]
-    """Names of the servers whose tools it has."""
+    tools: Mapping[str, Sequence[str]]
+    """Sorted names of the tools that it has, by server."""
 
 
 class _WrapperInputs(NamedTuple):
@@ -105,11 +106,11 @@ class NamespaceBundle:
     def missing(self) -> frozenset[str]:
         """Available servers that the bundle lacks."""
         available = {name for name, inputs in self._servers.items() if inputs.is_available}
-        return frozenset(available) - (self.bundle.servers if self.bundle is not None else frozenset())
+        return frozenset(available).difference(self.bundle.tools if self.bundle is not None else ())
 
     def lacks(self, tools: Iterable[str]) -> bool:
         """Return whether one of the patterns names only servers that the bundle lacks."""
-        servers = self.bundle.servers if self.bundle is not None else frozenset[str]()
+        servers = self.bundle.tools if self.bundle is not None else ()
         named = {pattern.partition(".")[0] for pattern in tools}
         patterns = NamePatterns(named)
         return not named.issubset(found for server in servers for found in patterns.find(server))
@@ -118,6 +119,12 @@ class NamespaceBundle:
         """Return whether the bundle lacks an available server that one of the patterns names."""
         patterns = ToolPatterns(tools)
         return any(patterns.match_server(server) for server in self.missing)
+
+    def list_names(self) -> ToolNames | None:
+        """Return the names of all servers and tools; None if the broker's last response did not have all of them."""
+        if not self.listed.is_set() or self.has_failed or (self.bundle is None and self._servers):
+            return None
+        return ToolNames({**dict.fromkeys(self._servers), **(self.bundle.tools if self.bundle is not None else {})})
 
     def observe(self, body: Object, *, deleted: bool) -> None:
         """Record a ToolServer; request a refresh if the wrappers may have changed."""
@@ -200,6 +207,11 @@ class WrapperDistributor:
             request.cancel()  # it is unknown now which wrappers the pod has
             pod.use.wrappers = None
         return pod.use.wrappers
+
+    def list_names(self, namespace: str) -> ToolNames | None:
+        """Return the names of a namespace's servers and tools; None if they are not known now."""
+        state = self.bundles.get(namespace)
+        return None if state is None else state.list_names()
 
     async def _refresh(self, state: NamespaceBundle, tools: Collection[str]) -> None:
         """Wait until the bundle has what the broker has for these patterns, and all available servers of them."""
@@ -299,7 +311,7 @@ class BundleRefresher:
             body = json.dumps({"hash": digest, "files": files}).encode()
             if len(body) > MAX_WRAPPERS_BYTES:
                 raise BrokerError(f"the wrappers have {len(body)} bytes, at most {MAX_WRAPPERS_BYTES} are allowed")
-            self._replace(namespace, state, WrapperBundle(hash=digest, body=body, servers=_list_servers(files)))
+            self._replace(namespace, state, WrapperBundle(hash=digest, body=body, tools=_list_tools(files)))
         if state.missing:
             raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(state.missing))}")
 
@@ -310,15 +322,15 @@ class BundleRefresher:
         if before is not None and (lost := state.missing - missing):
             state.bundle = before
             raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(lost))}")
-        log.info("new wrappers", extra={"namespace": namespace, "hash": bundle.hash, "servers": len(bundle.servers)})
+        log.info("new wrappers", extra={"namespace": namespace, "hash": bundle.hash, "servers": len(bundle.tools)})
         for pod in self.warm_pods(namespace):
             self.distributor.deliver(namespace, pod)
 
 
-def _list_servers(files: Mapping[str, object]) -> frozenset[str]:
-    """Return the names of the servers in the catalog of a bundle. Raises BrokerError."""
+def _list_tools(files: Mapping[str, object]) -> dict[str, list[str]]:
+    """Return the names of the tools in the catalog of a bundle, by server. Raises BrokerError."""
     try:
         catalog = json.loads(str(files.get("catalog.json", '{"servers": []}')))
-        return frozenset(str(each["server"]) for each in catalog["servers"])
+        return {str(each["server"]): sorted(str(tool["name"]) for tool in each["tools"]) for each in catalog["servers"]}
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise BrokerError("the wrappers have no valid catalog") from error
