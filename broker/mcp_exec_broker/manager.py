@@ -28,7 +28,6 @@ from mcp_exec_broker.core.catalog.resources import ToolServerStatusWriter, ToolS
 from mcp_exec_broker.core.catalog.sync import CatalogSync, ChangedServers, ToolLister
 from mcp_exec_broker.core.feature import Feature, Foundation, OpenFeature
 from mcp_exec_broker.core.memory import BytesInFlight
-from mcp_exec_broker.core.upstream.addresses import AddressCheck, build_connector
 from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, SecretCache
 from mcp_exec_broker.core.upstream.own_addresses import OwnAddresses
 from mcp_exec_broker.core.upstream.servers import ToolServerCache, TransportFactory
@@ -40,6 +39,7 @@ from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.served import NamespaceReflectors
 from mcp_exec_common.process.tasks import TaskRegistry
+from mcp_exec_common.util.addresses import AddressCheck, build_connector
 
 log = logging.getLogger(__name__)
 

@@ -10,14 +10,14 @@ import pytest
 from aiohttp.client_reqrep import ConnectionKey
 
 from mcp_exec_api.reasons.server import ServerReason
-from mcp_exec_broker.core.upstream import addresses
 from mcp_exec_broker.core.upstream.addresses import (
-    AddressRefused,
     describe_exit,
     explain_connection_error,
     explain_status,
 )
 from mcp_exec_broker.core.upstream.errors import redact_excerpt, redact_output
+from mcp_exec_common.util import addresses
+from mcp_exec_common.util.addresses import AddressRefused
 
 KEY = ConnectionKey(
     host="mcp.invalid",

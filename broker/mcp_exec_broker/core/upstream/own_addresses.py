@@ -11,12 +11,12 @@ from ipaddress import ip_address
 from typing import Any, Final, Self
 
 from mcp_exec_api.constants import LABEL_NAME, MANAGED_BY
-from mcp_exec_broker.core.upstream.addresses import Address
 from mcp_exec_broker.core.upstream.servers import ToolServerCache
 from mcp_exec_broker.core.upstream.stdio_transport import split_address
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
+from mcp_exec_common.util.addresses import Address
 
 _SELECTOR: Final = f"{LABEL_NAME}={MANAGED_BY}"
 _SYNC_SECONDS: Final = 3.0

@@ -1,11 +1,11 @@
-"""Addresses that the broker connects to, and those that it refuses."""
+"""Addresses that a process connects to for others, and those that it refuses."""
 
 import socket
 from ipaddress import ip_address, ip_network
 
 import pytest
 
-from mcp_exec_broker.core.upstream.addresses import AddressCheck, AddressRefused
+from mcp_exec_common.util.addresses import AddressCheck, AddressRefused
 
 STREAM = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
 
