@@ -86,6 +86,7 @@ unit: venv  ## run the tests of code inside one process: no cluster, no network
 
 component: venv  ## run the tests of processes and scripts against fakes of their neighbours
 	@hack/postgresql
+	@hack/squid
 	@hack/conformance
 	@hack/schemas >/dev/null
 	@hack/docs

@@ -16,6 +16,7 @@ from mcp_exec_common.process.settings import (
     Days,
     MountedKeySettings,
     Network,
+    OutgoingSettings,
     OwnLogLevel,
     SettingsError,
 )
@@ -25,7 +26,7 @@ _FEATURES: Final = {"audit": "records", "records": "records", "files": "files"}
 """The feature that applies a setting, by the first word of the setting's name."""
 
 
-class Settings(MountedKeySettings):
+class Settings(OutgoingSettings, MountedKeySettings):
     """Settings from environment variables with the prefix `MCP_EXEC_`."""
 
     own_log_level: Annotated[OwnLogLevel, ChartValue("broker.logLevel")] = ""

@@ -13,6 +13,7 @@ from mcp_exec_common.process.settings import (
     ExecutionSettings,
     MountedKeySettings,
     Network,
+    OutgoingSettings,
     OwnLogLevel,
 )
 from mcp_exec_common.usage import PriceTable
@@ -21,7 +22,7 @@ _Origins = Annotated[list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max
 _Hosts = Annotated[list[Annotated[str, Field(pattern=r"^[^,/]+$", max_length=261)]], Field(max_length=64)]
 
 
-class Settings(ExecutionSettings, MountedKeySettings):
+class Settings(ExecutionSettings, OutgoingSettings, MountedKeySettings):
     """Settings, from environment variables with the prefix `MCP_EXEC_`."""
 
     own_log_level: Annotated[OwnLogLevel, ChartValue("gateway.logLevel")] = ""

@@ -23,6 +23,7 @@ WORDS: Final = {
     r"^[-a-z0-9._]*$": "a value of the label `release`, for example mcp-exec-system.mcp-exec, or empty",
     r"^[A-Z][A-Za-z]{0,62}$": "a kind, for example ClusterIssuer",
     r"^https?://[^,/]+$": "an origin, for example https://ide.example.com",
+    r"^[-._a-zA-Z0-9]+$": "a key of a ConfigMap or Secret, for example ca.crt",
     r"^[^,/]+$": "a host, with its port if it is not the default one, for example mcp-exec.example.com:8443",
 }
 """What each pattern allows, also those that only the chart has."""

@@ -84,6 +84,18 @@ class DemoServersValues(Model):
     """Camper trips: routes, places to stay and bookings."""
 
 
+class CaBundleValues(Model):
+    """Certificates of the company's authorities, which are trusted in addition to public ones."""
+
+    config_map: OptionalName = ""
+    """ConfigMap of the release's namespace with the certificates in PEM. Stdio servers use the ConfigMap of this name in
+    their own namespace."""
+    secret: OptionalName = ""
+    """Secret with them instead of a ConfigMap."""
+    key: Annotated[str, Field(max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")] = "ca.crt"
+    """Key in the data. Its value has at most 512 KiB."""
+
+
 class SandboxKeyValues(Model):
     """Key that operator and gateway authenticate to sandboxes with."""
 
@@ -304,6 +316,8 @@ class Values(Model):
     """The gateway."""
     broker: BrokerValues = BrokerValues()
     """The broker."""
+    ca_bundle: CaBundleValues = CaBundleValues()
+    """Certificates of the company's authorities: for MCP servers, token endpoints, PostgreSQL, S3 and stdio servers."""
     servers: ServersValues = ServersValues()
     """Image with the bridge for stdio servers and with the demo servers."""
     tool_servers: dict[Name, ToolServerValues] = Field(default_factory=dict)

@@ -118,4 +118,8 @@ class WorkloadValues(Model):
     service_account_annotations: dict[str, str] = Field(default_factory=dict)
     """Annotations of the ServiceAccount that the chart creates."""
     extra_env: Annotated[list[EnvVarValues], Field(max_length=64)] = Field(default_factory=list)
-    """Additional environment variables, for example SSL_CERT_FILE."""
+    """Additional environment variables, for example TZ."""
+    extra_volumes: Annotated[list[FreeObject], Field(max_length=32)] = Field(default_factory=list)
+    """Additional volumes of the pods, as in a PodSpec."""
+    extra_volume_mounts: Annotated[list[FreeObject], Field(max_length=32)] = Field(default_factory=list)
+    """Mounts of `extraVolumes` in the container. None may be at, above or below a folder that the chart uses."""

@@ -32,6 +32,8 @@ class Postgres:
     port: int
     address: str = "127.0.0.1"
     """Address where it listens, and that its clients use."""
+    certificate: str = ""
+    """Certificate with its key, in PEM. Empty means no TLS."""
 
     @property
     def url(self) -> str:
@@ -40,16 +42,22 @@ class Postgres:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, address: str = "127.0.0.1") -> AsyncIterator["Postgres"]:
+    async def running(cls, address: str = "127.0.0.1", *, certificate: str = "") -> AsyncIterator["Postgres"]:
         """Create a server in a new folder, and delete it afterwards. It trusts all who reach the address."""
         programs = find_programs()
         assert programs is not None
         with socket.create_server((address, 0)) as free:
             port = free.getsockname()[1]
-        server = cls(programs=programs, folder=Path(mkdtemp(prefix="postgres-")), port=port, address=address)
+        folder = Path(mkdtemp(prefix="postgres-"))
+        server = cls(programs=programs, folder=folder, port=port, address=address, certificate=certificate)
         try:
             if os.getuid() == 0:  # the server refuses to run as root
                 shutil.chown(server.folder, "postgres")
+            if certificate:
+                server._pem.write_text(certificate)
+                server._pem.chmod(0o600)
+                if os.getuid() == 0:
+                    shutil.chown(server._pem, "postgres")
             await server._run("initdb", "-A", "trust", "-U", "postgres", "--no-sync")
             with (server.folder / "data/pg_hba.conf").open("a") as file:
                 file.write("host all all all trust\n")
@@ -69,12 +77,18 @@ class Postgres:
     async def start(self) -> None:
         """Start it, and wait until it accepts connections."""
         options = f"-p {self.port} -k {self.folder} -c listen_addresses={self.address} -F"
+        if self.certificate:
+            options += f" -c ssl=on -c ssl_cert_file={self._pem} -c ssl_key_file={self._pem}"
         await self._run("pg_ctl", "start", "-w", "-t", str(_SECONDS), "-o", options, "-l", str(self.folder / "log"))
 
     async def crash(self) -> None:
         """End it and its connections at once, so that it recovers when it starts; do nothing if it does not run."""
         if (self.folder / "data/postmaster.pid").exists():
             await self._run("pg_ctl", "stop", "-w", "-t", str(_SECONDS), "-m", "immediate")
+
+    @property
+    def _pem(self) -> Path:
+        return self.folder / "server.pem"
 
     async def _run(self, program: str, *arguments: str) -> None:
         process = await asyncio.create_subprocess_exec(

@@ -1,6 +1,7 @@
 """A TCP relay in front of a server, which acts when something passes."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -9,8 +10,8 @@ Watch = Callable[[bytes, bool], Awaitable[bool]]
 
 
 @asynccontextmanager
-async def relaying(port: int, watch: Watch) -> AsyncIterator[int]:
-    """Relay connections of a port of its own, which is yielded, to another port of this machine."""
+async def relaying(port: int, watch: Watch, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Relay connections of a port of its own, which is yielded and may have TLS, to another port of this machine."""
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -20,7 +21,7 @@ async def relaying(port: int, watch: Watch) -> AsyncIterator[int]:
             return
         await asyncio.gather(_copy(reader, downstream, watch, False), _copy(upstream, writer, watch, True))
 
-    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=tls)
     try:
         async with server:
             yield server.sockets[0].getsockname()[1]

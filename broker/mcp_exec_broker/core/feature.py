@@ -1,5 +1,6 @@
 """What features may add to the broker. The core calls it and imports no feature."""
 
+import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Foundation:
     mounted_keys: MountedKeys
     namespaces: ServedNamespaces
     signer: GrantSigner
+    tls: ssl.SSLContext
+    """Context of connections to hosts outside of the release."""
     metrics: Metrics = field(default_factory=Metrics)
     quotas: ExecutionQuotas = field(default_factory=ExecutionQuotas)
 
@@ -44,6 +47,7 @@ class Foundation:
             mounted_keys=mounted_keys,
             namespaces=ServedNamespaces(settings.namespaces),
             signer=GrantSigner(keys=mounted_keys.keys),
+            tls=settings.build_client_tls(),
         )
 
 

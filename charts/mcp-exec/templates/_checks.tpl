@@ -111,7 +111,13 @@ quota.namespaces has {{ $namespace }}, which is not one of namespaces: {{ join "
 broker.files.s3.{{ $name }} is set, and broker.files.s3.bucket is not: files would be on the volume; set the bucket, or remove {{ $name }}
 {{- end -}}
 {{- end -}}
+{{- with .Values.caBundle -}}
+{{- if and .configMap .secret }}
+caBundle.configMap and caBundle.secret are set: choose one
+{{- end -}}
+{{- end -}}
 {{- range $process := list "operator" "gateway" "broker" }}
+{{ include "mcp-exec.checkVolumes" (list $process (get $.Values $process)) }}
 {{ include "mcp-exec.checkAmounts" (dict "place" (printf "%s.resources" $process) "resources" (get $.Values $process).resources) }}
 {{- end -}}
 {{- $range := ternary .Values.limitRange dict .Values.limitRange.enabled -}}
@@ -141,6 +147,30 @@ two pools are named {{ $pool.name }} in the namespace {{ $namespace }}: rename o
 {{- end -}}
 {{- end }}
 {{ include "mcp-exec.checkAmounts" (dict "place" $place "resources" $pool.resources "defaults" $defaults.resources "range" $range) }}
+{{- end -}}
+{{- end -}}
+
+{{/* A line for each extra volume or mount that collides with those of the chart. Arguments: process, its values. */}}
+{{- define "mcp-exec.checkVolumes" -}}
+{{- $process := index . 0 -}}
+{{- $names := list "audit" "audit-claim" "ca-bundle" "files" "files-claim" "files-credentials" "namespaces" "records" "records-claim" "records-database" "sandbox-key" "tls" "tmp" -}}
+{{- $extra := list -}}
+{{- range (index . 1).extraVolumes -}}
+{{- if has .name $names }}
+{{ $process }}.extraVolumes has the name {{ .name }}, which the chart uses; rename it
+{{- end -}}
+{{- $extra = append $extra .name -}}
+{{- end -}}
+{{- range (index . 1).extraVolumeMounts -}}
+{{- if not (has .name $extra) }}
+{{ $process }}.extraVolumeMounts has the name {{ .name }}, which is none of {{ $process }}.extraVolumes: {{ join ", " $extra | default "there are none" }}
+{{- end -}}
+{{- $path := printf "/%s/" (.mountPath | toString | clean | trimAll "/") | replace "//" "/" -}}
+{{- range list "/etc/mcp-exec/" "/opt/mcp-exec/" "/tmp/" "/var/lib/mcp-exec/" "/var/lib/mcp-exec-files/" "/var/lib/mcp-exec-records/" "/run/secrets/kubernetes.io/serviceaccount/" "/var/run/secrets/kubernetes.io/serviceaccount/" -}}
+{{- if or (hasPrefix . $path) (hasPrefix $path .) }}
+{{ $process }}.extraVolumeMounts has the path {{ $path | trimSuffix "/" | default "/" }}, which is at, above or below {{ trimSuffix "/" . }} of the chart; choose another one
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 

@@ -1,6 +1,7 @@
 """Settings that operator, gateway and broker have in common, and how they are read from the environment."""
 
 import os
+import ssl
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -14,6 +15,7 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_common.process.connections import ConnectionLimits
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.process.namespaces import ENTRY, check_namespaces, split_names
+from mcp_exec_common.process.outgoing import build_client_tls, read_bundle
 
 PREFIX: Final = "MCP_EXEC_"
 """Prefix of all environment variables."""
@@ -179,6 +181,33 @@ class MountedKeySettings(ProcessSettings):
     sandbox_key_folder: Path
     """Folder with the release's keys: `key`, and during a rotation `next-key` or `previous-key`. Supervisor tokens,
     grants and service tokens are derived from them. It is read again when it changes."""
+
+
+class OutgoingSettings(ProcessSettings):
+    """Settings of a process that connects to hosts outside of the release."""
+
+    ca_bundle: Path | None = None
+    """File with certificates of authorities in PEM, which are trusted in addition to the system's. It is read once."""
+
+    def read_ca_bundles(self) -> tuple[str, ...]:
+        """Return the text of the bundle, if there is one. Raises OSError."""
+        return () if self.ca_bundle is None else (read_bundle(self.ca_bundle),)
+
+    def build_client_tls(self) -> ssl.SSLContext:
+        """Return the TLS context of connections to hosts outside of the release. Raises OSError, ValueError."""
+        return build_client_tls(*self.read_ca_bundles())
+
+    @field_validator("ca_bundle")
+    @classmethod
+    def _check_ca_bundle(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            try:
+                build_client_tls(read_bundle(path))
+            except OSError as error:
+                raise ValueError(str(error)) from error
+            except ValueError as error:
+                raise ValueError(f"{path} {error}") from error
+        return path
 
 
 class ExecutionSettings(ProcessSettings):

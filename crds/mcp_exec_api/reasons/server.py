@@ -52,8 +52,8 @@ class ServerReason(StrEnum):
     TLS_FAILED = (
         "TLSFailed",
         "the TLS handshake fails: an unknown or expired certificate, one of another name, or a port without TLS",
-        "use a certificate that names the host, of an authority that the broker trusts (SSL_CERT_FILE in the chart's "
-        "`broker.extraEnv`); write http:// if the port has no TLS",
+        "use a certificate that names the host, of an authority that the broker trusts (the chart's `caBundle`); "
+        "write http:// if the port has no TLS",
     )
     TIMEOUT = (
         "Timeout",

@@ -22,6 +22,7 @@ from mcp_exec_broker.features.files.workspace.states import WorkspaceStates
 from mcp_exec_broker.features.files.workspace.versions import Versions
 from mcp_exec_broker.features.files.workspace.workspaces import WorkspaceStore
 from mcp_exec_broker.settings import Settings
+from mcp_exec_common.process.outgoing import find_certificates
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
@@ -41,6 +42,7 @@ def open_bucket(settings: Settings) -> Storage:
     if credentials is not None:
         config["access_key_id"] = (credentials / "accessKeyId").read_text().strip()
         config["secret_access_key"] = (credentials / "secretAccessKey").read_text().strip()
+    bundle = "\n".join(each for text in settings.read_ca_bundles() for each in find_certificates(text))
     store = S3Store(
         settings.files_bucket,
         prefix=settings.files_prefix or None,
@@ -50,6 +52,7 @@ def open_bucket(settings: Settings) -> Storage:
             "connect_timeout": timedelta(seconds=5),
             "read_timeout": timedelta(seconds=30),
             "timeout": timedelta(seconds=900),
+            **({"root_certificate": bundle} if bundle else {}),
         },
         retry_config={
             "max_retries": 3,

@@ -4,6 +4,7 @@ Triggers keep the bytes and rows of each namespace and table in the statement th
 are right after a crash. A full file loses the oldest rows of the namespace that uses most, whoever filled it last.
 """
 
+import ssl
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ _PAGE_BYTES: Final = 4096
 _CONNECTIONS: Final = 10
 """Connections: for the requests that are answered at once, and for the maintenance."""
 _LOCK_SECONDS: Final = 10.0
+_VERIFIED: Final = "verify-full"
+"""Value of `ssl` in a URL: the certificate is of a trusted authority and names the host."""
 DELETED_AT_ONCE: Final = 500
 """Rows of a transaction that deletes. Others write between two of them."""
 _ROW_BYTES: Final = 300
@@ -62,22 +65,24 @@ def find_database(settings: Settings) -> str | Path | None:
     return url
 
 
-def create_engine(database: str | Path, *, max_bytes: int) -> AsyncEngine:
+def create_engine(database: str | Path, *, max_bytes: int, tls: ssl.SSLContext | None = None) -> AsyncEngine:
     """Return the engine of an SQLite file, which gets at most `max_bytes` large, or of a URL of PostgreSQL.
 
-    Raises ValueError if the URL is of another kind.
+    A URL with `ssl=verify-full` is verified by `tls`. Raises ValueError if the URL is of another kind.
     """
     if isinstance(database, str):
         url = make_url(database)
         if url.drivername not in ("postgresql", "postgres", "postgresql+asyncpg"):
             raise ValueError(f"records.database: the scheme is {url.drivername!r}; only postgresql:// is allowed")
+        # the driver would read authorities from the home of its user
+        verified = {"ssl": tls or ssl.create_default_context()} if url.query.get("ssl") == _VERIFIED else {}
         return create_async_engine(
-            url.set(drivername="postgresql+asyncpg"),
+            url.set(drivername="postgresql+asyncpg").difference_update_query(["ssl"] if verified else []),
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_LOCK_SECONDS,
             pool_pre_ping=True,
-            connect_args={"timeout": _LOCK_SECONDS, "command_timeout": 30},
+            connect_args={"timeout": _LOCK_SECONDS, "command_timeout": 30, **verified},
         )
     url = URL.create("sqlite+aiosqlite", database=str(database))
     engine = create_async_engine(

@@ -53,7 +53,7 @@ class RecordsFeature(Feature):
             store = maintenance = None
             if (database := find_database(settings)) is not None:
                 store = await stack.enter_async_context(
-                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes)
+                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes, tls=foundation.tls)
                 )
                 maintenance = RecordMaintenance(
                     store=store,

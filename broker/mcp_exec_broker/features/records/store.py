@@ -5,6 +5,7 @@ import base64
 import json
 import logging
 import sqlite3
+import ssl
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -100,15 +101,22 @@ class RecordStore:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, database: str | Path, *, keep_bytes: int = MAX_FILE_BYTES, spare_bytes: int = _SPARE_BYTES
+        cls,
+        database: str | Path,
+        *,
+        keep_bytes: int = MAX_FILE_BYTES,
+        spare_bytes: int = _SPARE_BYTES,
+        tls: ssl.SSLContext | None = None,
     ) -> AsyncIterator[Self]:
         """Open a store by the path of its SQLite file or the URL of its PostgreSQL database, and migrate it.
 
         A database that cannot be reached is migrated by the first request that reaches it. An SQLite file does not
-        get larger than both bytes together: rows that find it full are stored after others were deleted.
+        get larger than both bytes together: rows that find it full are stored after others were deleted. `tls` has the
+        authorities of a PostgreSQL database; None means the system's.
         """
         max_bytes = keep_bytes + spare_bytes
-        store = cls(engine=create_engine(database, max_bytes=max_bytes), keep_bytes=keep_bytes, max_bytes=max_bytes)
+        engine = create_engine(database, max_bytes=max_bytes, tls=tls)
+        store = cls(engine=engine, keep_bytes=keep_bytes, max_bytes=max_bytes)
         try:
             try:
                 await store.migrate()
