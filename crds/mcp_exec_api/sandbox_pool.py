@@ -235,9 +235,9 @@ class SandboxPoolSpec(Model):
             "x-kubernetes-validations": [
                 {
                     "rule": f"!has(self.warm.{bound}) || self.warm.{bound} <= self.maxPods",
-                    "message": f"spec.warm.{bound} must not be more than spec.maxPods",
+                    "message": f"spec.warm.{bound} must not be more than spec.maxPods{default}",
                 }
-                for bound in ("min", "max")
+                for bound, default in (("min", f"; it is {Warm().min} by default"), ("max", ""))
             ]
         }
     )

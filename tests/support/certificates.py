@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 
 def certificates_for(host: str, *others: str) -> tuple[str, str]:
-    """The authority's certificate, and a certificate of a server at names or addresses, with its key behind it, as PEM."""
+    """The authority's certificate, and one of a server at names or addresses with its key behind it, as PEM."""
     authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mcp-exec tests")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])

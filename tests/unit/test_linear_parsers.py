@@ -26,7 +26,7 @@ from mcp_exec_common.broker.grants import Grant, GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.util.weight import weigh_json
-from mcp_exec_gateway.core.auth.service_accounts import read_token_expiry
+from mcp_exec_gateway.core.auth.kubernetes_tokens import read_token_expiry
 from mcp_exec_gateway.core.events.follower import StreamPosition
 from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters
 from mcp_exec_gateway.core.http.request_body import parse_spec

@@ -20,8 +20,8 @@ from mcp_exec_common.sandbox_keys import MountedKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.core.auth.api_keys import ApiKeyStore
 from mcp_exec_gateway.core.auth.callers import BEARER, Authenticator, Caller, CallerResolver, Verb
+from mcp_exec_gateway.core.auth.kubernetes_tokens import ServiceAccountTokens
 from mcp_exec_gateway.core.auth.rate_limits import PeerLimiter, RateLimiter
-from mcp_exec_gateway.core.auth.service_accounts import ServiceAccountTokens
 from mcp_exec_gateway.core.executions.deletion import ExecutionDeleter
 from mcp_exec_gateway.core.executions.index import ExecutionIndex
 from mcp_exec_gateway.core.executions.limits import StoredExecutions

@@ -44,7 +44,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         applied = plane.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(earlier))
         assert applied.returncode == 0, applied.stderr
         pool = {"apiVersion": f"{GROUP}/v1alpha1", "kind": "SandboxPool", "metadata": {"name": "kept"}}
-        pool |= {"spec": {"image": "i", "maxPods": 1}}
+        pool |= {"spec": {"image": "i", "maxPods": 9}}
         eventually(lambda: plane.kubectl("apply", "-f", "-", input=json.dumps(pool)).returncode == 0)
         yield plane
 

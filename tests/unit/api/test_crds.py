@@ -135,14 +135,18 @@ POOL = {
 }
 
 
+_ABOVE_MIN = "spec.warm.min must not be more than spec.maxPods; it is 3 by default"
+_ABOVE_MAX = "spec.warm.max must not be more than spec.maxPods"
+
+
 @pytest.mark.parametrize(
     ("warm", "broken"),
-    [({"min": 10}, []), ({"min": 11}, ["min"]), ({"min": 1, "max": 10}, []), ({"max": 11}, ["max"])],
+    [({"min": 10}, []), ({"min": 11}, [_ABOVE_MIN]), ({"min": 1, "max": 10}, []), ({"max": 11}, [_ABOVE_MAX])],
 )
 def test_cel_rules_keep_warm_pods_within_all_pods(warm: dict[str, Any], broken: list[str]) -> None:
     rules = schema_of("sandboxpools", "spec")["x-kubernetes-validations"]
     found = [rule["message"] for rule in rules if not holds(rule["rule"], new=POOL | {"warm": warm}, old=POOL)]
-    assert found == [f"spec.warm.{bound} must not be more than spec.maxPods" for bound in broken]
+    assert found == broken
 
 
 def test_a_cel_rule_keeps_the_slow_window_no_shorter_than_the_fast_one() -> None:

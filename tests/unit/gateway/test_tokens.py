@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fuzz import fuzz_settings
 
-from mcp_exec_gateway.core.auth.service_accounts import read_token_expiry
+from mcp_exec_gateway.core.auth.kubernetes_tokens import read_token_expiry
 
 
 def token(payload: bytes) -> str:

@@ -20,8 +20,8 @@ from mcp_exec_common.api_keys import KEY_PREFIX
 from mcp_exec_common.kube.reflector import Reflector, find_unsynced
 from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_gateway.core.auth.api_keys import ApiKey, ApiKeyStore
+from mcp_exec_gateway.core.auth.kubernetes_tokens import ServiceAccountTokens, ServiceAccountUser
 from mcp_exec_gateway.core.auth.rate_limits import IpNetwork, PeerLimiter, RateLimiter, find_peer
-from mcp_exec_gateway.core.auth.service_accounts import ServiceAccountTokens, ServiceAccountUser
 from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters, reject_undecodable_url
 from mcp_exec_gateway.core.http.problems import HttpProblem, unavailable
