@@ -88,7 +88,7 @@ class CaBundleValues(Model):
     """Certificates of the company's authorities, which are trusted in addition to public ones."""
 
     config_map: OptionalName = ""
-    """ConfigMap of the release's namespace with the certificates in PEM. Stdio servers use the ConfigMap of this name in
+    """ConfigMap of the release's namespace with the certificates in PEM. Stdio servers use the one of this name in
     their own namespace."""
     secret: OptionalName = ""
     """Secret with them instead of a ConfigMap."""
