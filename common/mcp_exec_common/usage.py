@@ -1,6 +1,6 @@
 """Usage: what models, sandboxes and tools used as the records have it, with prices, and as people read it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from typing import Annotated, Final, Protocol, TypeGuard, get_args
@@ -80,6 +80,8 @@ class MeasuredExecutions(Model):
     """Those that did not succeed."""
     sandbox_seconds: Annotated[float, Field(ge=0)]
     """Seconds that they had sandboxes."""
+    pool_seconds: dict[str, Annotated[float, Field(ge=0)]] = {}
+    """Those of them by pool, without the executions that name none."""
     cpu_seconds: Annotated[float, Field(ge=0)]
     """CPU time of their code in seconds."""
     with_calls: _Count
@@ -152,6 +154,8 @@ class MeasuredUsage(Model):
 
 _MILLION: Final = 1_000_000
 _SECONDS_PER_HOUR: Final = 3600
+_ROUNDING_SECONDS: Final = 0.001
+"""How far the sums of seconds by pool may be from the sum of all."""
 
 Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 """Money in the table's currency."""
@@ -202,6 +206,15 @@ class ModelPrice(Model):
         return total / _MILLION
 
 
+class PoolPrice(Model):
+    """Price of the sandboxes of pools whose names match a pattern."""
+
+    pool: Annotated[str, Field(min_length=1, max_length=63)]
+    """Name of a pool, or a pattern such as `gpu-*`."""
+    sandbox_hour: Amount
+    """Price of one of its sandboxes for an hour."""
+
+
 class PriceTable(Model):
     """Prices in one currency. What has no price costs an unknown amount, not nothing."""
 
@@ -210,15 +223,28 @@ class PriceTable(Model):
     models: Annotated[list[ModelPrice], Field(max_length=100)] = []
     """Prices of models. The first one whose pattern matches a model's name counts."""
     sandbox_hour: Amount = 0.0
-    """Price of one sandbox for an hour; 0 means that it is unknown."""
+    """Price of one sandbox for an hour, in pools without another price; 0 means that it is unknown."""
+    pools: Annotated[list[PoolPrice], Field(max_length=100)] = []
+    """Prices of the sandboxes of single pools. The first one whose pattern matches a pool's name counts."""
 
     def price_tokens(self, model: str, tokens: Tokens) -> float | None:
         """Return the price of a model's tokens; None if the model has none."""
         price = next((each for each in self.models if fnmatchcase(model, each.model)), None)
         return None if price is None else price.calculate(tokens)
 
-    def price_sandbox(self, seconds: float) -> float | None:
-        """Return the price of a sandbox for these seconds; None if it is unknown."""
+    def price_sandboxes(self, seconds: float, by_pool: Mapping[str, float]) -> float | None:
+        """Return the price of sandboxes for these seconds, of which some are known by pool; None if it is unknown."""
+        costs = [self._price_pool(pool, each) for pool, each in by_pool.items()]
+        rest = seconds - sum(by_pool.values())
+        if not by_pool or rest > _ROUNDING_SECONDS:
+            costs.append(self._price_any(rest))
+        return add_prices(costs)
+
+    def _price_pool(self, pool: str, seconds: float) -> float | None:
+        price = next((each for each in self.pools if fnmatchcase(pool, each.pool)), None)
+        return self._price_any(seconds) if price is None else price.sandbox_hour * seconds / _SECONDS_PER_HOUR
+
+    def _price_any(self, seconds: float) -> float | None:
         return None if self.sandbox_hour == 0 else self.sandbox_hour * seconds / _SECONDS_PER_HOUR
 
 
@@ -320,7 +346,7 @@ def _build_sandboxes(row: MeasuredExecutions, *, prices: PriceTable) -> SandboxU
         failed=row.failed,
         seconds=round(row.sandbox_seconds, 3),
         cpu_seconds=round(row.cpu_seconds, 3),
-        cost=_round(prices.price_sandbox(row.sandbox_seconds)),
+        cost=_round(prices.price_sandboxes(row.sandbox_seconds, row.pool_seconds)),
     )
 
 

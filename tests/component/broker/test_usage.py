@@ -155,6 +155,13 @@ async def test_usage_is_summed_by_group_from_the_namespaces_rows_of_the_time(rec
     assert (unknown.succeeded, unknown.failed, unknown.timed, unknown.latency_ms) == (0, 0, 0, 0)
 
 
+async def test_seconds_of_sandboxes_are_told_by_pool(records: RecordsClient) -> None:
+    rows = [EXECUTION | {"uid": f"p-{pool}", "pool": pool, "sandbox_seconds": 8.0} for pool in ("gpu", "default")]
+    assert (await records.add({"executions": [*rows, rows[0] | {"uid": "p-3"}]})).refused == []
+    found = {row.key: row.pool_seconds for row in (await measure(records, "use-case")).executions}
+    assert found == {"filtering": {"gpu": 16.0, "default": 8.0}, "": {}}
+
+
 @pytest.mark.parametrize(
     ("by", "tokens", "executions", "calls"),
     [

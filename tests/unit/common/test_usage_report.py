@@ -138,6 +138,28 @@ def test_a_tool_has_calls_and_no_estimate_of_whole_executions() -> None:
     assert [(each.argument_tokens, each.result_tokens) for each in group.calls] == [(10, 100)]
 
 
+@pytest.mark.parametrize(
+    ("hour", "pools", "seconds", "cost"),
+    [
+        (0.36, [], {"gpu": 100.0}, 0.01),
+        (0.36, [{"pool": "gpu", "sandboxHour": 3.6}], {"gpu": 60.0, "default": 40.0}, 0.064),
+        (0.36, [{"pool": "gpu-*", "sandboxHour": 3.6}, {"pool": "gpu-b", "sandboxHour": 9}], {"gpu-b": 100.0}, 0.1),
+        (0.0, [{"pool": "gpu", "sandboxHour": 3.6}], {"gpu": 100.0}, 0.1),
+        (0.0, [{"pool": "gpu", "sandboxHour": 3.6}], {"gpu": 60.0, "default": 40.0}, None),
+        (0.36, [{"pool": "default", "sandboxHour": 0}], {"default": 100.0}, 0.0),
+        (0.36, [{"pool": "gpu", "sandboxHour": 3.6}], {"gpu": 60.0}, 0.064),  # 40 s of executions without a pool
+        (0.36, [{"pool": "gpu", "sandboxHour": 3.6}], {}, 0.01),  # an earlier broker tells of no pools
+    ],
+)
+def test_sandboxes_cost_what_their_pool_costs(
+    hour: float, pools: list[dict[str, Any]], seconds: dict[str, float], cost: float | None
+) -> None:
+    prices = PriceTable.model_validate({"sandboxHour": hour, "pools": pools})
+    group = one(MeasuredUsage(executions=[executions(pool_seconds=seconds)]), prices=prices)
+    assert group.sandboxes is not None
+    assert group.sandboxes.cost == cost
+
+
 def test_groups_are_sorted_and_have_all_their_parts() -> None:
     measured = MeasuredUsage(tokens=[tokens(key="b")], executions=[executions(key="a")], calls=[calls(key="")])
     assert [group.key for group in build_groups(measured, by="use-case", prices=PRICES)] == ["", "a", "b"]
@@ -151,6 +173,8 @@ def test_groups_are_sorted_and_have_all_their_parts() -> None:
         {"models": [{"model": "m", "input": 1}]},
         {"sandboxHour": "nan"},
         {"sandboxMinute": 1},
+        {"pools": [{"pool": "gpu"}]},
+        {"pools": [{"pool": "gpu", "sandboxHour": -1}]},
     ],
 )
 def test_a_wrong_price_table_is_refused(table: dict[str, Any]) -> None:

@@ -153,6 +153,7 @@ async def measure_usage(
     selects = {
         "tokens": (MODEL_USAGE, _select_tokens(by)),
         "executions": (EXECUTIONS, _select_executions(by)),
+        "pools": (EXECUTIONS, _select_pools(by)),
         "calls": (CALLS, _select_calls(by)),
     }
     limits: dict[str, Any] = {"namespace": namespace, "caller": caller, "since": since, "until": until}
@@ -171,10 +172,14 @@ async def measure_usage(
                 combinations, has_all_combinations = await count_combinations(connection, **limits)
     except TimeoutError as error:
         raise RecordsUnavailable(f"the sums took more than {_USAGE_SECONDS:g} s: ask for a shorter time") from error
+    pools: dict[str, dict[str, float]] = {}
+    for row in found["pools"][:MAX_USAGE_ROWS]:
+        pools.setdefault(_write_key(row["key"], by), {})[row["pool"]] = float(row["sandbox_seconds"])
+    executions = [_read(row, by) for row in found["executions"][:MAX_USAGE_ROWS]]
     is_complete = has_all_combinations and all(len(rows) <= MAX_USAGE_ROWS for rows in found.values())
     return MeasuredUsage(
         tokens=[MeasuredTokens(**_read(row, by)) for row in found["tokens"][:MAX_USAGE_ROWS]],
-        executions=[MeasuredExecutions(**_read(row, by)) for row in found["executions"][:MAX_USAGE_ROWS]],
+        executions=[MeasuredExecutions(**each, pool_seconds=pools.get(each["key"], {})) for each in executions],
         calls=[MeasuredCalls(**_read(row, by)) for row in found["calls"][:MAX_USAGE_ROWS]],
         conversations=conversations,
         combinations=combinations,
@@ -240,6 +245,19 @@ def _select_executions(by: UsageGrouping) -> _Sums | None:
         )
         .group_by(key)
         .order_by(func.count().desc(), key)
+    )
+
+
+def _select_pools(by: UsageGrouping) -> _Sums | None:
+    if by in ("tool", "model"):
+        return None
+    columns = EXECUTIONS.c
+    key, seconds = _group(EXECUTIONS, columns.created_at, by), _sum(columns.sandbox_seconds)
+    return (
+        select(key.label("key"), columns.pool, seconds.label("sandbox_seconds"))
+        .where(columns.pool.is_not(None), columns.sandbox_seconds.is_not(None))
+        .group_by(key, columns.pool)
+        .order_by(seconds.desc(), key)
     )
 
 
