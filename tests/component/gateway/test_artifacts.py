@@ -162,6 +162,18 @@ async def test_links_have_the_address_by_which_clients_reach_the_gateway(
     assert_problem(await gateway.ask("GET", path.replace("60", "86401")), 422, "linkSeconds")
 
 
+async def test_a_warning_about_the_broker_names_the_execution_and_the_caller(
+    gateway: Gateway, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = await produce(gateway, broker, ("plot.png", "image/png", PNG))
+    broker.broken = True
+    await gateway.ask("GET", f"/v1/executions/{name}/artifacts/a0")
+    await gateway.ask("GET", "/v1/workspaces")
+    warnings = [entry for entry in caplog.records if "did not serve a request on files" in entry.getMessage()]
+    fields = [tuple(getattr(entry, field, None) for field in ("execution", "caller", "namespace")) for entry in warnings]
+    assert fields == [(name, "team-a", "agents"), (None, "team-a", "agents")]
+
+
 async def test_a_broker_that_lost_an_artifact_makes_a_problem(gateway: Gateway, broker: FakeBroker) -> None:
     name = await produce(gateway, broker, ("plot.png", "image/png", PNG))
     broker.files.artifacts.clear()

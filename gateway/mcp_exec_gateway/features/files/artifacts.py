@@ -102,16 +102,16 @@ class ArtifactService:
 
     def open(self, execution: Object, artifact: str) -> AbstractAsyncContextManager[BrokerResponse]:
         """Open the bytes of an artifact. Raises HttpProblem: 404, 429, 503."""
-        owner = _find_owner(execution, self.attestor)
-        return self.files.open_content("artifacts", execution["metadata"]["uid"], artifact, owner=owner)
+        owner, meta = _find_owner(execution, self.attestor), execution["metadata"]
+        return self.files.open_content("artifacts", meta["uid"], artifact, owner=owner, execution=meta["name"])
 
     async def delete_all(self, execution: Object) -> None:
         """Delete the bytes of all artifacts of an execution. Raises HttpProblem: 429, 503."""
         if self.files.client is None:
             return
-        owner = _find_owner(execution, self.attestor)
+        owner, meta = _find_owner(execution, self.attestor), execution["metadata"]
         try:
-            async with self.files.open("DELETE", "artifacts", execution["metadata"]["uid"], owner=owner):
+            async with self.files.open("DELETE", "artifacts", meta["uid"], owner=owner, execution=meta["name"]):
                 pass
         except HttpProblem as problem:
             if problem.status != 404:  # an installation that stores no files has none

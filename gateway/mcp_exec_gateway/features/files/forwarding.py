@@ -67,8 +67,11 @@ class FilesForwarder:
         body: bytes | UploadBody | None = None,
         headers: Mapping[str, str] | None = None,
         seconds: float = _SECONDS,
+        execution: str | None = None,
     ) -> AsyncIterator[BrokerResponse]:
         """Open the answer to a request on an owner's files. `path` is what follows `/v1`, part by part.
+
+        `execution` is the name of the one that produced them, for the log.
 
         Problems of the broker, and contents that break off inside the block, are raised as problems.
         """
@@ -93,15 +96,17 @@ class FilesForwarder:
                     return
                 problem = await _read_problem(response)
         except BrokerError as error:
-            log.warning("the broker did not serve a request on files: %s", error)
+            fields = {"execution": execution, "caller": owner.caller, "namespace": owner.namespace}
+            known = {name: value for name, value in fields.items() if value}
+            log.warning("the broker did not serve a request on files: %s", error, extra=known)
             problem = _unavailable()
         raise problem if upload is None else upload.find_failure(problem)
 
     def open_content(
-        self, *path: str, owner: Owner, params: Mapping[str, str] | None = None
+        self, *path: str, owner: Owner, params: Mapping[str, str] | None = None, execution: str | None = None
     ) -> AbstractAsyncContextManager[BrokerResponse]:
         """Open a content of any size, which may take long."""
-        return self.open("GET", *path, owner=owner, params=params, seconds=_TRANSFER_SECONDS)
+        return self.open("GET", *path, owner=owner, params=params, seconds=_TRANSFER_SECONDS, execution=execution)
 
     async def ask(
         self,
@@ -118,7 +123,8 @@ class FilesForwarder:
         try:
             return answer.model_validate(content)
         except ValidationError as error:
-            log.warning("the broker sent invalid %s: %s", answer.__name__, error)
+            fields = {"caller": owner.caller, "namespace": owner.namespace}
+            log.warning("the broker sent invalid %s: %s", answer.__name__, error, extra=fields)
             raise _unavailable() from error
 
     async def pass_on(
@@ -174,7 +180,7 @@ def build_params(query: OwnerQuery) -> dict[str, str]:
 
 
 async def _read_problem(response: BrokerResponse) -> HttpProblem:
-    """Return the problem to answer with. Raises BrokerError if the answer cannot be read."""
+    """Return the caller's problem. Raises BrokerError for all others, and if the answer cannot be read."""
     content = await response.parse(limit=_MAX_PROBLEM_BYTES)
     try:
         found = ProblemDetails.model_validate(content)
@@ -182,8 +188,7 @@ async def _read_problem(response: BrokerResponse) -> HttpProblem:
         found = None
     is_problem = found is not None and (response.media_type, response.status) == (PROBLEM_MEDIA_TYPE, found.status)
     if found is None or not is_problem or (found.kind, found.status) not in _PASSED_PROBLEMS:
-        log.warning("the broker did not serve a request on files: %d %.500s", response.status, content)
-        return _unavailable()
+        raise BrokerError(f"{response.status} {str(content)[:500]}")
     headers = response.pick_headers(_PROBLEM_HEADERS)
     return HttpProblem(found.kind, found.status, found.detail, errors=found.errors, headers=headers)
 
