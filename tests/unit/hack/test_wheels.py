@@ -40,8 +40,8 @@ def test_both_wheels_require_the_same_for_the_client() -> None:
 
 DECLARATION = "crds/mcp_exec_api/wire/version.py"
 SOURCES = (
-    "pyproject.toml", "client/pyproject.toml", "hatch_build.py", "README.md", "client/README.md", "LICENSE", DECLARATION,
-    "hack/places.env", "hack/artifacts/places.py",
+    "pyproject.toml", "client/pyproject.toml", "hatch_build.py", "README.md", "client/README.md", "LICENSE",
+    DECLARATION, "hack/places.env", "hack/artifacts/places.py",
 )  # fmt: skip
 
 
