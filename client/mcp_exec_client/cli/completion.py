@@ -4,7 +4,6 @@ The scripts call `mcp-exec __complete WORD...`, whose last word is completed. It
 a tab and a description. The line `:files` means that the shell completes names of files."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -148,6 +147,9 @@ def _find_names(parser: argparse.ArgumentParser, words: Sequence[str], kind: str
     nested = len(parser.prog.removeprefix(program).split())
     known, _ = parser.parse_known_args([*words[nested:], *_ANY_ARGUMENTS])
     options = argparse.Namespace(**{**vars(known), "program": program, "command": command})
+
+    # Imported for a request, not for each word.
+    import asyncio
 
     async def request() -> list[tuple[str, str]]:
         from mcp_exec_client.cli.backends.backend import Selection

@@ -1,7 +1,6 @@
 """Entry points: the `mcp-exec` command, and the same commands as a plugin of kubectl."""
 
 import argparse
-import logging
 import os
 import re
 import signal
@@ -107,6 +106,8 @@ def _run(program: str, arguments: Sequence[str]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    import logging
+
     from mcp_exec_client.network import writing_lines
 
     logging.getLogger().addHandler(logging.NullHandler())  # warnings of libraries are no messages of the command

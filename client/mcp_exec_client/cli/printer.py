@@ -4,7 +4,6 @@ import json
 import math
 import os
 import shlex
-import shutil
 import sys
 from typing import Any, Final, TextIO
 
@@ -156,6 +155,8 @@ class ProgressBar:
     def show(self) -> None:
         """Draw the bar again, below what was written. The cursor has to be at the start of a line."""
         if self._is_bar and self._line:
+            import shutil
+
             self._stream.write(self._line[: shutil.get_terminal_size().columns - 1])
             self._stream.flush()
             self._visible = True

@@ -16,8 +16,6 @@ import json
 import os
 import re
 import sys
-import tempfile
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -97,6 +95,8 @@ class ProfileFile:
 
     def write(self) -> None:
         """Write the file, readable for its owner only. Raises CommandError."""
+        import tempfile
+
         lines = [f"current = {_quote(self.current)}\n"] if self.current else []
         for name, profile in self.profiles.items():
             values = [(key, getattr(profile, attribute)) for key, attribute in _FIELDS.items()]
@@ -129,6 +129,9 @@ def read_profiles(path: Path) -> ProfileFile:
         raise CommandError(f"{path} can't be read: {error.strerror}", ExitCode.USAGE) from error
     if len(content) > _MAX_BYTES:
         raise CommandError(f"{path} has more than {_MAX_BYTES} bytes", ExitCode.USAGE)
+    # Imported for a file, not for a command's help.
+    import tomllib
+
     try:
         data = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:

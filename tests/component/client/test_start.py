@@ -17,6 +17,8 @@ LIGHT = {
 }
 """Modules of the packages above that import only the standard library."""
 LIBRARIES = ("aiohttp", "httpx", "pydantic", "mcp", "anthropic", "kubernetes", "yaml", "urllib.request", "http.client")
+HEAVY = ("asyncio", "concurrent.futures", "decimal", "ssl", "subprocess", "tarfile", "tempfile", "tomllib")
+"""Modules of the standard library that commands need, and neither help nor completion of their words."""
 PARSER = "import sys, mcp_exec_client.cli.main as cli; cli.build_parser(); print(*sys.modules)"
 
 
@@ -27,7 +29,32 @@ def test_the_parser_imports_no_library_before_a_command_runs() -> None:
     )
     modules = set(loaded.stdout.split())
     assert {module for module in modules if module.startswith(OWN)} == LIGHT
-    assert not modules & set(LIBRARIES)
+    assert not modules & {*LIBRARIES, *HEAVY}
+
+
+WORDS = """
+import sys
+from mcp_exec_client.cli.start import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+print(*sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["run", "--help"], ["completion", "bash"], ["__complete", ""], ["__complete", "run", "--"]],
+    ids=" ".join,
+)
+def test_help_and_completion_of_words_import_nothing_that_only_commands_need(words: list[str], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WORDS, *words],
+        check=True, capture_output=True, text=True, timeout=paced(60), env={"HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert ended.stdout
+    assert not set(ended.stderr.split()) & {*LIBRARIES, *HEAVY}
 
 
 def test_the_programs_import_little_before_they_handle_an_interrupt() -> None:

@@ -1,14 +1,12 @@
 """Models that work by code: one task with `agent`, a conversation with `chat`, and the options of both."""
 
 import argparse
-import asyncio
 import json
 import os
 import sys
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,14 +28,14 @@ from mcp_exec_client.cli.options import (
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from mcp_exec_client.agent import Agent, AgentEvent, ApprovalAnswer, ApprovalQuestion, OnApproval
     from mcp_exec_client.client import AsyncClient
 
 
 _MAX_TOOLS: Final = 1000
 _MAX_SERVERS: Final = 10
-_CACHE_READ, _CACHE_WRITE = Decimal("0.1"), Decimal("1.25")
-"""Usual prices of cached tokens, as shares of the price of input."""
 
 
 def add_agent_options(command: argparse.ArgumentParser) -> None:
@@ -132,17 +130,27 @@ async def open_agent(options: argparse.Namespace, on_approval: "OnApproval | Non
 
 
 def _build_prices(options: argparse.Namespace) -> dict[str, Any]:
+    from decimal import Decimal
+
     from mcp_exec_client.agent import TokenPrice
 
     if options.price is None:
         return {}
     price, output = options.price
     return {
-        "*": TokenPrice(input=price, output=output, cache_read=price * _CACHE_READ, cache_write=price * _CACHE_WRITE)
+        "*": TokenPrice(
+            input=price,
+            output=output,
+            # usual prices of cached tokens
+            cache_read=price * Decimal("0.1"),
+            cache_write=price * Decimal("1.25"),
+        )
     }
 
 
-def _amount(text: str) -> Decimal:
+def _amount(text: str) -> "Decimal":
+    from decimal import Decimal, InvalidOperation
+
     try:
         amount = Decimal(text)
     except InvalidOperation:
@@ -152,7 +160,7 @@ def _amount(text: str) -> Decimal:
     return amount
 
 
-def _pair_of_amounts(text: str) -> tuple[Decimal, Decimal]:
+def _pair_of_amounts(text: str) -> "tuple[Decimal, Decimal]":
     first, separator, second = text.partition(",")
     if not separator:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be INPUT,OUTPUT, for example 3,15")
@@ -238,6 +246,8 @@ def _run(options: argparse.Namespace) -> None:
 
 
 async def _run_agent(options: argparse.Namespace) -> str:
+    import asyncio
+
     async with open_agent(options, _find_on_approval()) as agent:
         try:
             return (await agent.run(options.task, on_event=_print_event)).text
@@ -250,6 +260,8 @@ async def _run_agent(options: argparse.Namespace) -> str:
 
 
 async def _chat(options: argparse.Namespace) -> None:
+    import asyncio
+
     writer = TextWriter(sys.stdout)
     async with open_agent(options, _find_on_approval()) as agent:
         while True:
@@ -323,6 +335,8 @@ def _find_on_approval() -> "OnApproval | None":
 
 
 async def _ask(question: "ApprovalQuestion") -> "ApprovalAnswer":
+    import asyncio
+
     note = "" if question.arguments_complete else " (not all arguments)"
     sys.stderr.write(f"  approve {escape_line(question.tool)} {escape_line(question.arguments)}{note}? [y/N] ")
     sys.stderr.flush()

@@ -1,14 +1,12 @@
 """Executions: list, show, follow, cancel and delete them, and decide on their tool calls."""
 
 import argparse
-import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_api.constants import Phase
 from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.connection import open_backend
-from mcp_exec_client.cli.follower import Follower, check_end, describe_nothing, explain_silence
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
     CommandError,
@@ -106,6 +104,8 @@ def add_to(commands: Subcommands) -> None:
 
 
 async def _get(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.follower import describe_nothing
+
     if options.include_code and not (options.name and options.output in ("json", "yaml")):
         raise CommandError("--include-code needs NAME and -o json or yaml", ExitCode.USAGE)
     if options.name and (options.phase or options.caller or options.selector):
@@ -122,6 +122,8 @@ async def _get(options: argparse.Namespace) -> None:
 
 
 async def _show_logs(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.follower import Follower, check_end
+
     printer = EventPrinter(options.name, program=options.program, with_result=False)
     async with open_backend(options) as backend:
         execution = await backend.get(options.name)  # so that a name that does not exist is refused at once
@@ -135,6 +137,8 @@ async def _show_logs(options: argparse.Namespace) -> None:
 
 
 async def _show_so_far(backend: "Backend", name: str, printer: EventPrinter) -> None:
+    import asyncio
+
     async with aclosing(backend.follow(name)) as events:
         while True:
             try:
@@ -149,6 +153,8 @@ async def _show_so_far(backend: "Backend", name: str, printer: EventPrinter) -> 
 
 
 async def _cancel(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.follower import explain_silence
+
     async with open_backend(options) as backend:
         for name in options.names:
             execution = await backend.cancel(name)
@@ -192,6 +198,8 @@ def _add_decision(commands: Subcommands, name: str, verb: str, more: str) -> Non
 
 
 async def _list_approvals(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.follower import describe_nothing
+
     async with open_backend(options) as backend:
         items = await backend.list_approvals(options.name)
         what = f"approvals of {options.name}" if options.name else "tool calls that wait for an approval"

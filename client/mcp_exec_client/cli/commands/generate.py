@@ -8,7 +8,6 @@ without the header of generated files are never changed.
 import argparse
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -191,6 +190,8 @@ def apply_changes(folder: Path, changes: Mapping[str, str | None]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:

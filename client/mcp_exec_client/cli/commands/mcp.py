@@ -5,7 +5,6 @@ go to standard error. docs/agents/mcp.md shows the settings of common clients.
 """
 
 import argparse
-import asyncio
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -85,6 +84,8 @@ async def _run_bridge(options: argparse.Namespace, connection: Connection) -> No
 
 async def _check_address(transport: "Transport") -> None:
     """Return once something accepts connections at the address. Raises CommandError if nothing does in time."""
+    import asyncio
+
     from mcp_exec_client.errors import GatewayUnreachable, McpExecError
     from mcp_exec_client.transport import RetryPolicy, can_retry
 

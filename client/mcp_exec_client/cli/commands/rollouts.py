@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend, open_client
-from mcp_exec_client.cli.follower import describe_nothing
 from mcp_exec_client.cli.options import (
     Object,
     Subcommands,
@@ -171,6 +170,8 @@ def add_to(commands: Subcommands) -> None:
 
 
 async def _list(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.follower import describe_nothing
+
     async with open_backend(options) as backend:
         items = await backend.list_rollouts()
         empty = "" if items else await describe_nothing(backend, "rollouts")

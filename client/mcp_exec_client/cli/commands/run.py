@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final, cast
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.execution_options import add_option, read_given
-from mcp_exec_client.cli.follower import Follower, check_end, submit
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
     CommandError,
@@ -41,6 +40,7 @@ from mcp_exec_client.options import RunOptions, build_body
 
 if TYPE_CHECKING:
     from mcp_exec_client.cli.connection import Backend
+    from mcp_exec_client.cli.follower import Follower
 
 _MAX_BYTES: Final = 256 * 1024
 """The API's limits of code and of context."""
@@ -100,6 +100,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 async def _run(options: argparse.Namespace, new: Object) -> None:
+    from mcp_exec_client.cli.follower import check_end, submit
+
     async with open_backend(options) as backend:
         if options.detach:
             await _detach(options, backend, new)
@@ -125,7 +127,9 @@ def _print_execution(execution: Object, *, form: str) -> None:
         print_line(execution["name"])
 
 
-def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) -> Follower:
+def _build_follower(options: argparse.Namespace, backend: "Backend", name: str) -> "Follower":
+    from mcp_exec_client.cli.follower import Follower
+
     streams = options.output == "text"
     printer = EventPrinter(name, program=options.program, with_output=streams, with_result=streams)
     asks = not options.no_ask and sys.stdin.isatty() and sys.stderr.isatty()

@@ -4,7 +4,6 @@ import argparse
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
-from mcp_exec_client.cli.follower import describe_nothing
 from mcp_exec_client.cli.options import (
     Subcommands,
     add_command,
@@ -58,6 +57,8 @@ def add_to(commands: Subcommands) -> None:
 
 
 async def _list(options: argparse.Namespace) -> None:
+    from mcp_exec_client.cli.follower import describe_nothing
+
     async with open_backend(options) as backend:
         items = await backend.list_sessions(user=options.user)
         empty = "" if items else await describe_nothing(backend, "sessions")

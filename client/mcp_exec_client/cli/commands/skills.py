@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -253,6 +252,8 @@ async def _export(options: argparse.Namespace) -> None:
 
 def _write_folder(archive: bytes, folder: Path) -> None:
     """Write the files of an archive and print the folder. Raises CommandError."""
+    import tarfile
+
     from mcp_exec_client.state.skills import FOLDER_FILES, read_members
 
     try:

@@ -1,7 +1,6 @@
 """Files: workspaces that executions find and leave behind, and artifacts that they produced."""
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -199,6 +198,8 @@ async def _put(client: "AsyncClient", options: argparse.Namespace) -> None:
 
 
 async def _sync(client: "AsyncClient", options: argparse.Namespace) -> None:
+    import asyncio
+
     if not await asyncio.to_thread(options.folder.is_dir):
         raise CommandError(f"{options.folder} is not a folder", ExitCode.USAGE)
     result = await client.files.sync(options.name, options.folder, delete=options.delete, user=options.user)
@@ -263,6 +264,8 @@ async def _list_artifacts(options: argparse.Namespace) -> None:
 
 
 async def _get_artifacts(options: argparse.Namespace) -> None:
+    import asyncio
+
     async with open_client(options) as client:
         try:
             await asyncio.to_thread(options.to.mkdir, parents=True, exist_ok=True)
