@@ -148,7 +148,7 @@ def test_a_tool_has_calls_and_no_estimate_of_whole_executions() -> None:
         (0.0, [{"pool": "gpu", "sandboxHour": 3.6}], {"gpu": 60.0, "default": 40.0}, None),
         (0.36, [{"pool": "default", "sandboxHour": 0}], {"default": 100.0}, 0.0),
         (0.36, [{"pool": "gpu", "sandboxHour": 3.6}], {"gpu": 60.0}, 0.064),  # 40 s of executions without a pool
-        (0.36, [{"pool": "gpu", "sandboxHour": 3.6}], {}, 0.01),  # an earlier broker tells of no pools
+        (0.36, [{"pool": "gpu", "sandboxHour": 3.6}], {}, 0.01),  # an earlier broker names no pools
     ],
 )
 def test_sandboxes_cost_what_their_pool_costs(
