@@ -89,6 +89,7 @@ component: venv  ## run the tests of processes and scripts against fakes of thei
 	@hack/squid
 	@hack/conformance
 	@hack/schemas >/dev/null
+	@hack/identity >/dev/null
 	@hack/docs
 	pytest $(if $(measured),$(computing) $(measured) --cov-append,$(waiting)) -m 'not kills' tests/component
 

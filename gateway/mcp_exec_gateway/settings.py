@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, GATEWAY_PORT
+from mcp_exec_common.access import SCOPE, OidcIssuer, check_issuers
 from mcp_exec_common.process.settings import (
     ChartValue,
     Cidrs,
@@ -21,6 +22,8 @@ from mcp_exec_common.usage import PriceTable
 _Origins = Annotated[list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max_length=261)]], Field(max_length=64)]
 _Hosts = Annotated[list[Annotated[str, Field(pattern=r"^[^,/]+$", max_length=261)]], Field(max_length=64)]
 
+_Scopes = Annotated[list[Annotated[str, Field(pattern=SCOPE, max_length=256)]], Field(max_length=32)]
+
 
 class Settings(ExecutionSettings, OutgoingSettings, MountedKeySettings):
     """Settings, from environment variables with the prefix `MCP_EXEC_`."""
@@ -32,6 +35,28 @@ class Settings(ExecutionSettings, OutgoingSettings, MountedKeySettings):
     audience: Annotated[str, Field(min_length=1, max_length=512), ChartValue("gateway.audience")] = GATEWAY_AUDIENCE
     """Audience that ServiceAccount tokens must have. The API server refuses tokens with only this audience, so nobody
     who sees one at the gateway can use it there."""
+    people_audience: Annotated[str, Field(max_length=512), ChartValue("gateway.peopleAudience")] = ""
+    """Audience that tokens of people may have instead, whom the cluster authenticates by OIDC or a webhook: that of the
+    API server, often `https://kubernetes.default.svc`. Empty means that such tokens need `gateway.audience`, too.
+    ServiceAccounts always do. Such a token is valid at the API server: whoever sees it at the gateway can use it."""
+    oidc_issuers: Annotated[
+        tuple[OidcIssuer, ...],
+        Field(max_length=12),
+        ChartValue("gateway.oidc.issuers", Annotated[list[OidcIssuer], Field(max_length=12)]),
+    ] = ()
+    """Identity providers whose tokens the gateway accepts. What their people may do is in `gateway.rules`."""
+    oidc_scopes: Annotated[tuple[str, ...], NoDecode, ChartValue("gateway.oidc.scopes", _Scopes)] = ()
+    """Scopes that MCP clients ask the issuer for, such as `openid`, or what the provider calls a right of the API."""
+    oidc_narrow_by_scopes: Annotated[bool, ChartValue("gateway.oidc.narrowByScopes")] = False
+    """Let a token of an issuer do only what its scopes name, of what its rule allows: `run` for everything but
+    decisions, `tools` to use tools, `approve` to decide on approvals."""
+    oidc_allowed_addresses: Annotated[
+        tuple[Network, ...], NoDecode, ChartValue("gateway.oidc.allowedAddresses", Cidrs)
+    ] = ()
+    """Networks of issuers that are reached although they are loopback, link-local, unspecified, multicast, a cloud's
+    metadata service or the Service of the API server. All other addresses need no entry."""
+    rules_folder: Path | None = None
+    """Folder with the entry `rules.json`: what people and accounts may do. It is read again when it changes."""
     port: Annotated[int, Field(ge=0, le=65535)] = GATEWAY_PORT
     """Port of the API and of health checks."""
     port_connections: Annotated[int, Field(ge=1, le=100_000)] = 8192
@@ -109,7 +134,15 @@ class Settings(ExecutionSettings, OutgoingSettings, MountedKeySettings):
             raise ValueError(f"{metrics_port} is the port of the API, which callers can reach; use another one")
         return metrics_port
 
-    @field_validator("trusted_proxies", "allowed_origins", "allowed_hosts", mode="before")
+    @field_validator("oidc_issuers")
+    @classmethod
+    def _check_issuers(cls, issuers: tuple[OidcIssuer, ...]) -> tuple[OidcIssuer, ...]:
+        check_issuers(issuers)
+        return issuers
+
+    @field_validator(
+        "oidc_scopes", "oidc_allowed_addresses", "trusted_proxies", "allowed_origins", "allowed_hosts", mode="before"
+    )
     @classmethod
     def _split(cls, value: object) -> object:
         return [part.strip() for part in value.split(",")] if isinstance(value, str) else value

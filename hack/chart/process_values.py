@@ -17,6 +17,7 @@ from pydantic import Field
 
 from mcp_exec_api.meta import REPOSITORY, Model
 from mcp_exec_api.sandbox_pool import FreeObject
+from mcp_exec_common.access import AccessRule
 from mcp_exec_operator.settings import InitialApiKey
 
 
@@ -248,3 +249,8 @@ class GatewayValues(WorkloadValues):
     """The Secret with the hashed API keys."""
     initial_api_key: InitialApiKeyValues = InitialApiKeyValues()
     """A first API key."""
+    oidc: SettingsValues = SettingsValues()
+    """Sign-in of people by OpenID Connect."""
+    rules: Annotated[list[AccessRule], Field(max_length=256)] = Field(default_factory=list)
+    """What people and accounts of Kubernetes may do. The first rule that fits caller and namespace counts. Accounts
+    without a rule have their rights in Kubernetes. A change needs no restart."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from mcp_exec_api.meta import PATTERN_WORDS, REPOSITORY, find_words
+from mcp_exec_common.access import CALLER_PATTERN, HTTPS, SCOPE
 from mcp_exec_common.process.settings import NETWORK
 
 Schema = dict[str, Any]
@@ -22,6 +23,12 @@ WORDS: Final = {
     "https://git.example.com/docs/runbooks.md, or empty",
     r"^[-a-z0-9._]*$": "a value of the label `release`, for example mcp-exec-system.mcp-exec, or empty",
     r"^[A-Z][A-Za-z]{0,62}$": "a kind, for example ClusterIssuer",
+    CALLER_PATTERN: "a caller or a group with its kind, for example oidc/corp/developers, k8s/alice or, for all of "
+    "those, oidc/corp/*",
+    SCOPE: "a scope: printable ASCII characters but blanks, commas, quotes and backslashes, for example openid",
+    HTTPS.pattern: "an address with https:// and without a query, for example https://login.example.com",
+    rf"^({HTTPS.pattern[1:-1]})?$": "an address with https:// and without a query, for example "
+    "https://login.example.com/keys, or empty",
     r"^https?://[^,/]+$": "an origin, for example https://ide.example.com",
     r"^[-._a-zA-Z0-9]+$": "a key of a ConfigMap or Secret, for example ca.crt",
     r"^[^,/]+$": "a host, with its port if it is not the default one, for example mcp-exec.example.com:8443",

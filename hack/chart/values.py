@@ -317,7 +317,8 @@ class Values(Model):
     broker: BrokerValues = BrokerValues()
     """The broker."""
     ca_bundle: CaBundleValues = CaBundleValues()
-    """Certificates of the company's authorities: for MCP servers, token endpoints, PostgreSQL, S3 and stdio servers."""
+    """Certificates of the company's authorities: for MCP servers, token endpoints, identity providers, PostgreSQL, S3
+    and stdio servers."""
     servers: ServersValues = ServersValues()
     """Image with the bridge for stdio servers and with the demo servers."""
     tool_servers: dict[Name, ToolServerValues] = Field(default_factory=dict)

@@ -26,11 +26,15 @@ PLACES = {
     "aiohttp.tracing": {"common/mcp_exec_common/peers.py"},
     "mcp.server.connection": {SDK},
     "mcp.server.runner": {SDK},
-    "mcp.shared": {SDK, "broker/mcp_exec_broker/core/upstream/stdio_transport.py"},
+    "mcp.shared": {
+        SDK,
+        "broker/mcp_exec_broker/core/upstream/stdio_transport.py",
+        "gateway/mcp_exec_gateway/features/signin/resource.py",
+    },
     "uvicorn": {"common/mcp_exec_common/process/http_server.py"},
 }
 """Modules of libraries with all below them, and the only modules of ours that import them. The broker's transport
-exchanges messages of the SDK's own class."""
+exchanges messages of the SDK's own class, and the metadata of the protected resource are one."""
 
 PARAMETERS: dict[Callable[..., Any], str] = {
     SessionMessage: "message metadata",

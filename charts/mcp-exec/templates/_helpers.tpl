@@ -275,7 +275,9 @@ object with `enabled: false`, or of records if there are none: the process then 
 {{- end -}}
 {{- end -}}
 {{- $text := $value | default "" | toString -}}
-{{- if kindIs "slice" $value -}}
+{{- if and (kindIs "slice" $value) $value (kindIs "map" (first $value)) -}}
+{{- $text = toJson $value -}}
+{{- else if kindIs "slice" $value -}}
 {{- $text = join "," $value -}}
 {{- else if kindIs "map" $value -}}
 {{- $text = toJson $value -}}

@@ -15,13 +15,15 @@ from mcp_exec_common.broker.client import BrokerClient, follow_broker
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_common.kube.served import NamespaceReflectors
+from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.sandbox_keys import MountedKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.core.auth.api_keys import ApiKeyStore
 from mcp_exec_gateway.core.auth.callers import BEARER, Authenticator, Caller, CallerResolver, Verb
-from mcp_exec_gateway.core.auth.kubernetes_tokens import ServiceAccountTokens
+from mcp_exec_gateway.core.auth.kubernetes_tokens import KubernetesTokens
 from mcp_exec_gateway.core.auth.rate_limits import PeerLimiter, RateLimiter
+from mcp_exec_gateway.core.auth.rules import AccessRules
 from mcp_exec_gateway.core.executions.deletion import ExecutionDeleter
 from mcp_exec_gateway.core.executions.index import ExecutionIndex
 from mcp_exec_gateway.core.executions.limits import StoredExecutions
@@ -96,16 +98,24 @@ class Dependencies:
                 sender="gateway",
             )
         self.streams = StreamSlots(max_total=settings.max_streams, max_each=settings.max_streams_per_caller)
+        rules = AccessRules(served=served)
+        if (folder := settings.rules_folder) is not None:
+            self.extensions.tasks["access rules"] = lambda: rules.follow(MountedFolder(path=folder))
         self.metrics = Metrics(count_waits=lambda: self.index.wait_count, count_streams=lambda: self.streams.open)
         self.callers = CallerResolver(
             authenticator=Authenticator(
                 keys=self.keys,
-                tokens=ServiceAccountTokens.create(kube=kube, audience=settings.audience),
+                tokens=KubernetesTokens.create(
+                    kube=kube, audience=settings.audience, people_audience=settings.people_audience
+                ),
+                sources=self.extensions.token_sources,
+                rules=rules,
                 namespaces=served,
             ),
             rate_limiter=RateLimiter(),
             peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
             trusted_proxies=settings.trusted_proxies,
+            challenges=self.extensions.challenges,
             metrics=self.metrics,
             reflectors=reflectors,
         )

@@ -10,7 +10,7 @@ from mcp_exec_api.wire.stats import NamespaceStats
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_gateway.core.auth.callers import Caller
+from mcp_exec_gateway.core.auth.callers import Caller, Challenge, TokenSource
 
 
 class Admission(Protocol):
@@ -52,6 +52,8 @@ class ReflectedCache(Protocol):
 class Extensions:
     """What features have added."""
 
+    token_sources: list[TokenSource] = field(default_factory=list)
+    challenges: list[Challenge] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
     observers: list[ChangeObserver] = field(default_factory=list)

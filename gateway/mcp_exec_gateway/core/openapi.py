@@ -48,7 +48,7 @@ _ATTRIBUTE: Final = "mcp_exec_operation"
 
 PROBLEMS: Final[dict[int, tuple[str, str, list[dict[str, str]]]]] = {
     400: ("bad-json", "the body is not valid JSON: NaN is not a JSON value", []),
-    401: ("unauthenticated", "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token", []),
+    401: ("unauthenticated", "send 'Authorization: Bearer ' with a valid API key or token", []),
     403: ("forbidden", "the API key team-a is limited to namespace agents; other was requested", []),
     404: ("not-found", "there is no execution exec-01k9x3v5t8q2 in namespace agents", []),
     406: ("not-acceptable", "events are available as text/event-stream and application/x-ndjson", []),

@@ -185,10 +185,10 @@ def _strip_pool(pool: Object) -> Object:
 
 
 def check_pool(name: str, *, caller: Caller, field: str) -> None:
-    """Raise HttpProblem, a 403, if the API key may not use the pool that a field names."""
+    """Raise HttpProblem, a 403, if the caller may not use the pool that a field names."""
     allowed = caller.limits.pools
     if allowed is not None and name not in allowed:
-        message = f"the API key {caller.name} may use only {', '.join(allowed)}"
+        message = f"{caller.title} may use only {', '.join(allowed)}"
         raise HttpProblem("forbidden", 403, message, errors=[FieldError(field=field, message=message)])
 
 

@@ -1,13 +1,17 @@
 """Operator and gateway, as the chart runs them."""
 
+from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
 import yaml
-from tests.component.chart.conftest import CHART, Render
+from pydantic import TypeAdapter, ValidationError
+from tests.component.chart.conftest import CHART, Render, Rendered
+from tests.support.certificates import certificates_for
 from tests.support.pod_security import pods_of, violations
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
+from mcp_exec_common.access import AccessRule, OidcIssuer
 from mcp_exec_gateway.settings import Settings as GatewaySettings
 from mcp_exec_operator.settings import Settings as OperatorSettings
 
@@ -55,6 +59,101 @@ def test_tokens_of_service_accounts_have_an_audience_of_their_own(render: Render
     assert render().environment("mcp-exec-gateway")["MCP_EXEC_AUDIENCE"] == "mcp-exec"
     with pytest.raises(AssertionError, match="audience"):
         render({"gateway": {"audience": ""}})
+
+
+RULES = [
+    {"groups": ["oidc/corp/dev"], "namespaces": ["agents"], "limits": {"maxWaits": 7, "tools": ["github.*"]}},
+    {"users": ["k8s/alice"], "namespaces": ["agents", "batch"], "approver": True},
+]
+CORP = {"alias": "corp", "url": "https://login.example.com/corp", "audience": "mcp"}
+
+
+def test_rules_of_the_values_are_those_of_the_gateway_and_restart_no_pod(render: Render) -> None:
+    before, after = render(), render({"gateway": {"rules": RULES}})
+    assert TypeAdapter(list[AccessRule]).validate_json(read_rules(before), strict=True) == []
+    rules = TypeAdapter(list[AccessRule]).validate_json(read_rules(after), strict=True)
+    assert [rule.approver for rule in rules] == [False, True]
+    assert (rules[0].limits.max_waits, rules[0].limits.users) == (7, None)
+    name = "mcp-exec-gateway"
+    pods = [each.one("Deployment", name)["spec"]["template"] for each in (before, after)]
+    assert pods[0] == pods[1]
+    (volume,) = [each for each in pods[0]["spec"]["volumes"] if each["name"] == "rules"]
+    assert volume["configMap"]["name"] == "mcp-exec-rules"
+
+
+def read_rules(rendered: Rendered) -> str:
+    return str(rendered.one("ConfigMap", "mcp-exec-rules")["data"]["rules.json"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ({"users": ["alice"], "namespaces": ["agents"]}, "oidc/corp/developers"),
+        ({"users": ["k8s/alice"]}, "namespaces"),
+        ({"users": ["k8s/alice"], "namespaces": ["agents"], "limits": {"maxWait": 1}}, "maxWait"),
+    ],
+)
+def test_a_rule_that_is_not_valid_is_refused_with_what_is_allowed(
+    render: Render, rule: dict[str, object], message: str
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        render({"gateway": {"rules": [rule]}})
+
+
+def test_the_gateway_reads_the_issuers_and_reaches_their_ports(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    ca, _ = certificates_for("lab.example.com")
+    other = {"alias": "lab", "url": "https://lab.example.com:7443", "audience": "a,b", "ca": ca}
+    other["jwksUrl"] = "https://keys.example.com:9443/jwks"
+    oidc = {"issuers": [CORP, other], "allowedAddresses": ["169.254.7.0/24"]}
+    rendered = render({"gateway": {"oidc": oidc}})
+    for name, value in rendered.environment("mcp-exec-gateway").items():
+        monkeypatch.setenv(name, value)
+    settings = GatewaySettings.from_environment()
+    assert [(each.alias, each.audience, each.ca) for each in settings.oidc_issuers] == [
+        ("corp", "mcp", ""),
+        ("lab", "a,b", ca),
+    ]
+    assert settings.oidc_allowed_addresses == (ip_network("169.254.7.0/24"),)
+    assert list_open_ports(rendered) - list_open_ports(render()) == {7443, 9443}
+    assert 443 in list_open_ports(rendered)
+
+
+def list_open_ports(rendered: Rendered) -> set[int]:
+    rules = rendered.one("NetworkPolicy", "mcp-exec-gateway")["spec"]["egress"]
+    return {port["port"] for rule in rules if not rule.get("to") for port in rule["ports"]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"url": "http://login.example.com"}, "https://"),
+        ({"url": "https://login.example.com?tenant=1"}, "https://"),
+        ({"url": "https://user@login.example.com"}, "https://"),
+        ({"alias": "Corp"}, "alias"),
+        ({"clockSkewSeconds": 301}, "clockSkewSeconds"),
+        ({"audience": ""}, "audience"),
+    ],
+)
+def test_an_issuer_that_can_not_be_trusted_is_refused(render: Render, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        render({"gateway": {"oidc": {"issuers": [CORP | changes]}}})
+
+
+def test_issuers_of_one_name_or_address_or_without_usable_authorities_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for second, message in (
+        ({"url": "https://b.example.com"}, "alias corp"),
+        ({"alias": "b"}, "url https://login"),
+        ({"alias": "b", "url": "https://b.example.com", "ca": "b.pem"}, "issuer b has no certificate"),
+    ):
+        with pytest.raises(ValidationError, match=message):
+            GatewaySettings(
+                namespaces=("agents",),
+                sandbox_key_folder=Path("unused"),
+                release_namespace="system",
+                oidc_issuers=(OidcIssuer.model_validate(CORP), OidcIssuer.model_validate(CORP | second)),
+            )
 
 
 def test_the_broker_reads_every_variable_that_it_is_given(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:

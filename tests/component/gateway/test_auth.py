@@ -59,7 +59,7 @@ async def test_credentials_that_are_not_good_get_401_before_all_else(
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
     assert answer.json["type"] == "urn:mcp-exec:problem:unauthenticated"
-    assert answer.json["detail"] == "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token"
+    assert answer.json["detail"] == "send 'Authorization: Bearer ' with a valid API key or token"
     assert api.asked("POST", "/tokenreviews") == []
 
 
@@ -185,11 +185,30 @@ async def test_a_service_account_that_may_create_executions_may_name_any_user_as
     assert (made.status, gateway.executions[made.json["name"]]["spec"]["user"]) == (202, "u-42")
 
 
-@pytest.mark.parametrize("user", ["alice", "system:anonymous", "team-a"])
-async def test_other_users_are_not_taken(gateway: Gateway, api: FakeApiServer, user: str) -> None:
-    assert (
-        await gateway.ask("GET", "/v1/executions?namespace=agents", key=allow(api, "list", user=user))
-    ).status == 401
+@pytest.mark.parametrize("user", ["alice", "alice@example.com", "team-a"])
+async def test_a_person_whom_the_cluster_authenticates_has_its_rights_in_kubernetes(
+    gateway: Gateway, api: FakeApiServer, user: str
+) -> None:
+    person = allow(api, "create", "list", user=user)
+    made = await gateway.post(query="?wait=0&namespace=agents", key=person)
+    assert (made.status, made.json["caller"].startswith("k8s.")) == (202, True)
+    assert (await gateway.ask("GET", "/v1/executions?namespace=others", key=person)).status == 403
+    refused = await gateway.ask("GET", "/v1/executions", key=person)
+    assert (refused.status, f"k8s/{user}" in refused.json["detail"]) == (403, True)
+
+
+@pytest.mark.parametrize("user", ["system:anonymous", "a" * 241, "a\nb", ""])
+async def test_a_name_that_can_not_own_anything_is_no_caller(gateway: Gateway, api: FakeApiServer, user: str) -> None:
+    person = allow(api, "list", user=user)
+    assert (await gateway.ask("GET", "/v1/executions?namespace=agents", key=person)).status == 401
+
+
+async def test_people_may_have_the_audience_of_the_api_server_and_service_accounts_may_not(api: FakeApiServer) -> None:
+    bot, person = allow(api, "list"), allow(api, "list", user="alice")
+    api.audiences = ["https://kubernetes.default.svc"]
+    async with serving(api, people_audience="https://kubernetes.default.svc") as gateway:
+        assert (await gateway.ask("GET", "/v1/executions?namespace=agents", key=person)).status == 200
+        assert (await gateway.ask("GET", "/v1/executions?namespace=agents", key=bot)).status == 401
 
 
 async def test_answers_about_tokens_are_remembered(gateway: Gateway, api: FakeApiServer) -> None:

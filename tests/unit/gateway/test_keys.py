@@ -101,7 +101,9 @@ def test_no_two_keys_are_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["a b", "--namespace", "n"], "invalid name 'a b'"),
-        (["system.x", "--namespace", "n"], "reserved for ServiceAccounts"),
+        (["system.x", "--namespace", "n"], "reserved for other callers"),
+        (["k8s.alice", "--namespace", "n"], "reserved for other callers"),
+        (["oidc.corp.alice", "--namespace", "n"], "reserved for other callers"),
         (["a", "--namespace", ""], "namespace"),
         (["a", "--namespace", "n", "--max-concurrent", "0"], "max_concurrent"),
         (["a", "--namespace", "n", "--requests-per-minute", "0"], "requests_per_minute"),

@@ -24,6 +24,8 @@ from mcp_exec_common.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
+_RESERVED: Final = ("system.", "k8s.", "oidc.")
+"""Beginnings of the labels of ServiceAccounts, of other accounts of Kubernetes, and of people."""
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -44,8 +46,14 @@ def check_key_name(name: str) -> None:
     """Raise ValueError if an API key cannot have this name: it must be a label value and not look like a user's."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"invalid name {name!r}: use up to 63 letters, digits, '-', '_' and '.'")
-    if name.startswith("system."):
-        raise ValueError(f"invalid name {name!r}: names that start with 'system.' are reserved for ServiceAccounts")
+    if name.startswith(_RESERVED):
+        reserved = ", ".join(f"'{prefix}'" for prefix in _RESERVED)
+        raise ValueError(f"invalid name {name!r}: names that start with {reserved} are reserved for other callers")
+
+
+def describe_caller(name: str) -> str:
+    """Return a caller's name for messages. Only names of API keys have neither ':' nor '/'."""
+    return f"the API key {name}" if _NAME.fullmatch(name) else name
 
 
 def parse_keys(secret: Object) -> dict[str, ApiKey]:

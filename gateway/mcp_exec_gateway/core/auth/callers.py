@@ -1,13 +1,14 @@
 """Callers: authenticated by a bearer token, within their rate limit, and authorized in one namespace.
 
-The token is an API key or a ServiceAccount token. Nothing else of a request is read before.
+The token is an API key, one that the API server reviews, or one that a feature accepts. Nothing else of a request is
+read before.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.requests import HTTPConnection, Request
@@ -19,9 +20,10 @@ from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KEY_PREFIX
 from mcp_exec_common.kube.reflector import Reflector, find_unsynced
 from mcp_exec_common.process.namespaces import ServedNamespaces
-from mcp_exec_gateway.core.auth.api_keys import ApiKey, ApiKeyStore
-from mcp_exec_gateway.core.auth.kubernetes_tokens import ServiceAccountTokens, ServiceAccountUser
+from mcp_exec_gateway.core.auth.api_keys import ApiKey, ApiKeyStore, describe_caller
+from mcp_exec_gateway.core.auth.kubernetes_tokens import KubernetesTokens, KubernetesUser
 from mcp_exec_gateway.core.auth.rate_limits import IpNetwork, PeerLimiter, RateLimiter, find_peer
+from mcp_exec_gateway.core.auth.rules import SCOPE_APPROVE, SCOPE_RUN, AccessRules, SignedIn
 from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters, reject_undecodable_url
 from mcp_exec_gateway.core.http.problems import HttpProblem, unavailable
@@ -42,11 +44,17 @@ _NO_APPROVER: Final = (
     "the API key {name} is not an approver's: in a pod of the gateway, `python3 -m mcp_exec_gateway.create_key "
     "NAME --namespace {namespace} --approver` makes one (docs/platform/policy.md#approvals)"
 )
+_CHALLENGE: Final = 'Bearer realm="mcp-exec"'
+_NO_RULE: Final = "no access rule lets {name} into {namespace}; a rule in the chart's value gateway.rules does"
+_NO_RULE_OF_APPROVERS: Final = (
+    "the access rule of {name} in namespace {namespace} makes no approver; `approver: true` in the chart's value "
+    "gateway.rules does"
+)
 
 
 BEARER = HTTPBearer(
     scheme_name="bearer",
-    description="An API key (`mcpx_...`) or a Kubernetes ServiceAccount token.",
+    description="An API key (`mcpx_...`), a token of Kubernetes, or one of a configured identity provider.",
     auto_error=False,
 )
 
@@ -56,13 +64,37 @@ class Caller:
     """The authenticated sender of a request, authorized for it in one namespace."""
 
     name: str
-    """Name of the API key or of the Kubernetes user."""
+    """Name of the API key, of the ServiceAccount, or `k8s/USERNAME` or `oidc/ALIAS/SUBJECT`."""
     label: str
     """The name as a label value."""
     namespace: str
     """Namespace of everything that this request reads and runs."""
     limits: KeyLimits = field(default_factory=KeyLimits)
-    """Limits of the API key. A ServiceAccount has none."""
+    """Limits of the API key or of the rule. A caller whom only rights in Kubernetes let in has none."""
+
+    @property
+    def title(self) -> str:
+        """The caller in messages."""
+        return describe_caller(self.name)
+
+
+class TokenSource(Protocol):
+    """Tokens of one kind, which a feature authenticates."""
+
+    def accepts(self, token: str) -> bool:
+        """Return whether the token states that it is of this kind. Nothing is verified."""
+
+    def is_known(self, token: str) -> bool:
+        """Return whether the token was found valid and has not expired."""
+
+    async def find_user(self, token: str) -> SignedIn | None:
+        """Return whose token it is, or None if it is invalid. Raises HttpProblem if that can't be known now."""
+
+
+Sender = ApiKey | SignedIn
+Challenge = Callable[[Request, str], str]
+"""Returns more parameters of `WWW-Authenticate` for a request that needs another token, or an empty text. Its second
+argument is the header so far."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,29 +102,50 @@ class Authenticator:
     """Authenticates and authorizes requests by the token of their Authorization header."""
 
     keys: ApiKeyStore
-    tokens: ServiceAccountTokens
+    tokens: KubernetesTokens
+    sources: Sequence[TokenSource]
+    """Those of features. The API server reviews what none of them accepts."""
+    rules: AccessRules
     namespaces: ServedNamespaces
     """Namespaces that the gateway serves."""
 
     def recognizes(self, token: str) -> bool:
         """Return whether the token is known to be valid without a review."""
-        return self.keys.find(token) is not None if token.startswith(KEY_PREFIX) else self.tokens.is_known(token)
+        if token.startswith(KEY_PREFIX):
+            return self.keys.find(token) is not None
+        return self._find_source(token).is_known(token)
 
-    async def identify(self, token: str) -> ApiKey | ServiceAccountUser:
-        """Return who has the token. Raises HttpProblem: 401 if it is invalid, 503 if the API server fails."""
-        known = self.keys.find(token) if token.startswith(KEY_PREFIX) else await self.tokens.find_user(token)
+    async def identify(self, token: str) -> Sender:
+        """Return who has the token. Raises HttpProblem: 401 if it is invalid, 503 if that can't be known now."""
+        known: Sender | None
+        if token.startswith(KEY_PREFIX):
+            known = self.keys.find(token)
+        else:
+            known = await self._find_source(token).find_user(token)
         if known is None:
             raise _unauthenticated()
         return known
 
-    async def authorize(self, sender: ApiKey | ServiceAccountUser, *, namespace: str | None, verb: Verb) -> Caller:
+    def _find_source(self, token: str) -> TokenSource:
+        return next((source for source in self.sources if source.accepts(token)), self.tokens)
+
+    async def authorize(self, sender: Sender, *, namespace: str | None, verb: Verb) -> Caller:
         """Return the caller, who may do this in the requested namespace (None: the caller's own).
 
         Raises HttpProblem: 403 if the sender may not, 503 if the API server fails.
         """
         if isinstance(sender, ApiKey):
             return self._authorize_key(sender, namespace, verb)
-        return await self._authorize_user(sender, namespace, verb)
+        account = sender if isinstance(sender, KubernetesUser) else None
+        requested = namespace or (account.namespace if account else None)
+        if (grant := self.rules.find(sender, requested)) is not None:
+            _check_scope(sender, verb)
+            if verb in _APPROVALS and not grant.approver:
+                raise _forbidden(_NO_RULE_OF_APPROVERS.format(name=sender.name, namespace=grant.namespace))
+            return _build_caller(sender, grant.namespace, grant.limits)
+        if account is None or requested is None:
+            raise _forbidden(_NO_RULE.format(name=sender.name, namespace=requested or "any namespace"))
+        return await self._authorize_account(account, requested, verb)
 
     def _authorize_key(self, key: ApiKey, namespace: str | None, verb: Verb) -> Caller:
         own = key.entry.namespace
@@ -101,10 +154,9 @@ class Authenticator:
         self._check_served(own)
         if verb in _APPROVALS and not key.entry.approver:
             raise _forbidden(_NO_APPROVER.format(name=key.name, namespace=own))
-        return Caller(name=key.name, label=format_caller_label(key.name), namespace=own, limits=key.entry.limits)
+        return _build_caller(key, own, key.limits)
 
-    async def _authorize_user(self, user: ServiceAccountUser, namespace: str | None, verb: Verb) -> Caller:
-        chosen = namespace or user.namespace
+    async def _authorize_account(self, user: KubernetesUser, chosen: str, verb: Verb) -> Caller:
         if chosen == user.namespace:
             self._check_served(chosen)
         kube_verb, subresource = ("update", "approval") if verb in _APPROVALS else (verb, "")
@@ -118,11 +170,15 @@ class Authenticator:
             raise _forbidden(
                 f"{user.name} may not {kube_verb} {resource} in namespace {chosen}, or it is not served{hint}"
             )
-        return Caller(name=user.name, label=format_caller_label(user.name), namespace=chosen)
+        return _build_caller(user, chosen, KeyLimits())
 
     def _check_served(self, namespace: str) -> None:
         if namespace not in self.namespaces:
             raise _forbidden(f"this gateway does not serve namespace {namespace}")
+
+
+def _build_caller(sender: Sender, namespace: str, limits: KeyLimits) -> Caller:
+    return Caller(name=sender.name, label=format_caller_label(sender.name), namespace=namespace, limits=limits)
 
 
 def format_caller_label(name: str) -> str:
@@ -141,8 +197,17 @@ def format_caller_label(name: str) -> str:
 
 def _unauthenticated() -> HttpProblem:
     # the response does not reveal whether the key, the token or its audience is invalid
-    detail = "send 'Authorization: Bearer ' with a valid API key or ServiceAccount token"
-    return HttpProblem("unauthenticated", 401, detail, headers={"WWW-Authenticate": 'Bearer realm="mcp-exec"'})
+    detail = "send 'Authorization: Bearer ' with a valid API key or token"
+    return HttpProblem("unauthenticated", 401, detail, headers={"WWW-Authenticate": _CHALLENGE})
+
+
+def _check_scope(sender: SignedIn, verb: Verb) -> None:
+    """Raise HttpProblem, a 403 with the missing scope, which a client asks for in another token (RFC 6750)."""
+    needed = SCOPE_APPROVE if verb in _APPROVALS else SCOPE_RUN
+    if sender.scopes is not None and needed not in sender.scopes:
+        challenge = f'{_CHALLENGE}, error="insufficient_scope", scope="{needed}"'
+        detail = f"the token of {sender.name} lacks the scope {needed}; get one with it"
+        raise HttpProblem("forbidden", 403, detail, headers={"WWW-Authenticate": challenge})
 
 
 def _forbidden(detail: str) -> HttpProblem:
@@ -157,6 +222,7 @@ class CallerResolver:
     rate_limiter: RateLimiter
     peer_limiter: PeerLimiter
     trusted_proxies: Sequence[IpNetwork]
+    challenges: Sequence[Challenge]
     """Networks of proxies whose X-Forwarded-For counts."""
     metrics: Metrics
     reflectors: Mapping[str, Reflector]
@@ -179,12 +245,15 @@ class CallerResolver:
             raise unavailable(f"the gateway is starting: it has not read {', '.join(unsynced)} yet")
         # a proxy may have checked another one of two headers
         is_single = len(request.headers.getlist("authorization")) == 1
-        with self.metrics.measure_stage("authenticate"):
-            sender = await self._identify(request, credentials.credentials.strip() if credentials and is_single else "")
-            if isinstance(sender, ApiKey):
-                self.rate_limiter.check(sender)  # before the rights, so that rejected requests count
-            requested = namespace or request.query_params.get("namespace") or None
-            caller = await self.authenticator.authorize(sender, namespace=requested, verb=verb)
+        token = credentials.credentials.strip() if credentials and is_single else ""
+        try:
+            with self.metrics.measure_stage("authenticate"):
+                caller = await self._authenticate(request, token, namespace=namespace, verb=verb)
+        except HttpProblem as problem:
+            if (header := problem.headers.get("WWW-Authenticate")) is not None:
+                parameters = [text for challenge in self.challenges if (text := challenge(request, header))]
+                problem.headers["WWW-Authenticate"] = ", ".join([header, *parameters])
+            raise
         trace = get_trace(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
         reject_undecodable_url(request)
@@ -202,7 +271,17 @@ class CallerResolver:
         self.peer_limiter.take(peer)
         return peer
 
-    async def _identify(self, request: Request, token: str) -> ApiKey | ServiceAccountUser:
+    async def _authenticate(self, request: Request, token: str, *, namespace: str | None, verb: Verb) -> Caller:
+        sender = await self._identify(request, token)
+        if isinstance(sender, ApiKey):
+            self.rate_limiter.check(sender)  # before the rights, so that rejected requests count
+        requested = namespace or request.query_params.get("namespace") or None
+        caller = await self.authenticator.authorize(sender, namespace=requested, verb=verb)
+        if not isinstance(sender, ApiKey):
+            self.rate_limiter.check(caller)  # a rule's limits are those of a namespace
+        return caller
+
+    async def _identify(self, request: Request, token: str) -> Sender:
         if self.authenticator.recognizes(token):  # a flood from the same address does not affect it
             return await self.authenticator.identify(token)
         peer = self.limit_anonymous(request)
@@ -212,10 +291,10 @@ class CallerResolver:
 
 
 def check_user(user: str | None, *, caller: Caller) -> None:
-    """Raise HttpProblem, a 403, if the API key may not name the user."""
+    """Raise HttpProblem, a 403, if the caller may not name the user."""
     if user is None or caller.limits.allows_user(user):
         return
-    message = f"the API key {caller.name} may name only {', '.join(caller.limits.users or ()) or 'none'}"
+    message = f"{caller.title} may name only {', '.join(caller.limits.users or ()) or 'none'}"
     raise HttpProblem("forbidden", 403, f"user: {message}", errors=[FieldError(field="user", message=message)])
 
 

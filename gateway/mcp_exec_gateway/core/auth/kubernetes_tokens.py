@@ -1,4 +1,6 @@
-"""ServiceAccount tokens: the API server reviews the token (TokenReview) and the access (SubjectAccessReview).
+"""Tokens of the cluster: the API server reviews the token (TokenReview) and the access (SubjectAccessReview).
+
+Their users are ServiceAccounts, and people whom the API server authenticates.
 
 Both answers are cached for a minute, so a token in use costs the API server about two reviews in a minute. Rejected
 tokens have a cache of their own: a flood of them cannot displace the tokens in use.
@@ -19,7 +21,7 @@ from typing import Any, Final, Self
 from cachetools import TLRUCache, TTLCache
 from pydantic_core import from_json
 
-from mcp_exec_api.constants import EXECUTIONS, GROUP
+from mcp_exec_api.constants import ACCOUNT_PREFIX, EXECUTIONS, GROUP
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.util.ttl_cache import CoalescingCache
@@ -36,6 +38,9 @@ _MAX_REJECTED: Final = 8192
 """Maximum number of digests of rejected tokens."""
 _MAX_VALID: Final = 8192
 _USER_PREFIX: Final = "system:serviceaccount:"
+_ANONYMOUS: Final = "system:anonymous"
+_MAX_USERNAME: Final = 240
+"""Characters, as of an account that creates objects in Kubernetes."""
 
 _TOKEN_REVIEWS: Final = resource_path("tokenreviews", group="authentication.k8s.io/v1")
 _ACCESS_REVIEWS: Final = resource_path("subjectaccessreviews", group="authorization.k8s.io/v1")
@@ -78,10 +83,10 @@ class ReviewQueue:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServiceAccountUser:
-    """The ServiceAccount of a token."""
+class KubernetesUser:
+    """The user of a token: a ServiceAccount, or a person whom the API server authenticates."""
 
-    name: str
+    username: str
     uid: str
     groups: tuple[str, ...]
     extra: str
@@ -90,9 +95,30 @@ class ServiceAccountUser:
     """Unix time at which the token expires."""
 
     @property
-    def namespace(self) -> str:
-        """Namespace of the ServiceAccount."""
-        return self.name.removeprefix(_USER_PREFIX).partition(":")[0]
+    def name(self) -> str:
+        """Name of the caller: a ServiceAccount's username, which no API key has, or `k8s/USERNAME`."""
+        return self.username if self.username.startswith(_USER_PREFIX) else self.rule_name
+
+    @property
+    def rule_name(self) -> str:
+        """The name with its kind, as rules have it."""
+        return ACCOUNT_PREFIX + self.username
+
+    @property
+    def rule_groups(self) -> tuple[str, ...]:
+        """Groups with their kind, as rules have them."""
+        return tuple(ACCOUNT_PREFIX + group for group in self.groups)
+
+    @property
+    def scopes(self) -> None:
+        """None: tokens of the cluster have no scopes."""
+
+    @property
+    def namespace(self) -> str | None:
+        """Namespace of a ServiceAccount; None for a person."""
+        if not self.username.startswith(_USER_PREFIX):
+            return None
+        return self.username.removeprefix(_USER_PREFIX).partition(":")[0]
 
 
 def read_token_expiry(token: str) -> float:
@@ -118,19 +144,21 @@ def read_token_expiry(token: str) -> float:
         raise ValueError("exp is too large a number") from error
 
 
-AccessKey = tuple[ServiceAccountUser, str, str, str]
+AccessKey = tuple[KubernetesUser, str, str, str]
 """User, verb, namespace, and resource with subresource."""
 
 
 @dataclass(kw_only=True)
-class ServiceAccountTokens:
+class KubernetesTokens:
     """Reviews tokens and their users' access, with a cache for each."""
 
     kube: KubeClient
-    users: CoalescingCache[bytes, ServiceAccountUser | None]
+    users: CoalescingCache[bytes, KubernetesUser | None]
     access: CoalescingCache[AccessKey, bool]
     audience: str
     """Audience that a token must have."""
+    people_audience: str = ""
+    """Audience that a person's token may have instead."""
     wall_clock: Callable[[], float] = time.time
     token_reviews: ReviewQueue = field(default_factory=ReviewQueue, init=False)
     access_reviews: ReviewQueue = field(default_factory=ReviewQueue, init=False)
@@ -145,21 +173,24 @@ class ServiceAccountTokens:
         self._once_valid = TLRUCache(_MAX_VALID, ttu=lambda digest, expires, moment: expires, timer=self.wall_clock)
 
     @classmethod
-    def create(cls, *, kube: KubeClient, audience: str, wall_clock: Callable[[], float] = time.time) -> Self:
+    def create(
+        cls, *, kube: KubeClient, audience: str, people_audience: str = "", wall_clock: Callable[[], float] = time.time
+    ) -> Self:
         """Create empty caches. A user is cached no longer than the token is valid."""
 
-        def user_ttl(user: ServiceAccountUser | None) -> float:
+        def user_ttl(user: KubernetesUser | None) -> float:
             return 0.0 if user is None else min(POSITIVE_SECONDS, user.expires - wall_clock())
 
         return cls(
             kube=kube,
             audience=audience,
+            people_audience=people_audience,
             users=CoalescingCache(ttl_seconds=user_ttl),
             access=CoalescingCache(ttl_seconds=lambda allowed: POSITIVE_SECONDS if allowed else NEGATIVE_SECONDS),
             wall_clock=wall_clock,
         )
 
-    async def find_user(self, token: str) -> ServiceAccountUser | None:
+    async def find_user(self, token: str) -> KubernetesUser | None:
         """Return the user of a token, or None if it is invalid. Raises HttpProblem if the API server fails."""
         try:
             expires = read_token_expiry(token)
@@ -176,13 +207,17 @@ class ServiceAccountTokens:
             self._once_valid[digest] = user.expires
         return user
 
+    def accepts(self, token: str) -> bool:
+        """Return True: the API server reviews what no feature accepts."""
+        return True
+
     def is_known(self, token: str) -> bool:
         """Return whether the token was valid at its last review and has not expired. A review may be due again."""
         return _digest(token) in self._once_valid
 
     async def is_allowed(
         self,
-        user: ServiceAccountUser,
+        user: KubernetesUser,
         *,
         verb: str,
         namespace: str,
@@ -199,30 +234,32 @@ class ServiceAccountTokens:
         key = (user, verb, namespace, f"{resource}/{subresource}")
         return await self.access.get(key, lambda: self._review_access(user, attributes))
 
-    async def _review_token(self, token: str, expires: float) -> ServiceAccountUser | None:
-        spec = {"token": token, "audiences": [self.audience]}
+    async def _review_token(self, token: str, expires: float) -> KubernetesUser | None:
+        audiences = [audience for audience in (self.audience, self.people_audience) if audience]
+        spec = {"token": token, "audiences": audiences}
         manifest = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
         status = await self._create_review(_TOKEN_REVIEWS, manifest, queue=self.token_reviews)
         if not status.get("authenticated"):
             return None
-        # an API server that ignores audiences returns none; it may have accepted a token for another audience
-        if self.audience not in (status.get("audiences") or []):
-            return None
         user = status.get("user") or {}
-        # another kind of user has no namespace, and its name could be that of an API key
-        if not user.get("username", "").startswith(_USER_PREFIX):
+        username = str(user.get("username") or "")
+        if not username or len(username) > _MAX_USERNAME or not username.isprintable() or username == _ANONYMOUS:
             return None
-        return ServiceAccountUser(
-            name=user["username"],
+        # an API server that ignores audiences returns none; it may have accepted a token for another audience
+        allowed = {self.audience} if username.startswith(_USER_PREFIX) else set(audiences)
+        if allowed.isdisjoint(status.get("audiences") or []):
+            return None
+        return KubernetesUser(
+            username=username,
             uid=user.get("uid", ""),
             groups=tuple(user.get("groups") or ()),
             extra=json.dumps(user.get("extra") or {}, sort_keys=True),
             expires=expires,
         )
 
-    async def _review_access(self, user: ServiceAccountUser, attributes: dict[str, str]) -> bool:
+    async def _review_access(self, user: KubernetesUser, attributes: dict[str, str]) -> bool:
         spec = {
-            "user": user.name,
+            "user": user.username,
             "uid": user.uid,
             "groups": list(user.groups),
             "extra": json.loads(user.extra),

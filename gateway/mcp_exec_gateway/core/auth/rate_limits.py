@@ -1,6 +1,6 @@
-"""Rate limits: of API keys, and of network addresses that send requests without a known caller.
+"""Rate limits: of callers, and of network addresses that send requests without a known caller.
 
-Each replica has its own token buckets, so a key whose requests reach all replicas has the limit once for each.
+Each replica has its own token buckets, so a caller whose requests reach all replicas has the limit once for each.
 """
 
 import ipaddress
@@ -18,6 +18,7 @@ from starlette.requests import HTTPConnection
 
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.util.token_bucket import TokenBucket
+from mcp_exec_gateway.core.auth.api_keys import describe_caller
 from mcp_exec_gateway.core.http.problems import too_many
 
 _MINUTE: Final = 60.0
@@ -39,22 +40,22 @@ class LimitHolder(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the API key."""
+        """Name of the caller."""
 
     @property
     def limits(self) -> KeyLimits:
-        """Limits of the API key."""
+        """Limits of the caller."""
 
 
 @dataclass(kw_only=True)
 class RateLimiter:
-    """Token buckets of the API keys with a rate limit. A bucket starts full."""
+    """Token buckets of the callers with a rate limit. A bucket starts full."""
 
     clock: Callable[[], float] = time.monotonic
     _buckets: LRUCache[tuple[str, int], TokenBucket] = field(
         default_factory=lambda: LRUCache(maxsize=_MAX_BUCKETS), init=False
     )
-    """By the key's name and limit, so that a changed limit applies at once."""
+    """By the caller's name and limit, so that a changed limit applies at once."""
 
     def check(self, caller: LimitHolder) -> None:
         """Take one token for a request. Raises HttpProblem if none is left, with the seconds until there is one."""
@@ -68,7 +69,7 @@ class RateLimiter:
             self._buckets[caller.name, per_minute] = bucket
         if not bucket.available(now):
             seconds = bucket.ready_at(now) - now
-            detail = f"the API key {caller.name} may send {per_minute} requests in a minute and has sent them"
+            detail = f"{describe_caller(caller.name)} may send {per_minute} requests in a minute and has sent them"
             raise too_many(detail, kind="rate-limited", retry_after=max(math.ceil(seconds - 1e-6), 1))
         bucket.spend(1, now)
 

@@ -28,7 +28,7 @@ _MAX_NARROWED: Final = 256
 def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> CodeExecutionSpec:
     """Return the spec within the limits of caller and pool; defaults that exceed a limit are lowered to it.
 
-    Raises HttpProblem: 403 for a pool, tool or user that the API key may not use, 422 for a value beyond a limit.
+    Raises HttpProblem: 403 for a pool, tool or user that the caller may not use, 422 for a value beyond a limit.
     """
     name = spec.pool_ref.name
     check_pool(name, caller=caller, field="poolRef.name")
@@ -39,11 +39,11 @@ def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> Co
 
 
 def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
-    """Raise HttpProblem, a 403, if the API key may not use all tools that the patterns match."""
+    """Raise HttpProblem, a 403, if the caller may not use all tools that the patterns match."""
     allowed = caller.limits.known_tools
     if allowed is None:
         return
-    limit = f"the API key {caller.name} may use only {', '.join(caller.limits.tools or ()) or 'none'}"
+    limit = f"{caller.title} may use only {', '.join(caller.limits.tools or ()) or 'none'}"
     errors = [
         FieldError(field=f"tools.{number}", message=f"{pattern}: {limit}")
         for number, pattern in enumerate(patterns)
@@ -54,9 +54,9 @@ def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:
 
 
 def narrow_tools(patterns: Sequence[str] | None, *, caller: Caller) -> list[str] | None:
-    """Return patterns of the tools that a client has chosen and its API key may use; None stands for all.
+    """Return patterns of the tools that a client has chosen and the caller may use; None stands for all.
 
-    Raises HttpProblem: 403 if the key may use none of those that were chosen, 422 if both together are too many.
+    Raises HttpProblem: 403 if the caller may use none of those that were chosen, 422 if both together are too many.
     """
     allowed = caller.limits.known_tools
     if patterns is None or allowed is None:
@@ -64,7 +64,7 @@ def narrow_tools(patterns: Sequence[str] | None, *, caller: Caller) -> list[str]
     try:
         narrowed = intersect(patterns, allowed, limit=_MAX_NARROWED)
     except TooManyPatterns as error:
-        limit = f"those of the API key {caller.name} narrow them, and {error}; choose fewer, or name servers in them"
+        limit = f"those of {caller.title} narrow them, and {error}; choose fewer, or name servers in them"
         raise invalid_field("tools", limit) from None
     if patterns and not narrowed:
         check_tools(patterns, caller=caller)
@@ -80,7 +80,7 @@ def find_longest_timeout(caller: Caller, *, pools: PoolCache, pool: str) -> int 
 def _list_timeouts(caller: Caller, pool: CachedPool) -> list[tuple[int, str]]:
     limits = [(pool.max_timeout_seconds, f"pool {pool.name}")]
     if caller.limits.max_timeout_seconds is not None:
-        limits.append((caller.limits.max_timeout_seconds, f"API key {caller.name}"))
+        limits.append((caller.limits.max_timeout_seconds, caller.title))
     return limits
 
 
@@ -99,7 +99,7 @@ def _fit_priority(spec: CodeExecutionSpec, *, caller: Caller) -> CodeExecutionSp
     if highest is None or spec.priority.rank >= highest.rank:
         return spec
     if "priority" in spec.model_fields_set:
-        message = f"{spec.priority} is higher than {highest}, the highest that API key {caller.name} allows"
+        message = f"{spec.priority} is higher than {highest}, the highest that {caller.title} allows"
         raise invalid_field("priority", message)
     return spec.model_copy(update={"priority": highest})
 
@@ -212,11 +212,10 @@ class StoredExecutions:
         chart = "the chart"
         self._check((namespace, None), expected, self.max_stored, what="maxStored", owner=chart)
         self._check_bytes((namespace, None), expected_bytes, self.max_stored_bytes, owner=chart)
-        key = f"the API key {caller.name}"
         if limits.max_stored is not None:
-            self._check((namespace, caller.label), own, limits.max_stored, what="maxStored", owner=key)
+            self._check((namespace, caller.label), own, limits.max_stored, what="maxStored", owner=caller.title)
         if limits.max_stored_bytes is not None:
-            self._check_bytes((namespace, caller.label), own_bytes, limits.max_stored_bytes, owner=key)
+            self._check_bytes((namespace, caller.label), own_bytes, limits.max_stored_bytes, owner=caller.title)
 
     def _check(self, who: _Owner, more: int, limit: int, *, what: str, owner: str) -> None:
         if (count := self._counts[who]) + more > limit:

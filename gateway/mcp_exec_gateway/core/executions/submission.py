@@ -228,7 +228,7 @@ class Submitter:
     def _check_limits(self, submission: Submission, caller: Caller, *, stored_bytes: int) -> None:
         limit = caller.limits.max_concurrent
         if limit is not None and self.index.count_active(caller.namespace, caller.label) >= limit:
-            raise too_many(f"the API key {caller.name} has {limit} unfinished executions, which is its limit")
+            raise too_many(f"{caller.title} has {limit} unfinished executions, which is its limit")
         pool = self.pools.find(caller.namespace, submission.pool)
         if pool is not None:
             pool.check_queue()

@@ -74,7 +74,7 @@ async def read_page(
         raise records_off()
     namespace, own = caller.namespace, choose_owner(caller)
     if own is not None and table in _OF_ALL_CALLERS:
-        detail = f"the API key {caller.name} is limited to what is its own, and {table} are of all callers"
+        detail = f"{caller.title} is limited to what is its own, and {table} are of all callers"
         raise HttpProblem("forbidden", 403, detail)
     cursor = query.cursor or ""
     try:

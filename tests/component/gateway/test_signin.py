@@ -1,0 +1,361 @@
+"""Sign-in: tokens of identity providers at a gateway, which reads the keys of loopback providers by TLS."""
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from tests.component.gateway.conftest import Gateway, serving
+from tests.component.gateway.test_access_rules import write_rules
+from tests.support.api_server import FakeApiServer
+from tests.support.issuer import DISCOVERY, KEYS, Issuer, rsa_key
+from tests.support.until import until, until_answered
+
+from mcp_exec_gateway.features.signin.key_sets import KeySet
+
+PEOPLE = {"users": ["oidc/corp/*"], "namespaces": ["agents"]}
+LOOPBACK = "127.0.0.0/8,::1/128"
+
+
+@asynccontextmanager
+async def signing_in(
+    api: FakeApiServer, folder: Path, *issuers: dict[str, Any], **changes: Any
+) -> AsyncIterator[Gateway]:
+    given = {"oidc_issuers": issuers, "oidc_allowed_addresses": LOOPBACK, "rules_folder": folder} | changes
+    async with serving(api, **given) as made:
+        yield made
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    async with Issuer().running() as made:
+        yield made
+
+
+@pytest.fixture
+async def gateway(api: FakeApiServer, issuer: Issuer, tmp_path: Path) -> AsyncIterator[Gateway]:
+    write_rules(tmp_path, PEOPLE)
+    async with signing_in(api, tmp_path, issuer.configure()) as made:
+        yield made
+
+
+async def ask(gateway: Gateway, token: str) -> int:
+    return int((await gateway.ask("GET", "/v1/executions", key=token)).status)
+
+
+def encode(part: Any) -> str:
+    content = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+
+def forge(issuer: Issuer, header: Any, claims: Any = None, signature: bytes = b"") -> str:
+    return f"{encode(header)}.{encode(issuer.claims() if claims is None else claims)}.{encode(signature)}"
+
+
+def sign_by_public_key(issuer: Issuer) -> str:
+    pem = issuer.keys["one"].public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    text = f"{encode({'alg': 'HS256', 'kid': 'one'})}.{encode(issuer.claims())}"
+    return f"{text}.{encode(hmac.new(pem, text.encode(), hashlib.sha256).digest())}"
+
+
+def repeat_claim(issuer: Issuer) -> str:
+    """Return a token that the issuer signed and whose `sub` is there twice."""
+    content = json.dumps(issuer.claims()).encode()[:-1] + b', "sub": "root"}'
+    return jwt.api_jws.encode(content, issuer.keys["one"], algorithm="RS256", headers={"kid": "one"})
+
+
+async def test_a_person_runs_code_as_a_caller_of_its_own(gateway: Gateway, issuer: Issuer, api: FakeApiServer) -> None:
+    made = await gateway.post(query="?wait=0", key=issuer.sign())
+    assert made.status == 202
+    stored = gateway.executions[made.json["name"]]
+    assert stored["metadata"]["labels"]["mcp-exec.dev/caller"].startswith("oidc.corp.alice-")
+    assert (await gateway.ask("GET", f"/v1/executions/{made.json['name']}", key=issuer.sign(sub="bob"))).status == 404
+    assert api.asked("POST", "/tokenreviews") == []
+
+
+@pytest.mark.parametrize(
+    ("alg", "key"),
+    [
+        ("RS512", rsa_key()),
+        ("PS256", rsa_key()),
+        ("ES256", ec.generate_private_key(ec.SECP256R1())),
+        ("ES384", ec.generate_private_key(ec.SECP384R1())),
+        ("EdDSA", ed25519.Ed25519PrivateKey.generate()),
+    ],
+)
+async def test_signatures_of_public_keys_are_accepted(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path, alg: str, key: Any
+) -> None:
+    issuer.keys["one"] = key
+    write_rules(tmp_path, PEOPLE)
+    async with signing_in(api, tmp_path, issuer.configure()) as gateway:
+        assert await ask(gateway, issuer.sign(alg=alg)) == 200
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        lambda it: forge(it, {"alg": "none"}),
+        lambda it: forge(it, {"alg": "none", "kid": "one"}),
+        lambda it: forge(it, {"alg": "NONE", "kid": "one"}),
+        lambda it: forge(it, {"alg": ["RS256"], "kid": "one"}, signature=b"x"),
+        lambda it: forge(it, {"alg": "RS256", "kid": {"one": 1}}, signature=b"x"),
+        lambda it: forge(it, {"alg": "RS256", "kid": "one"}, signature=b"x" * 256),
+        lambda it: forge(it, {"alg": "RS256", "kid": "one", "jwk": it.list_keys()["keys"][0]}, signature=b"x"),
+        lambda it: forge(it, [], signature=b"x"),
+        lambda it: forge(it, b"[" * 9000, signature=b"x"),
+        sign_by_public_key,
+        repeat_claim,
+        lambda it: it.sign(key=rsa_key()),
+        lambda it: it.sign(kid=None),
+        lambda it: it.sign(kid="two", key=it.keys["one"]),
+        lambda it: it.sign(alg="ES256", key=ec.generate_private_key(ec.SECP256R1())),
+        lambda it: jwt.encode(
+            it.claims(), it.keys["one"], algorithm="RS256", headers={"kid": "one", "crit": ["x"], "x": 1}
+        ),
+        lambda it: it.sign(aud="another"),
+        lambda it: it.sign(aud=["another", "third"]),
+        lambda it: it.sign(aud=None),
+        lambda it: it.sign(sub=None),
+        lambda it: it.sign(sub=""),
+        lambda it: it.sign(sub="a\nb"),
+        lambda it: it.sign(sub="a" * 201),
+        lambda it: it.sign(exp=None),
+        lambda it: it.sign(exp=int(time.time()) - 31),
+        lambda it: it.sign(exp="never"),
+        lambda it: it.sign(nbf=int(time.time()) + 60),
+        lambda it: it.sign(padding="x" * 16_384),
+        lambda it: it.sign() + ".x",
+        lambda it: it.sign()[:-8],
+    ],
+)
+async def test_a_token_that_proves_nobody_is_refused(
+    gateway: Gateway, issuer: Issuer, attack: Callable[[Issuer], str]
+) -> None:
+    assert await ask(gateway, issuer.sign()) == 200
+    assert await ask(gateway, attack(issuer)) == 401
+
+
+async def test_clocks_may_differ_as_much_as_is_set(gateway: Gateway, issuer: Issuer) -> None:
+    now = int(time.time())
+    assert await ask(gateway, issuer.sign(nbf=now + 20, iat=now + 20)) == 200
+    assert await ask(gateway, issuer.sign(exp=now - 20)) == 200
+
+
+async def test_a_token_of_one_issuer_is_never_verified_by_the_keys_of_another(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path
+) -> None:
+    async with Issuer().running() as other:
+        other.answers[KEYS] = lambda request: web.json_response(other.list_keys())
+        write_rules(tmp_path, PEOPLE)
+        async with signing_in(api, tmp_path, issuer.configure(), other.configure("other")) as gateway:
+            assert await ask(gateway, issuer.sign()) == 200
+            for token in (
+                issuer.sign(key=other.keys["one"]),
+                other.sign(iss=issuer.url),
+                other.sign(key=issuer.keys["one"]),
+                issuer.sign(iss=issuer.url + "/"),
+            ):
+                assert await ask(gateway, token) == 401
+            # an issuer's people and groups have its alias, so no rule of another fits them
+            assert await ask(gateway, other.sign()) == 403
+
+
+async def test_groups_and_names_come_from_the_configured_claims(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path
+) -> None:
+    write_rules(tmp_path, {"groups": ["oidc/corp/dev"], "namespaces": ["agents"]})
+    configured = issuer.configure(userClaim="email", groupsClaim="roles")
+    async with signing_in(api, tmp_path, configured) as gateway:
+        person = {"email": "alice@example.com", "email_verified": True}
+        assert await ask(gateway, issuer.sign(**person, roles=["ops", "dev"])) == 200
+        assert await ask(gateway, issuer.sign(**person, roles="dev")) == 200
+        for groups in (["ops"], [["dev"]], {"dev": True}, 1, None):
+            assert await ask(gateway, issuer.sign(**person, roles=groups)) == 403
+        assert await ask(gateway, issuer.sign(**person, groups=["dev"])) == 403
+        for verified in (False, "true", None):
+            assert await ask(gateway, issuer.sign(**person | {"email_verified": verified}, roles="dev")) == 401
+        made = await gateway.post(
+            {"code": "1", "user": "alice@example.com"}, "?wait=0", key=issuer.sign(**person, roles="dev")
+        )
+        assert made.status == 202
+
+
+async def test_a_new_key_is_fetched_once_and_a_removed_one_verifies_nothing(gateway: Gateway, issuer: Issuer) -> None:
+    old = issuer.sign()
+    assert await ask(gateway, old) == 200
+    (key_set,) = list_key_sets(gateway)
+    key_set.min_seconds = 0
+    issuer.keys = {"two": rsa_key()}
+    assert await ask(gateway, issuer.sign(kid="two")) == 200
+    assert await ask(gateway, old) == 401
+    key_set.min_seconds = 3600
+    fetched = issuer.requests.count(KEYS)
+    for number in range(5):
+        assert await ask(gateway, issuer.sign(kid=f"unknown-{number}", key=rsa_key())) == 401
+    assert issuer.requests.count(KEYS) == fetched
+
+
+def list_key_sets(gateway: Gateway) -> list[KeySet]:
+    (tokens,) = gateway.dependencies.extensions.token_sources
+    return list(tokens.key_sets.values())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        (DISCOVERY, lambda request: web.HTTPFound("https://169.254.169.254/")),
+        (
+            DISCOVERY,
+            lambda request: web.json_response({"issuer": "https://evil.test", "jwks_uri": "https://localhost/"}),
+        ),
+        (DISCOVERY, lambda request: web.json_response({"issuer": f"https://{request.host}"})),
+        (
+            DISCOVERY,
+            lambda request: web.json_response({"issuer": f"https://{request.host}", "jwks_uri": "http://localhost/"}),
+        ),
+        (
+            DISCOVERY,
+            lambda request: web.json_response(
+                {"issuer": f"https://{request.host}", "jwks_uri": "https://169.254.169.254/keys"}
+            ),
+        ),
+        (KEYS, lambda request: web.HTTPFound(f"https://{request.host}/other")),
+        (KEYS, lambda request: web.Response(status=500)),
+        (KEYS, lambda request: web.Response(body=b"[" * 100_000)),
+        (KEYS, lambda request: web.Response(body=b" " * 300_000)),
+        (KEYS, lambda request: web.json_response({"keys": [{"kid": "one", "kty": "RSA"}] * 65})),
+    ],
+)
+async def test_an_answer_that_leads_elsewhere_or_is_too_much_is_no_key_set(
+    api: FakeApiServer,
+    issuer: Issuer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    path: str,
+    answer: Callable[[web.Request], web.StreamResponse],
+) -> None:
+    issuer.answers[path] = answer
+    async with signing_in(api, tmp_path, issuer.configure()) as gateway:
+        await until(lambda: "the keys of the issuer corp can't be read" in caplog.text)
+        refused = await gateway.ask("GET", "/v1/executions", key=issuer.sign())
+        assert (refused.status, "corp" in refused.json["detail"]) == (503, True)
+        assert (await gateway.ask("GET", "/v1/executions")).status == 200
+        assert "/other" not in issuer.requests
+
+
+@pytest.mark.parametrize("changes", [{"ca": ""}, {"jwksUrl": "https://127.0.0.1:1/keys"}])
+async def test_an_issuer_that_is_not_reached_or_trusted_stops_nobody_else(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path, changes: dict[str, str]
+) -> None:
+    async with signing_in(api, tmp_path, issuer.configure(**changes)) as gateway:
+        assert await ask(gateway, issuer.sign()) == 503
+        assert (await gateway.ask("GET", "/v1/executions")).status == 200
+
+
+async def test_loopback_is_no_place_of_an_issuer_unless_it_is_listed(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with signing_in(api, tmp_path, issuer.configure(), oidc_allowed_addresses=()) as gateway:
+        await until(lambda: "the address is loopback" in caplog.text)
+        assert await ask(gateway, issuer.sign()) == 503
+    assert issuer.requests == []
+
+
+async def test_a_flood_of_forged_tokens_does_not_lock_out_a_person(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path
+) -> None:
+    write_rules(tmp_path, PEOPLE)
+    async with signing_in(api, tmp_path, issuer.configure(), anonymous_requests_per_minute=5) as gateway:
+        token = issuer.sign()
+        assert await ask(gateway, token) == 200
+        forged = issuer.sign(key=rsa_key())
+        assert [await ask(gateway, forged) for _ in range(6)][-1] == 429
+        assert await ask(gateway, token) == 200
+
+
+async def test_a_changed_rule_holds_for_the_next_request(
+    gateway: Gateway, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await ask(gateway, issuer.sign()) == 200
+    write_rules(tmp_path)
+
+    async def is_refused() -> bool | None:
+        return await ask(gateway, issuer.sign()) == 403 or None
+
+    await until_answered(is_refused, every=0.2)
+
+
+@pytest.mark.parametrize("mode", ["code", "direct", "hybrid"])
+async def test_an_mcp_client_without_a_token_learns_where_to_get_one(
+    gateway: Gateway, issuer: Issuer, mode: str
+) -> None:
+    for key in (None, issuer.sign(exp=1), "mcpx_unknown"):
+        refused = await gateway.ask("POST", f"/mcp?mode={mode}", key=key, json={})
+        assert refused.status == 401
+        url = f"{gateway.url}/.well-known/oauth-protected-resource/mcp"
+        assert refused.headers["WWW-Authenticate"] == f'Bearer realm="mcp-exec", resource_metadata="{url}"'
+    for path in ("/mcp", ""):
+        shown = await gateway.ask("GET", f"/.well-known/oauth-protected-resource{path}", key=None)
+        assert (shown.status, shown.json["resource"]) == (200, f"{gateway.url}/mcp")
+        assert shown.json["authorization_servers"] == [issuer.url]
+    other = await gateway.ask("GET", "/v1/executions", key=None)
+    assert other.headers["WWW-Authenticate"] == 'Bearer realm="mcp-exec"'
+
+
+async def test_scopes_narrow_what_a_rule_allows_and_a_client_learns_which_is_missing(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path
+) -> None:
+    write_rules(tmp_path, PEOPLE | {"approver": True})
+    async with signing_in(api, tmp_path, issuer.configure(), oidc_narrow_by_scopes=True) as gateway:
+        path, body = "/v1/executions/exec-a/approvals/a1", {"decision": "Approve"}
+        for scopes in ({"scope": "openid run"}, {"scp": ["run"]}, {"scp": "run"}):
+            assert (await gateway.post(query="?wait=0", key=issuer.sign(**scopes))).status == 202
+            tools = await gateway.post({"code": "1", "tools": ["a.b"]}, "?wait=0", key=issuer.sign(**scopes))
+            assert (tools.status, tools.json["errors"][0]["field"]) == (403, "tools.0")
+            refused = await gateway.ask("POST", path, key=issuer.sign(**scopes), json=body)
+            assert refused.status == 403
+            expected = 'Bearer realm="mcp-exec", error="insufficient_scope", scope="approve"'
+            assert refused.headers["WWW-Authenticate"] == expected
+        assert (await gateway.ask("POST", path, key=issuer.sign(scope="approve"), json=body)).status == 404
+        for scopes in ({}, {"scope": "approve tools"}, {"scope": ["run", 1]}, {"scope": {"run": 1}}):
+            status = 200 if scopes.get("scope") == ["run", 1] else 403
+            assert await ask(gateway, issuer.sign(**scopes)) == status
+        lacking = await gateway.ask("POST", "/mcp", key=issuer.sign(), json={})
+        assert lacking.status == 403
+        assert lacking.headers["WWW-Authenticate"].count("scope=") == 1
+        assert "resource_metadata=" in lacking.headers["WWW-Authenticate"]
+
+
+async def test_an_mcp_client_learns_which_scopes_to_ask_for(api: FakeApiServer, issuer: Issuer, tmp_path: Path) -> None:
+    async with signing_in(api, tmp_path, issuer.configure(), oidc_scopes="openid,api://mcp/run") as gateway:
+        refused = await gateway.ask("POST", "/mcp", key=None, json={})
+        assert refused.headers["WWW-Authenticate"].endswith(', scope="openid api://mcp/run"')
+        shown = await gateway.ask("GET", "/.well-known/oauth-protected-resource/mcp", key=None)
+        assert shown.json["scopes_supported"] == ["openid", "api://mcp/run"]
+
+
+async def test_the_public_address_is_the_resource(api: FakeApiServer, issuer: Issuer, tmp_path: Path) -> None:
+    async with signing_in(api, tmp_path, issuer.configure(), public_url="https://agents.example.com") as gateway:
+        refused = await gateway.ask("POST", "/mcp/", key=None, json={})
+        url = "https://agents.example.com/.well-known/oauth-protected-resource/mcp"
+        assert f'resource_metadata="{url}"' in refused.headers["WWW-Authenticate"]
+        shown = await gateway.ask("GET", "/.well-known/oauth-protected-resource/mcp", key=None)
+        assert shown.json["resource"] == "https://agents.example.com/mcp"
+
+
+async def test_a_gateway_without_issuers_is_no_protected_resource(api: FakeApiServer) -> None:
+    async with serving(api) as gateway:
+        assert (await gateway.ask("GET", "/.well-known/oauth-protected-resource/mcp", key=None)).status == 404
+        refused = await gateway.ask("POST", "/mcp", key=None, json={})
+        assert "resource_metadata" not in refused.headers["WWW-Authenticate"]
