@@ -222,8 +222,9 @@ class CallerResolver:
     rate_limiter: RateLimiter
     peer_limiter: PeerLimiter
     trusted_proxies: Sequence[IpNetwork]
-    challenges: Sequence[Challenge]
     """Networks of proxies whose X-Forwarded-For counts."""
+    challenges: Sequence[Challenge]
+    """What features add to `WWW-Authenticate`."""
     metrics: Metrics
     reflectors: Mapping[str, Reflector]
     """The gateway's caches, by a description."""
