@@ -5,8 +5,8 @@ from typing import Final
 
 from mcp_exec_client.cli.completion import find_arguments, find_commands, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
+from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.main import PROGRAM, build_parser
-from mcp_exec_client.cli.options import ExitCode
 
 _CONNECTION: Final = (
     "--gateway",

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from mcp_exec_client.cli.connection import KUBECTL, open_backend
-from mcp_exec_client.cli.options import CommandError, Subcommands, add_command
+from mcp_exec_client.cli.exit_codes import CommandError
+from mcp_exec_client.cli.options import Subcommands, add_command
 from mcp_exec_client.cli.output import escape_line
 from mcp_exec_client.cli.profiles import default_path, read_profiles
 

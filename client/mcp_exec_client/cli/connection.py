@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from mcp_exec_client.cli.options import CommandError, ExitCode
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.profiles import Profile, default_path, read_profiles
 
 if TYPE_CHECKING:

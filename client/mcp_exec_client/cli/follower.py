@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from mcp_exec_client.cli.backends.backend import Decision, is_unobserved
-from mcp_exec_client.cli.options import CommandError, ExitCode, Object, code_of
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode, code_of
+from mcp_exec_client.cli.options import Object
 from mcp_exec_client.cli.output import escape_line
 from mcp_exec_client.cli.printer import EventPrinter, describe_end
 

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, ParamSpec, TypeVar
 
-from mcp_exec_client.cli.options import CommandError, ExitCode
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -29,7 +29,8 @@ from mcp_exec_client.cli.commands import (
 )
 from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates, find_command, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
-from mcp_exec_client.cli.options import CommandError, ExitCode, add_group
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import add_group
 from mcp_exec_client.cli.output import print_note
 
 PROGRAM = "mcp-exec"

@@ -21,15 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
-    Subcommands,
-    add_command,
-    add_group,
-    add_output_option,
-    set_completer,
-)
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import Subcommands, add_command, add_group, add_output_option, set_completer
 from mcp_exec_client.cli.output import FORMATS, TableColumn, print_line, print_objects
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")

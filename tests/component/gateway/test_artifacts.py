@@ -170,7 +170,9 @@ async def test_a_warning_about_the_broker_names_the_execution_and_the_caller(
     await gateway.ask("GET", f"/v1/executions/{name}/artifacts/a0")
     await gateway.ask("GET", "/v1/workspaces")
     warnings = [entry for entry in caplog.records if "did not serve a request on files" in entry.getMessage()]
-    fields = [tuple(getattr(entry, field, None) for field in ("execution", "caller", "namespace")) for entry in warnings]
+    fields = [
+        tuple(getattr(entry, field, None) for field in ("execution", "caller", "namespace")) for entry in warnings
+    ]
     assert fields == [(name, "team-a", "agents"), (None, "team-a", "agents")]
 
 

@@ -29,7 +29,7 @@ class Case:
 CASES = {
     "plain": Case({}, set(), 86, 52),
     "artifacts": Case({}, {"files"}, 96, 60),
-    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 124, 72),
+    "tools": Case({"tools": ["github.*"]}, {"files", "tools"}, 128, 74),
     "session": Case({"session": "s"}, {"sessions"}, 134, 84),
 }
 

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from mcp_exec_client.cli.backends.backend import Decision, Selection
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.follower import Follower, submit
-from mcp_exec_client.cli.options import CommandError, ExitCode, Object
+from mcp_exec_client.cli.options import Object
 from mcp_exec_client.cli.printer import EventPrinter
 
 

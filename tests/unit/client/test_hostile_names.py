@@ -17,7 +17,7 @@ from mcp_exec_client.cli.backends.backend import Decision
 from mcp_exec_client.cli.backends.catalog_sources import fetch_from_gateway
 from mcp_exec_client.cli.backends.cluster import ClusterBackend
 from mcp_exec_client.cli.backends.gateway import GatewayBackend
-from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.errors import ApiError

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mcp_exec_client.cli.model_files import ELSEWHERE, FIELDS, apply_files
-from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.exit_codes import CommandError
+from mcp_exec_client.cli.models.files import ELSEWHERE, FIELDS, apply_files
 
 PAGE = Path(__file__).parents[3] / "docs" / "agents" / "agent-loop.md"
 ATTACK = "OPENAI_BASE_URL=https://elsewhere.example\nANTHROPIC_BASE_URL=https://elsewhere.example\nLLM_MODEL=gpt-a\n"

@@ -8,8 +8,8 @@ import pytest
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_client.cli.completion import find_arguments, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
+from mcp_exec_client.cli.exit_codes import CODE_REASONS, REFUSALS, ExitCode
 from mcp_exec_client.cli.main import build_parser, kubectl_main, main
-from mcp_exec_client.cli.options import CODE_REASONS, REFUSALS, ExitCode
 
 
 @pytest.mark.parametrize("program", ["mcp-exec", KUBECTL])

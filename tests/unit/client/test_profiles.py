@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mcp_exec_client.cli.connection import KUBECTL, Connection, resolve_connection
+from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_client.cli.main import build_parser, main
-from mcp_exec_client.cli.options import CommandError
 from mcp_exec_client.cli.profiles import read_profiles
 
 KEYS = """

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mcp_exec_client.cli.connection import KUBECTL
+from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.main import PROGRAM, build_parser
-from mcp_exec_client.cli.options import ExitCode
 
 DOCS = Path(__file__).parents[3] / "docs"
 LINE = re.compile(r"^(?:    )?(?:\$ )?((?:kubectl )?mcp-exec (?:[^|>`\n\\]|\\\n)*)", re.MULTILINE)

@@ -17,8 +17,8 @@ from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.pool import PoolReason
 from mcp_exec_client.cli.completion import find_commands, find_options, walk
+from mcp_exec_client.cli.exit_codes import ExitCode
 from mcp_exec_client.cli.main import build_parser
-from mcp_exec_client.cli.options import ExitCode
 
 ROOT = Path(__file__).parents[3]
 PAGES = build_pages()

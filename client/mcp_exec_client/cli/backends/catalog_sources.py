@@ -11,7 +11,7 @@ import httpx2
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_client.cli.output import print_note
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError

@@ -22,7 +22,8 @@ from mcp_exec_api.wire.execution_views import build_execution_summary, build_exe
 from mcp_exec_api.wire.executions import ExecutionMetadata
 from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.backends.cluster_resources import ClusterResources
-from mcp_exec_client.cli.options import CommandError, ExitCode, Object
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import Object
 from mcp_exec_client.network import describe_failure
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import CredentialsError

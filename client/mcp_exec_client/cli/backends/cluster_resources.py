@@ -12,7 +12,8 @@ from pydantic import BaseModel, ValidationError
 from mcp_exec_api.code_execution import read_created_at
 from mcp_exec_api.constants import ACCOUNT_PREFIX, POOLS, ROLLOUTS, SESSIONS
 from mcp_exec_client.cli.backends.backend import NOT_OBSERVED, RolloutAction
-from mcp_exec_client.cli.options import CommandError, ExitCode, Object
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import Object
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 

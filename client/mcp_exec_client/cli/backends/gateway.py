@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mcp_exec_client.cli.backends.backend import Decision, RolloutAction, Selection
-from mcp_exec_client.cli.options import CommandError, ExitCode, Object
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import Object
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import GatewayError, McpExecError, NotFound, Unauthenticated, Unavailable
 from mcp_exec_client.state.channel import quote_segment

@@ -14,17 +14,10 @@ from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import resolve_gateway
 from mcp_exec_client.cli.execution_options import add_named, add_option
-from mcp_exec_client.cli.model_access import add_model_options, open_provider, read_answer_tokens
-from mcp_exec_client.cli.model_files import apply_files
-from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
-    Subcommands,
-    add_command,
-    add_gateway_options,
-    add_number,
-    run_interruptible,
-)
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.models.access import add_model_options, open_provider, read_answer_tokens
+from mcp_exec_client.cli.models.files import apply_files
+from mcp_exec_client.cli.options import Subcommands, add_command, add_gateway_options, add_number, run_interruptible
 from mcp_exec_client.cli.output import TextWriter, escape_line, print_note
 
 if TYPE_CHECKING:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mcp_exec_client.cli.connection import KUBECTL, Connection, find_kubeconfig, resolve_gateway
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
     Subcommands,
     add_command,
     add_gateway_options,

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Final
 from mcp_exec_api.constants import Phase
 from mcp_exec_client.cli.backends.backend import Decision, Selection, is_unobserved
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
-    CommandError,
-    ExitCode,
     Subcommands,
     add_command,
     add_connection_options,

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from mcp_exec_client.cli.connection import resolve_gateway
+from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_client.cli.options import (
-    CommandError,
     Subcommands,
     add_command,
     add_gateway_options,

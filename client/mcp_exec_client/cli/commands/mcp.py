@@ -12,14 +12,8 @@ from typing import TYPE_CHECKING, Final
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import Connection, resolve_gateway
 from mcp_exec_client.cli.execution_options import add_named, add_option
-from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
-    Subcommands,
-    add_command,
-    add_gateway_options,
-    run_interruptible,
-)
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import Subcommands, add_command, add_gateway_options, run_interruptible
 from mcp_exec_client.cli.output import print_note
 
 if TYPE_CHECKING:

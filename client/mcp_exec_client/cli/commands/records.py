@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from mcp_exec_client.cli.connection import open_client
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
     Subcommands,
     add_client_options,
     add_command,

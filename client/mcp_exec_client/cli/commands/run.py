@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Final, cast
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.execution_options import add_option, read_given
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
     MAX_WAIT_SECONDS,
-    CommandError,
-    ExitCode,
     Object,
     Subcommands,
     add_command,

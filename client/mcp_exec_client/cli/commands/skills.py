@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mcp_exec_api.constants import SkillState
 from mcp_exec_client.cli.connection import open_client
 from mcp_exec_client.cli.execution_options import add_named, split_skill
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
     Subcommands,
     add_client_options,
     add_command,

@@ -5,9 +5,8 @@ import sys
 from typing import Final
 
 from mcp_exec_client.cli.connection import open_backend
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
     Object,
     Subcommands,
     add_command,

@@ -19,15 +19,8 @@ from typing import Final, get_args
 
 from mcp_exec_api.constants import UsageGrouping
 from mcp_exec_client.cli.connection import open_client
-from mcp_exec_client.cli.options import (
-    CommandError,
-    ExitCode,
-    Object,
-    Subcommands,
-    add_client_options,
-    add_command,
-    add_output_option,
-)
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import Object, Subcommands, add_client_options, add_command, add_output_option
 from mcp_exec_client.cli.output import TableColumn, fields, print_data, print_line, print_note, print_table
 
 _GROUP: Final = TableColumn(title="GROUP", cell=lambda row: row["key"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from mcp_exec_client.cli.options import CommandError
+from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_tools.names import identifier
 
 MAX_TOOLS: Final = 500

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
-from mcp_exec_client.cli.options import CommandError, ExitCode
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 
 _PLACES: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("context_servers",))
 """Keys of the servers in the files of clients: most of them, VS Code in its own file and in its settings, and Zed."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_client.cli.importing.definitions import MAX_TOOLS, ImportProblem
-from mcp_exec_client.cli.options import CommandError, Object
+from mcp_exec_client.cli.options import Object
 
 MAX_SETTINGS_BYTES: Final = 96 * 1024
 """The settings are an argument of the server's command. Linux takes at most 128 KiB."""

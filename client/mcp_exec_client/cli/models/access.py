@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, get_args
 
-from mcp_exec_client.cli.options import CommandError, ExitCode, add_number
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.options import add_number
 from mcp_exec_client.model_choice import (
     ANSWER_VARIABLE,
     PROVIDERS,

@@ -10,7 +10,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_exec_client.cli.options import CommandError, ExitCode
+from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.output import print_note
 from mcp_exec_client.model_choice import ANSWER_VARIABLE, MODEL_VARIABLE, PROVIDER_VARIABLE, TEMPERATURE_VARIABLE
 

@@ -1,0 +1,1 @@
+"""Models that the options, variables and files of a command name."""
