@@ -59,14 +59,18 @@ apt_source() {  # SUITE PACKAGE: download its source archives into the current f
 }
 
 apt_unpack() {  # SUITE FOLDER PACKAGE...: unpack the suite's versions into FOLDER without installing them
-  local name=$1 folder=$2 suite package version
+  local name=$1 folder=$2 suite package known version wanted=()
   shift 2
   apt_suite "$name"
   mkdir -p "$folder.debs" "$folder"
+  # Each call of apt reads the lists of all packages, so there is one call for all.
+  known=$(apt-cache "${suite[@]}" madison "$@")
   for package in "$@"; do
     # Without a version, apt prefers an installed newer one, which this suite does not have.
-    version=$(apt-cache "${suite[@]}" madison "$package" | awk -F'|' '/Packages/{gsub(/ /, "", $2); print $2; exit}')
-    (cd "$folder.debs" && apt_get "${suite[@]}" download "$package=$version")
+    version=$(awk -v name="$package" '$1 == name && /Packages/ {print $3; exit}' <<<"$known")
+    [ -n "$version" ] || fail "Debian's $name has no package $package."
+    wanted+=("$package=$version")
   done
+  (cd "$folder.debs" && apt_get "${suite[@]}" download "${wanted[@]}")
   for package in "$folder.debs"/*.deb; do dpkg -x "$package" "$folder"; done
 }

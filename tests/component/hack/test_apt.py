@@ -91,3 +91,28 @@ def test_a_failed_installation_ends_with_its_log(debian: Machine) -> None:
     done = run(debian, "apt_bootstrap bookworm folder python3")
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["E: no such suite", "hack/script: debootstrap failed; see its log above."]
+
+
+MADISON = """
+    [ "${*: -1}" = lost ] || echo " git | 1:2.47.3-1 | http://mirror.example/debian sid/main amd64 Packages
+       git | 1:2.39.5-0 | http://mirror.example/debian sid/main amd64 Packages
+       git | 1:2.47.3-1 | http://mirror.example/debian sid/main Sources"
+    echo "     runc | 1.1.15 | http://mirror.example/debian sid/main amd64 Packages"
+"""
+
+
+def test_packages_of_another_suite_are_fetched_together_each_in_the_first_version_that_it_has(debian: Machine) -> None:
+    debian.stand_in("apt-cache", MADISON)
+    mirror = "echo http://mirror.example/d/"
+    debian.stand_in("apt-get", f"case $1 in indextargets) {mirror} ;; *) touch git.deb runc.deb ;; esac")
+    debian.stand_in("dpkg")
+    assert run(debian, "apt_unpack sid folder git runc").returncode == 0
+    assert len(debian.calls("apt-cache")) == 1
+    (downloads,) = [call for call in debian.calls("apt-get") if " download " in call]
+    assert downloads.endswith(" download git=1:2.47.3-1 runc=1.1.15")
+    assert [call.split("/")[-1] for call in debian.calls("dpkg")] == ["git.deb folder", "runc.deb folder"]
+
+
+def test_a_package_that_the_suite_lacks_is_named(debian: Machine) -> None:
+    debian.stand_in("apt-cache", MADISON)
+    assert refusal(run(debian, "apt_unpack sid folder runc lost")) == "hack/script: Debian's sid has no package lost."

@@ -50,6 +50,28 @@ def test_unknown_commands_and_arguments_get_the_usage(machine: Machine, argument
     assert done.stderr.startswith("usage: devcluster build | up | down")
 
 
+def builds(machine: Machine, **scripts: str) -> subprocess.CompletedProcess[str]:
+    """Run `devcluster build` with these lines of shell in place of its builds."""
+    for name in ("gvisor", "kubernetes", "pause"):
+        script = machine.checkout / f"hack/devcluster/build-{name}.sh"
+        script.write_text(f"#!/usr/bin/env bash\ncd {machine.folder}\n{scripts.get(name, '')}\n")
+    machine.stand_in("dpkg-query", "echo installed")
+    return machine.run("devcluster/devcluster", "build")
+
+
+def test_gvisor_is_fetched_while_kubernetes_compiles(machine: Machine) -> None:
+    mutual = "touch {}; for ((i = 0; i < 300; i++)); do [ ! -e {} ] || exit 0; sleep 0.1; done; exit 1"
+    done = builds(
+        machine, gvisor=mutual.format("gvisor", "kubernetes"), kubernetes=mutual.format("kubernetes", "gvisor")
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", ["gvisor", "kubernetes", "pause"])
+def test_a_build_fails_with_each_of_its_parts(machine: Machine, name: str) -> None:
+    assert builds(machine, **{name: "exit 3"}).returncode == 3
+
+
 def executables(machine: Machine, *, version: str) -> Path:
     """A folder with all that KUBERNETES_BINARIES needs, whose kubelet is of this version."""
     folder = machine.folder / "binaries"
