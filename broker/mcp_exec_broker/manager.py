@@ -7,8 +7,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Final, Self
 
-import aiohttp
-
 from mcp_exec_broker.core.access.approvals import Approvals
 from mcp_exec_broker.core.access.limiters import ServerConcurrency
 from mcp_exec_broker.core.access.quotas import CallerQuotas
@@ -28,6 +26,7 @@ from mcp_exec_broker.core.catalog.resources import ToolServerStatusWriter, ToolS
 from mcp_exec_broker.core.catalog.sync import CatalogSync, ChangedServers, ToolLister
 from mcp_exec_broker.core.feature import Feature, Foundation, OpenFeature
 from mcp_exec_broker.core.memory import BytesInFlight
+from mcp_exec_broker.core.upstream.authorities import BundleCache
 from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, SecretCache
 from mcp_exec_broker.core.upstream.own_addresses import OwnAddresses
 from mcp_exec_broker.core.upstream.servers import ToolServerCache, TransportFactory
@@ -38,8 +37,9 @@ from mcp_exec_broker.settings import Settings
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.served import NamespaceReflectors
+from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_common.util.addresses import AddressCheck, build_connector
+from mcp_exec_common.util.addresses import AddressCheck
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class BrokerManager:
         features: Mapping[str, Feature],
         kube: KubeClient,
         approval_kube: KubeClient,
-        http: aiohttp.ClientSession,
+        client: OutgoingClient,
         servers: ToolServerCache,
         address_check: AddressCheck,
     ) -> None:
@@ -73,8 +73,9 @@ class BrokerManager:
         )
         self.sessions = SessionPool(
             secrets=secrets,
+            bundles=BundleCache(kube=kube, bundles=settings.read_ca_bundles(), fresh_seconds=settings.secret_seconds),
             transports=TransportFactory(
-                http=http, oauth_tokens=ClientCredentialsTokens(session=http), flight=in_flight, bridge_keys=keys
+                client=client, oauth_tokens=ClientCredentialsTokens(client=client), flight=in_flight, bridge_keys=keys
             ),
             metrics=self.metrics,
             on_stale_tools=lambda key, user: self.catalogs.refresh(key, user),
@@ -195,20 +196,15 @@ class BrokerManager:
             check = AddressCheck(
                 allowed=settings.allowed_addresses, api_server=kube.credentials.server, describe_own=own.describe
             )
-            http = await stack.enter_async_context(
-                aiohttp.ClientSession(
-                    connector=build_connector(check),
-                    cookie_jar=aiohttp.DummyCookieJar(),
-                    auto_decompress=False,
-                    trust_env=False,
-                )
+            client = await stack.enter_async_context(
+                OutgoingClient.open(check=check, proxies=settings.read_proxies(), tls=foundation.tls)
             )
             manager = cls(
                 foundation,
                 features=opened,
                 kube=kube,
                 approval_kube=approval_kube or kube,
-                http=http,
+                client=client,
                 servers=servers,
                 address_check=check,
             )

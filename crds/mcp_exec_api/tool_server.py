@@ -96,6 +96,22 @@ class ClientCredentials(Model):
     """Scopes to request. If empty, the authorization server chooses them."""
 
 
+class BundleKey(Model):
+    """Reference to certificates in a ConfigMap of the ToolServer's namespace."""
+
+    name: SecretName
+    """Name of the ConfigMap."""
+    key: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+    """Key in the data, for example `ca.crt`."""
+
+
+class ServerTls(Model):
+    """TLS of the connections to the server and its token endpoint."""
+
+    ca_bundle_ref: BundleKey
+    """Certificates of authorities in PEM, at most 128 KiB. They are trusted in addition to those of the broker."""
+
+
 class Stdio(Model):
     """A server that uses the stdio transport. The operator runs it in a pod."""
 
@@ -225,8 +241,8 @@ _TRANSPORT_RULES: Final[list[JsonValue]] = [
     {"rule": "has(self.url) != has(self.stdio)", "message": "exactly one of spec.url and spec.stdio must be set"},
     {
         "rule": "has(self.url) || !(has(self.headers) && size(self.headers) > 0"
-        " || has(self.userHeaders) && size(self.userHeaders) > 0 || has(self.oauth))",
-        "message": "spec.headers, spec.userHeaders and spec.oauth are only allowed with spec.url",
+        " || has(self.userHeaders) && size(self.userHeaders) > 0 || has(self.oauth) || has(self.tls))",
+        "message": "spec.headers, spec.userHeaders, spec.oauth and spec.tls are only allowed with spec.url",
     },
 ]
 
@@ -246,6 +262,8 @@ class ToolServerSpec(Model):
     """HTTP headers whose values depend on the user of the execution."""
     oauth: ClientCredentials | None = None
     """OAuth 2.0 client credentials. Their token is sent in the Authorization header."""
+    tls: ServerTls | None = None
+    """TLS of the connections. By default, the broker trusts public authorities and those of the chart's `caBundle`."""
     allow: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=lambda: ["*"])
     """Tools that are visible to code. By default all are; other tools do not exist for code."""
     deny: Annotated[list[ToolName], Field(max_length=1024)] = Field(default_factory=list)
@@ -280,8 +298,8 @@ class ToolServerSpec(Model):
     def _has_one_transport(self) -> Self:
         if (self.url is None) == (self.stdio is None):
             raise ValueError("exactly one of url and stdio must be set")
-        if self.stdio is not None and (self.headers or self.user_headers or self.oauth):
-            raise ValueError("headers, userHeaders and oauth are only allowed with url")
+        if self.stdio is not None and (self.headers or self.user_headers or self.oauth or self.tls):
+            raise ValueError("headers, userHeaders, oauth and tls are only allowed with url")
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from mcp_exec_api.meta import PATTERN_WORDS, REPOSITORY, find_words
 from mcp_exec_common.access import CALLER_PATTERN, HTTPS, SCOPE
-from mcp_exec_common.process.settings import NETWORK
+from mcp_exec_common.process.settings import DIRECT_HOST, NETWORK
 
 Schema = dict[str, Any]
 
@@ -30,6 +30,11 @@ WORDS: Final = {
     rf"^({HTTPS.pattern[1:-1]})?$": "an address with https:// and without a query, for example "
     "https://login.example.com/keys, or empty",
     r"^https?://[^,/]+$": "an origin, for example https://ide.example.com",
+    r"^(https?://[^\s/@]+/?)?$": "the URL of a proxy without user and password, which belong in the Secret "
+    "`proxy.secret`, for example http://proxy.example.com:3128, or empty",
+    DIRECT_HOST: "a network, an address, a host or a domain, for example 10.0.0.0/8 or .corp.example.com",
+    r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
+    r"^[a-z0-9*]([-a-z0-9.*]*[a-z0-9*])?$": "the name of a host, for example api.example.com or *.example.com",
     r"^[-._a-zA-Z0-9]+$": "a key of a ConfigMap or Secret, for example ca.crt",
     r"^[^,/]+$": "a host, with its port if it is not the default one, for example mcp-exec.example.com:8443",
 }

@@ -96,6 +96,17 @@ class CaBundleValues(Model):
     """Key in the data. Its value has at most 512 KiB."""
 
 
+class ProxyValues(Model):
+    """The company's forward proxy, for MCP servers, token endpoints, S3 and stdio servers."""
+
+    secret: OptionalName = ""
+    """Secret of the release's namespace with the entries `http` and `https`: URLs with user and password, which gateway
+    and broker use in place of the values."""
+    servers_secret: OptionalName = ""
+    """Secret of each served namespace with the same entries, for stdio servers. Whoever may run one can read it: use
+    an account of its own. Empty means the values, without credentials."""
+
+
 class SandboxKeyValues(Model):
     """Key that operator and gateway authenticate to sandboxes with."""
 
@@ -215,18 +226,40 @@ class ApiServerValues(Model):
     """Ports of its Service and of the servers themselves. The last two are those of minikube and MicroK8s."""
 
 
+class ExtraEgressValues(Model):
+    """Egress rules as in a NetworkPolicy, in addition to those of the chart."""
+
+    operator: Peers = Field(default_factory=list)
+    """Rules of the operator."""
+    gateway: Peers = Field(default_factory=list)
+    """Rules of the gateway."""
+    broker: Peers = Field(default_factory=list)
+    """Rules of the broker. They have an effect if `brokerTo` or `brokerToNames` limits what it may reach."""
+
+
 class NetworkPoliciesValues(Model):
     """NetworkPolicies. The operator manages those of sandboxes; they cannot be disabled."""
 
     enabled: bool = True
     """Create the NetworkPolicies of operator, gateway and broker."""
+    flavour: Literal["Ports", "Addresses", "Cilium"] = "Ports"
+    """How rules name what is outside of the cluster. Ports: the API server by its ports, at any address unless
+    `apiServer.cidrs` has some. Addresses: `apiServer.cidrs` and `brokerTo` are required. Cilium: the API server is an
+    entity, and the broker may be limited to `brokerToNames`, by CiliumNetworkPolicies."""
     gateway_from: Peers = Field(default_factory=list)
     """Peers that may reach the gateway, as in a NetworkPolicy. Empty means all. Kubelets always may."""
     metrics_from: Peers = Field(default_factory=list)
     """Peers that may reach the metrics of operator, broker and gateway. Empty: none. Kubelets always may."""
     broker_to: Peers = Field(default_factory=list)
     """Peers that the broker may reach besides stdio servers: MCP servers, token endpoints, DNS. Empty: all.
-    Otherwise `apiServer.cidrs` is required."""
+    Otherwise `apiServer.cidrs` is required, unless the flavour is Cilium."""
+    broker_to_names: Annotated[
+        list[Annotated[str, Field(max_length=253, pattern=r"^[a-z0-9*]([-a-z0-9.*]*[a-z0-9*])?$")]],
+        Field(max_length=256),
+    ] = Field(default_factory=list)
+    """Names of hosts that the broker may reach, for the flavour Cilium. `*` stands for characters within a label."""
+    extra_egress: ExtraEgressValues = ExtraEgressValues()
+    """Additional egress rules, for example to a collector of traces or a proxy."""
     api_server: ApiServerValues = ApiServerValues()
     """The Kubernetes API server: with sandboxes and broker, all that operator and gateway may reach."""
 
@@ -316,6 +349,8 @@ class Values(Model):
     """The gateway."""
     broker: BrokerValues = BrokerValues()
     """The broker."""
+    proxy: ProxyValues = ProxyValues()
+    """The company's forward proxy."""
     ca_bundle: CaBundleValues = CaBundleValues()
     """Certificates of the company's authorities: for MCP servers, token endpoints, identity providers, PostgreSQL, S3
     and stdio servers."""

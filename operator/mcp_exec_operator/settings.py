@@ -11,7 +11,7 @@ from mcp_exec_api.code_execution import Priority
 from mcp_exec_api.constants import OPERATOR_PORT
 from mcp_exec_api.meta import Model
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_common.process.settings import ChartValue, ExecutionSettings, OwnLogLevel, Seconds
+from mcp_exec_common.process.settings import ChartValue, ExecutionSettings, OwnLogLevel, ProxySettings, Seconds
 
 _LeaseSeconds = Annotated[int, Field(ge=2, le=300)]
 _PREFIX: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
@@ -45,7 +45,18 @@ class InitialApiKey(Model):
     """Allow its callers to decide on tool calls that wait for an approval, and on skills."""
 
 
-class Settings(ExecutionSettings):
+class BundleSource(Model):
+    """Certificates of the company's authorities in an object of each namespace."""
+
+    kind: Literal["ConfigMap", "Secret"]
+    """Kind of the object."""
+    name: str
+    """Name of the object."""
+    key: str
+    """Key in its data."""
+
+
+class Settings(ExecutionSettings, ProxySettings):
     """Settings of the operator, each from a variable with the prefix `MCP_EXEC_`. They are read once, in `main()`."""
 
     own_log_level: Annotated[OwnLogLevel, ChartValue("operator.logLevel")] = ""
@@ -128,6 +139,10 @@ class Settings(ExecutionSettings):
     """Pull policy of that image."""
     servers_image_pull_secrets: Annotated[tuple[str, ...], NoDecode] = ()
     """Secrets with credentials for that image, as a comma-separated list. Each namespace has its own."""
+    servers_ca_bundle: BundleSource | None = None
+    """Certificates of authorities that stdio servers trust, as JSON. Each namespace has its own object."""
+    servers_proxy_secret: str = ""
+    """Secret of each namespace with the entries `http` and `https`: URLs of proxies for stdio servers."""
     wrappers_seconds: Annotated[float, Field(gt=0)] = 60.0
     """Seconds until the wrappers of a namespace are requested again, if no ToolServer has changed."""
     skills_folder: str = ""

@@ -1,6 +1,6 @@
 """Bridge: serves a stdio MCP server over TCP to clients that have its token.
 
-    bridge.py install FOLDER          copies this file to the folder
+    bridge.py install FOLDER          copies this file to the folder, and with --ca-bundle a file of authorities
     bridge.py serve -- COMMAND...     accepts connections; each is a session with its own process
 
 Bridge and client first prove themselves, so that neither a stranger at the address nor a relay gets anything:
@@ -60,6 +60,8 @@ HEXADECIMAL = re.compile(r"[0-9a-f]{64}")
 GRACE_SECONDS = 2.0
 """Seconds between SIGTERM and SIGKILL to a server."""
 CHUNK = 65536
+PUBLIC_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+MAX_BUNDLE_BYTES = 512 * 1024
 TAIL_BYTES = 2048
 """Longest line of standard error that is reported; part of one could have half a secret."""
 
@@ -504,8 +506,18 @@ def install(folder: str) -> None:
     os.replace(target + ".part", target)
 
 
-def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int:
-    """Run the command and return its exit code."""
+def install_authorities(folder: str, bundle: str) -> None:
+    """Write this image's public authorities and those of a bundle to `folder`/ca.pem. Raises OSError."""
+    with open(bundle, encoding="utf-8", errors="replace") as file:
+        text = file.read(MAX_BUNDLE_BYTES)
+    with contextlib.suppress(OSError), open(PUBLIC_AUTHORITIES, encoding="utf-8", errors="replace") as file:
+        text = file.read() + "\n" + text
+    with open(os.path.join(folder, "ca.pem"), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os.environ) -> int | str:
+    """Run the command and return its exit code, or an error."""
     words = sys.argv[1:] if arguments is None else arguments
     # all words after -- are the server's command; argparse must not parse them
     dashes = words.index("--") if "--" in words else len(words)
@@ -514,10 +526,17 @@ def main(arguments: list[str] | None = None, environment: Mapping[str, str] = os
     commands = parser.add_subparsers(dest="action", required=True)
     install_parser = commands.add_parser("install", help="copy this file to a folder")
     install_parser.add_argument("folder")
+    install_parser.add_argument("--ca-bundle", help="file with certificates that the server trusts, too")
+    install_parser.add_argument("--ca-bundle-of", default="", help="where that file comes from, for the error")
     commands.add_parser("serve", usage="bridge.py serve -- COMMAND...", help="accept connections")
     options = parser.parse_args(words[:dashes])
     if options.action == "install":
         install(options.folder)
+        if options.ca_bundle:
+            try:
+                install_authorities(options.folder, options.ca_bundle)
+            except OSError:
+                return f"this namespace has no {options.ca_bundle_of}: create it, as the release's caBundle names it"
         return 0
     if not command:
         parser.error("serve needs the server's program and arguments after --")

@@ -116,6 +116,21 @@ broker.files.s3.{{ $name }} is set, and broker.files.s3.bucket is not: files wou
 caBundle.configMap and caBundle.secret are set: choose one
 {{- end -}}
 {{- end -}}
+{{- with .Values.networkPolicy -}}
+{{- if eq .flavour "Addresses" -}}
+{{- if not .apiServer.cidrs }}
+networkPolicy.flavour is Addresses, and networkPolicy.apiServer.cidrs is empty: set it to the addresses that `kubectl get service,endpointslices kubernetes --namespace default` prints
+{{- end -}}
+{{- if and $.Values.broker.enabled (not .brokerTo) }}
+networkPolicy.flavour is Addresses, and networkPolicy.brokerTo is empty: set it to what the broker may reach, with the cluster's DNS and the proxy
+{{- end -}}
+{{- else if and (eq .flavour "Cilium") .apiServer.cidrs }}
+networkPolicy.flavour is Cilium, whose rules know the API server: remove networkPolicy.apiServer.cidrs
+{{- end -}}
+{{- if and .brokerToNames (ne .flavour "Cilium") }}
+networkPolicy.brokerToNames needs the flavour Cilium: a NetworkPolicy has no names of hosts
+{{- end -}}
+{{- end -}}
 {{- range $process := list "operator" "gateway" "broker" }}
 {{ include "mcp-exec.checkVolumes" (list $process (get $.Values $process)) }}
 {{ include "mcp-exec.checkAmounts" (dict "place" (printf "%s.resources" $process) "resources" (get $.Values $process).resources) }}
@@ -153,7 +168,7 @@ two pools are named {{ $pool.name }} in the namespace {{ $namespace }}: rename o
 {{/* A line for each extra volume or mount that collides with those of the chart. Arguments: process, its values. */}}
 {{- define "mcp-exec.checkVolumes" -}}
 {{- $process := index . 0 -}}
-{{- $names := list "audit" "audit-claim" "ca-bundle" "files" "files-claim" "files-credentials" "namespaces" "records" "records-claim" "records-database" "sandbox-key" "tls" "tmp" -}}
+{{- $names := list "audit" "audit-claim" "ca-bundle" "files" "files-claim" "files-credentials" "namespaces" "proxy" "records" "records-claim" "records-database" "sandbox-key" "tls" "tmp" -}}
 {{- $extra := list -}}
 {{- range (index . 1).extraVolumes -}}
 {{- if has .name $names }}

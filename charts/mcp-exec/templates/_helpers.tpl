@@ -359,11 +359,13 @@ The served namespaces as a file that is read again when it changes: the volume a
 {{- end -}}
 
 {{/*
-Egress rule to the API server: to the given networks, else to its usual ports at any address. The addresses of a managed
+Egress rule to the API server: to the given networks, else to its usual ports at any address. Of the flavour Cilium, a
+CiliumNetworkPolicy has it. The addresses of a managed
 API server change without notice, and network plugins compare a connection before or after they are translated.
 */}}
 {{- define "mcp-exec.apiServerEgress" -}}
 {{- $server := .Values.networkPolicy.apiServer -}}
+{{- if ne .Values.networkPolicy.flavour "Cilium" -}}
 - ports:
     {{- range $server.ports }}
     - {port: {{ . | int64 }}, protocol: TCP}
@@ -374,6 +376,7 @@ API server change without notice, and network plugins compare a connection befor
     - ipBlock: {cidr: {{ . | quote }}}
     {{- end }}
   {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/*

@@ -15,7 +15,7 @@ from mcp_exec_api.meta import field_errors
 from mcp_exec_common.process.connections import ConnectionLimits
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.process.namespaces import ENTRY, check_namespaces, split_names
-from mcp_exec_common.process.outgoing import build_client_tls, read_bundle
+from mcp_exec_common.process.outgoing import PROXY_URL, Proxies, build_client_tls, read_bundle, read_proxy_folder
 
 PREFIX: Final = "MCP_EXEC_"
 """Prefix of all environment variables."""
@@ -183,11 +183,54 @@ class MountedKeySettings(ProcessSettings):
     grants and service tokens are derived from them. It is read again when it changes."""
 
 
-class OutgoingSettings(ProcessSettings):
+DIRECT_HOST: Final = r"^((\*?\.)?[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|[0-9A-Fa-f.:]+(/[0-9]{1,3})?)$"
+DirectHosts = Annotated[list[Annotated[str, Field(max_length=253, pattern=DIRECT_HOST)]], Field(max_length=256)]
+_PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
+_CLUSTER: Final = ("localhost", ".svc")
+"""Names of the cluster in each of them, without its domain."""
+
+
+class ProxySettings(ProcessSettings):
+    """The company's forward proxies."""
+
+    proxy_http: Annotated[str, Field(max_length=512, pattern=PROXY_URL), ChartValue("proxy.http")] = ""
+    """URL of the proxy of requests to `http://` addresses, without credentials. Empty means none."""
+    proxy_https: Annotated[str, Field(max_length=512, pattern=PROXY_URL), ChartValue("proxy.https")] = ""
+    """URL of the proxy of requests to `https://` addresses, mostly the same: `http://proxy.example.com:3128`."""
+    proxy_no: Annotated[tuple[str, ...], NoDecode, ChartValue("proxy.noProxy", DirectHosts)] = _PRIVATE
+    """What is reached without a proxy: networks, addresses, hosts and domains. The networks of the cluster's pods and
+    Services must be among them, as they are in these private ones."""
+    cluster_domain: Annotated[
+        str, Field(max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"), ChartValue("proxy.clusterDomain")
+    ] = "cluster.local"
+    """Domain of the cluster. Its names, those that end with `.svc` and those without a dot never use a proxy."""
+
+    @property
+    def direct_hosts(self) -> tuple[str, ...]:
+        """What is reached without a proxy, the cluster's own names first."""
+        return (*_CLUSTER, f".{self.cluster_domain}", *self.proxy_no)
+
+    @field_validator("proxy_no", mode="before")
+    @classmethod
+    def _split_hosts(cls, value: object) -> object:
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
+class OutgoingSettings(ProxySettings):
     """Settings of a process that connects to hosts outside of the release."""
 
     ca_bundle: Path | None = None
     """File with certificates of authorities in PEM, which are trusted in addition to the system's. It is read once."""
+
+    proxy_folder: Path | None = None
+    """Folder with the entries `http` and `https`: URLs with credentials, in place of those of the settings."""
+
+    def read_proxies(self) -> Proxies:
+        """Return the proxies. Raises OSError, and ValueError if an entry is no URL."""
+        urls = {"http": self.proxy_http, "https": self.proxy_https}
+        if self.proxy_folder is not None:
+            urls = read_proxy_folder(MountedFolder(path=self.proxy_folder).read())
+        return Proxies.build(urls, self.direct_hosts)
 
     def read_ca_bundles(self) -> tuple[str, ...]:
         """Return the text of the bundle, if there is one. Raises OSError."""
@@ -196,6 +239,16 @@ class OutgoingSettings(ProcessSettings):
     def build_client_tls(self) -> ssl.SSLContext:
         """Return the TLS context of connections to hosts outside of the release. Raises OSError, ValueError."""
         return build_client_tls(*self.read_ca_bundles())
+
+    @field_validator("proxy_folder")
+    @classmethod
+    def _check_proxy_folder(cls, path: Path | None) -> Path | None:
+        if path is not None:
+            try:
+                read_proxy_folder(MountedFolder(path=path).read())
+            except OSError as error:
+                raise ValueError(str(error)) from error
+        return path
 
     @field_validator("ca_bundle")
     @classmethod

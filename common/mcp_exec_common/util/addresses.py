@@ -70,11 +70,15 @@ class TimedResolver(aiohttp.ThreadedResolver):
 
 
 class AddressRefused(OSError):
-    """An address that the process refuses. The text does not name it: equal errors are reported as one."""
+    """An address that the process refuses. The text does not name it: equal errors are reported as one.
 
-    def __init__(self, address: str, kind: str) -> None:
+    `place` is host and port of a request that would have gone to a proxy.
+    """
+
+    def __init__(self, address: str, kind: str, *, place: str = "") -> None:
         super().__init__(errno.EACCES, f"the address is {kind}")
         self.address = address
+        self.place = place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,11 +123,10 @@ class AddressCheck:
         return socket.socket(family=family, type=kind, proto=protocol)
 
 
-def build_connector(check: AddressCheck) -> aiohttp.TCPConnector:
-    """Return the connector of all connections to hosts that others name."""
-    return aiohttp.TCPConnector(
-        limit=0, keepalive_timeout=60, resolver=TimedResolver(), socket_factory=check.open_socket
-    )
+def build_connector(check: AddressCheck | None) -> aiohttp.TCPConnector:
+    """Return a connector of connections to hosts that others name, or without a check, to proxies."""
+    open_socket = None if check is None else check.open_socket
+    return aiohttp.TCPConnector(limit=0, keepalive_timeout=60, resolver=TimedResolver(), socket_factory=open_socket)
 
 
 def _find_embedded(address: Address) -> list[IPv4Address]:

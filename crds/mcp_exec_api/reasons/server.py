@@ -55,6 +55,22 @@ class ServerReason(StrEnum):
         "use a certificate that names the host, of an authority that the broker trusts (the chart's `caBundle`); "
         "write http:// if the port has no TLS",
     )
+    BUNDLE_NOT_FOUND = (
+        "BundleNotFound",
+        "the ConfigMap that `spec.tls` names, or its key, does not exist in its namespace",
+        "create the ConfigMap that the message names, in the namespace of the ToolServer, or correct `key`",
+    )
+    BUNDLE_UNREADABLE = (
+        "BundleUnreadable",
+        "the ConfigMap of `spec.tls` cannot be read, or has no certificates in PEM, or too many",
+        "follow the message; the key must have certificates in PEM of at most 128 KiB, and no private key",
+    )
+    PROXY_FAILED = (
+        "ProxyFailed",
+        "the company's proxy does not answer, requires other credentials, or refuses the address",
+        "follow the message; check the proxy's rules and the chart's `proxy`; an address that needs no proxy belongs "
+        "in `proxy.noProxy`",
+    )
     TIMEOUT = (
         "Timeout",
         "it accepts connections, but does not answer in time",

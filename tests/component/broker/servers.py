@@ -8,11 +8,12 @@ import secrets
 import shutil
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
+from types import MappingProxyType
 from typing import Any
 
 import mcp_types as types
@@ -104,10 +105,10 @@ def toolbox() -> Toolbox:
 
 @asynccontextmanager
 async def serving(
-    box: Toolbox, *, legacy: bool = False, json_response: bool = False, port: int = 0
+    box: Toolbox, *, legacy: bool = False, json_response: bool = False, port: int = 0, host: str = "127.0.0.1"
 ) -> AsyncIterator[Toolbox]:
-    """Serve it at `box.url`; a legacy server refuses the protocol of 2026."""
-    app = box.server.streamable_http_app(json_response=json_response)
+    """Serve it at `box.url`; a legacy server refuses the protocol of 2026. It accepts requests for `host`."""
+    app = box.server.streamable_http_app(json_response=json_response, host=host)
     async with managed(box.server.session_manager), serving_app(_seen(app, box, legacy), port=port) as url:
         box.url = url + "/mcp"
         yield box
@@ -266,8 +267,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
-    """Run the real bridge of a stdio server's pod, and yield its HOST:PORT."""
+async def real_bridge(
+    command: list[str], *, token: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[str]:
+    """Run the real bridge of a stdio server's pod with additional variables, and yield its HOST:PORT."""
     file = Path(mkdtemp(prefix="bridge-")) / "sha256"
     file.write_text(hashlib.sha256(token.encode()).hexdigest())
     process = await asyncio.create_subprocess_exec(
@@ -277,6 +280,7 @@ async def real_bridge(command: list[str], *, token: str) -> AsyncIterator[str]:
             "PATH": os.environ["PATH"],
             "MCP_EXEC_PORT": "0",
             "MCP_EXEC_TOKEN_FILE": str(file),
+            **variables,
         },
     )
     assert process.stderr is not None

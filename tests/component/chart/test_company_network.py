@@ -1,14 +1,30 @@
-"""The company's network in the chart: authorities, and volumes of the user."""
+"""The company's network in the chart: authorities, proxies, volumes of the user, and three flavours of egress rules."""
 
+import json
+import os
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
 from tests.component.chart.conftest import Object, Render, Rendered
 from tests.component.chart.test_pod_settings import EVERYTHING
 
+from mcp_exec_broker.settings import Settings as BrokerSettings
+from mcp_exec_gateway.settings import Settings as GatewaySettings
+from mcp_exec_operator.settings import Settings as OperatorSettings
+
 PROCESSES = ("operator", "gateway", "broker")
 OUTGOING = ("gateway", "broker")
+PROCESS_SETTINGS: dict[str, Any] = {"operator": OperatorSettings, "gateway": GatewaySettings, "broker": BrokerSettings}
+_COMMON = {"MCP_EXEC_NAMESPACES": "agents", "MCP_EXEC_RELEASE_NAMESPACE": "mcp-exec-system"}
+_FOLDER = {"MCP_EXEC_SANDBOX_KEY_FOLDER": "/"}
+NEEDED = {
+    "operator": {**_COMMON, "MCP_EXEC_SANDBOX_KEY_SECRET": "key"},
+    "gateway": {**_COMMON, **_FOLDER},
+    "broker": {**_COMMON, **_FOLDER},
+}
 VOLUME = {"name": "agent", "hostPath": {"path": "/run/agent"}}
+PROXY = "http://proxy.company.example:3128"
 MOUNT = {"name": "agent", "mountPath": "/run/agent", "readOnly": True}
 
 
@@ -23,7 +39,14 @@ def company(render: Render) -> Rendered:
     """Everything that the chart has, in the company's network."""
     extra = {"extraVolumes": [VOLUME], "extraVolumeMounts": [MOUNT]}
     values = {process: {**EVERYTHING.get(process, {}), **extra} for process in PROCESSES}
-    return render({**EVERYTHING, **values, "caBundle": {"configMap": "company", "key": "all.pem"}})
+    return render(
+        {
+            **EVERYTHING,
+            **values,
+            "caBundle": {"configMap": "company", "key": "all.pem"},
+            "proxy": {"http": PROXY, "https": PROXY, "secret": "account", "serversSecret": "servers-account"},
+        }
+    )
 
 
 def container(rendered: Rendered, process: str) -> Object:
@@ -62,6 +85,124 @@ def test_volumes_of_the_user_are_mounted_beside_those_of_the_chart(company: Rend
     mounts = container(company, process)["volumeMounts"]
     assert MOUNT in mounts
     assert len({each["mountPath"] for each in mounts}) == len(mounts) > 2
+
+
+def test_credentials_of_the_proxy_are_only_in_secrets_and_each_process_reads_its_own(company: Rendered) -> None:
+    for process in OUTGOING:
+        environment = company.environment(f"mcp-exec-{process}")
+        assert (environment["MCP_EXEC_PROXY_HTTP"], environment["MCP_EXEC_PROXY_HTTPS"]) == (PROXY, PROXY)
+        secret = find_volume(company, process, environment["MCP_EXEC_PROXY_FOLDER"])["secret"]
+        assert secret["secretName"] == "account"
+        assert sorted(each["path"] for each in secret["items"]) == ["http", "https"]
+    operator = company.environment("mcp-exec-operator")
+    assert "MCP_EXEC_PROXY_FOLDER" not in operator
+    assert operator["MCP_EXEC_SERVERS_PROXY_SECRET"] == "servers-account"
+    bundle = {"kind": "ConfigMap", "name": "company", "key": "all.pem"}
+    assert json.loads(operator["MCP_EXEC_SERVERS_CA_BUNDLE"]) == bundle
+
+
+def test_processes_take_the_variables_of_the_chart(company: Rendered, monkeypatch: pytest.MonkeyPatch) -> None:
+    for process, settings in PROCESS_SETTINGS.items():
+        found = {
+            name: value
+            for name, value in company.environment(f"mcp-exec-{process}").items()
+            if name.startswith(("MCP_EXEC_PROXY_", "MCP_EXEC_CLUSTER_DOMAIN", "MCP_EXEC_SERVERS_"))
+            and not name.endswith("_FOLDER")
+        }
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "environ", {**NEEDED[process], **found})
+            read = settings.from_environment()
+        assert (read.proxy_https, read.direct_hosts[:3]) == (PROXY, ("localhost", ".svc", ".cluster.local"))
+        assert "10.0.0.0/8" in read.direct_hosts
+
+
+def select(rendered: Rendered, kind: str, process: str) -> list[Object]:
+    return list(rendered.one(kind, f"mcp-exec-{process}")["spec"]["egress"])
+
+
+EXTRA = {"to": [{"ipBlock": {"cidr": "10.1.2.3/32"}}], "ports": [{"protocol": "TCP", "port": 4317}]}
+DNS = {"podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}, "namespaceSelector": {}}
+
+
+def allows(rules: list[Object], address: str, port: int) -> bool:
+    """Return whether egress rules of a NetworkPolicy allow connections to an address outside of the cluster."""
+    return any(
+        ("ports" not in rule or port in [each["port"] for each in rule["ports"]])
+        and (
+            "to" not in rule
+            or any(
+                ip_address(address) in ip_network(peer["ipBlock"]["cidr"]) for peer in rule["to"] if "ipBlock" in peer
+            )
+        )
+        for rule in rules
+    )
+
+
+def test_rules_by_ports_hold_for_an_api_server_whose_address_changes_and_strict_rules_do_not(
+    render: Render, plain: Rendered
+) -> None:
+    policy = {"flavour": "Addresses", "apiServer": {"cidrs": ["192.0.2.10/32"]}, "brokerTo": [DNS]}
+    strict = render({"networkPolicy": {**policy, "extraEgress": {process: [EXTRA] for process in PROCESSES}}})
+    for process in PROCESSES:
+        by_ports, by_addresses = (select(rendered, "NetworkPolicy", process) for rendered in (plain, strict))
+        for address in ("192.0.2.10", "198.51.100.7"):
+            assert allows(by_ports, address, 6443)
+            assert allows(by_addresses, address, 6443) is (address == "192.0.2.10")
+        assert not allows(by_addresses, "192.0.2.10", 80)
+        assert allows(by_addresses, "10.1.2.3", 4317)
+        assert EXTRA not in by_ports
+    assert plain.all("CiliumNetworkPolicy") == strict.all("CiliumNetworkPolicy") == []
+
+
+def test_rules_of_cilium_name_the_api_server_and_hosts(render: Render) -> None:
+    names = ["api.example.com", "*.corp.example.com"]
+    rendered = render({"networkPolicy": {"flavour": "Cilium", "brokerToNames": names}})
+    for process in PROCESSES:
+        rules = select(rendered, "NetworkPolicy", process)
+        assert not allows(rules, "192.0.2.10", 6443)
+        assert all(rule["to"] for rule in rules)
+        assert {"toEntities": ["kube-apiserver"]} in select(rendered, "CiliumNetworkPolicy", process)
+        spec = rendered.one("CiliumNetworkPolicy", f"mcp-exec-{process}")["spec"]
+        policy = rendered.one("NetworkPolicy", f"mcp-exec-{process}")["spec"]
+        assert spec["endpointSelector"] == policy["podSelector"]
+    _, dns, hosts = select(rendered, "CiliumNetworkPolicy", "broker")
+    assert dns["toPorts"][0]["rules"] == {"dns": [{"matchPattern": "*"}]}
+    assert hosts == {"toFQDNs": [{"matchName": names[0]}, {"matchPattern": names[1]}]}
+    assert len(select(rendered, "CiliumNetworkPolicy", "gateway")) == 1
+
+
+WRONG_RULES: dict[str, tuple[Object, str]] = {
+    "no API server": ({"flavour": "Addresses", "brokerTo": [DNS]}, "networkPolicy.apiServer.cidrs is empty: set it"),
+    "no peers": (
+        {"flavour": "Addresses", "apiServer": {"cidrs": ["192.0.2.10/32"]}},
+        "networkPolicy.brokerTo is empty: set it to what the broker may reach",
+    ),
+    "addresses with Cilium": (
+        {"flavour": "Cilium", "apiServer": {"cidrs": ["192.0.2.10/32"]}},
+        "networkPolicy.flavour is Cilium, whose rules know the API server: remove networkPolicy.apiServer.cidrs",
+    ),
+    "names without Cilium": ({"brokerToNames": ["a.example"]}, "networkPolicy.brokerToNames needs the flavour Cilium"),
+    "no name": ({"flavour": "Cilium", "brokerToNames": ["https://a"]}, "it must be the name of a host"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_RULES)
+def test_egress_rules_that_do_not_fit_their_flavour_are_refused(render: Render, name: str) -> None:
+    values, said = WRONG_RULES[name]
+    assert said in refuse(render, {"networkPolicy": values})
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"https": "http://me:secret@proxy:1"}, "it must be the URL of a proxy without user and password"),
+        ({"http": "proxy:3128"}, "it must be the URL of a proxy without user and password"),
+        ({"noProxy": ["http://a"]}, "it must be a network, an address, a host or a domain"),
+    ],
+    ids=["credentials", "no scheme", "no host"],
+)
+def test_a_proxy_that_is_no_address_without_credentials_is_refused(render: Render, values: Object, said: str) -> None:
+    assert said in refuse(render, {"proxy": values})
 
 
 def refuse(render: Render, values: Object) -> str:

@@ -6,6 +6,7 @@ from typing import Final
 import aiohttp
 
 from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_common.process.outgoing_client import ProxyFailed
 from mcp_exec_common.util.addresses import AddressRefused
 
 _WRONG_PATHS: Final = frozenset({404, 405, 410})
@@ -27,6 +28,8 @@ def explain_connection_error(error: BaseException) -> tuple[ServerReason, str]:
     if isinstance(error, aiohttp.ClientSSLError):
         problem = getattr(cause, "reason", None) or "no TLS"
         return ServerReason.TLS_FAILED, f"no TLS handshake{at}: {str(problem).lower().replace('_', ' ')}"
+    if isinstance(error, ProxyFailed):
+        return ServerReason.PROXY_FAILED, str(error)
     if isinstance(error, aiohttp.InvalidURL):
         return ServerReason.INVALID_SPEC, "spec.url is not a valid URL"
     if isinstance(cause, AddressRefused):
@@ -56,6 +59,8 @@ def describe_exit(code: int) -> str:
 
 
 def _name_address(error: BaseException) -> str:
+    if isinstance(error, AddressRefused) and error.place:
+        return f" at {error.place[:_MAX_NAME]}"
     if not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ClientConnectorCertificateError):
         return ""
     return f" at {error.host[:_MAX_NAME]}:{error.port}"

@@ -11,9 +11,10 @@ import hashlib
 import json
 import logging
 import re
+import ssl
 from base64 import b64encode
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from time import monotonic
 from typing import Any, Final
@@ -21,6 +22,7 @@ from urllib.parse import quote_plus
 
 import aiohttp
 from cachetools import LRUCache
+from yarl import URL
 
 from mcp_exec_api.reasons.server import ServerReason
 from mcp_exec_api.tool_server import ClientCredentials, SecretKey, ToolServerSpec
@@ -29,10 +31,12 @@ from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, describe_release_secret, is_release_secret
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.process.outgoing_client import CONNECTION_ERRORS, OutgoingClient
 
 log = logging.getLogger(__name__)
 
-_READ_SECONDS: Final = 5.0
+READ_SECONDS: Final = 5.0
+"""Time limit of reading a Secret or a ConfigMap."""
 _SECRET_KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
 _ENCODED_PREFIX: Final = "base64-"
 MIN_SECRET_LENGTH: Final = 6
@@ -71,6 +75,7 @@ class OAuthClient:
     client_id: str
     client_secret: str = field(repr=False)
     scopes: tuple[str, ...]
+    tls: ssl.SSLContext | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +84,8 @@ class UpstreamCredentials:
 
     headers: dict[str, str] = field(default_factory=dict, repr=False)
     oauth: OAuthClient | None = None
+    tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """What the server's certificate is verified by; None means what the broker trusts."""
     secrets: frozenset[str] = field(default=frozenset(), repr=False)
     """Values that no answer may contain."""
     version: str = ""
@@ -153,7 +160,7 @@ class SecretCache:
 
     async def _read(self, secret: _CachedSecret, namespace: str, name: str) -> None:
         try:
-            async with asyncio.timeout(_READ_SECONDS):
+            async with asyncio.timeout(READ_SECONDS):
                 item = await self.kube.get(resource_path("secrets", namespace=namespace, name=name))
             secret.refused = is_release_secret(item, self.release_secrets)
             secret.data = None if secret.refused else item.get("data") or {}
@@ -203,6 +210,14 @@ async def read_credentials(
         secrets=_filter_redactable(values),
         version=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
     )
+
+
+def with_authorities(
+    credentials: UpstreamCredentials, tls: ssl.SSLContext | None, *, version: str
+) -> UpstreamCredentials:
+    """Return the credentials for a server, and a token endpoint, of authorities with this version."""
+    oauth = replace(credentials.oauth, tls=tls) if credentials.oauth else None
+    return replace(credentials, oauth=oauth, tls=tls, version=f"{credentials.version} {version}")
 
 
 async def read_environment_secrets(secrets: SecretCache, spec: ToolServerSpec, *, namespace: str) -> frozenset[str]:
@@ -276,7 +291,7 @@ class AccessToken:
 class ClientCredentialsTokens:
     """Cache of access tokens by client, with one request per client at a time."""
 
-    session: aiohttp.ClientSession
+    client: OutgoingClient
     _tokens: LRUCache[OAuthClient, AccessToken] = field(default_factory=lambda: LRUCache(_MAX_TOKENS))
     _locks: dict[OAuthClient, asyncio.Lock] = field(default_factory=dict)
 
@@ -324,16 +339,17 @@ class ClientCredentialsTokens:
         self, client: OAuthClient, form: dict[str, str], headers: dict[str, str]
     ) -> tuple[int, dict[str, Any]]:
         try:
-            async with self.session.post(
-                client.token_url,
+            async with await self.client.request(
+                "POST",
+                URL(client.token_url),
+                tls=client.tls,
                 data=form,
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", **headers},
                 timeout=_TIMEOUT,
-                allow_redirects=False,
             ) as response:
                 body = await _read_body(response)
                 answer = json.loads(body) if body.lstrip()[:1] == b"{" else {}
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+        except CONNECTION_ERRORS as error:
             reason, message = explain_connection_error(error)
             raise TokenRefused(f"the token endpoint cannot be reached: {message}", reason) from None
         except TimeoutError:

@@ -20,6 +20,7 @@ from mcp_exec_broker.core.memory import AnswerRefused, MessageScale, get_receive
 from mcp_exec_broker.core.upstream.addresses import explain_connection_error, explain_status
 from mcp_exec_broker.core.upstream.credentials import ClientCredentialsTokens, TokenRefused, UpstreamCredentials
 from mcp_exec_broker.core.upstream.messages import NotTheAnswer, find_request_id, read_answer, replace_halves
+from mcp_exec_common.process.outgoing_client import CONNECTION_ERRORS, OutgoingClient
 
 UNREACHED: Final = "mcp-exec/unreached"
 """The request was not sent."""
@@ -35,8 +36,6 @@ BROKE: Final = "the connection broke"
 TOO_LARGE: Final = "the answer exceeds its size limit"
 _OWN_HEADERS: Final = frozenset({b"host", b"content-length", b"connection", b"accept-encoding", b"transfer-encoding"})
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=5)
-_CONNECTION_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError)
-"""Errors of requests that were not sent."""
 _MCP_TYPES: Final = ("application/json", "text/event-stream")
 _SESSION_HEADER: Final = "mcp-session-id"
 _MIN_FILE_BYTES: Final = 64 * 1024
@@ -134,7 +133,7 @@ class _BodyStream(httpx2.AsyncByteStream):
 class AiohttpTransport(httpx2.AsyncBaseTransport):
     """Transport of one session, with its credentials."""
 
-    session: aiohttp.ClientSession
+    client: OutgoingClient
     oauth_tokens: ClientCredentialsTokens
     credentials: UpstreamCredentials
     max_bytes: int
@@ -151,7 +150,7 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
                 response.close()
                 response = await self._send(request, await self._get_token(rejected=token))
             return await self._convert(request, response)
-        except _CONNECTION_ERRORS as error:
+        except (*CONNECTION_ERRORS, aiohttp.InvalidURL) as error:
             reason, message = explain_connection_error(error)
             return _build_error(UNREACHED, message, reason)
         except TokenRefused as error:
@@ -174,13 +173,13 @@ class AiohttpTransport(httpx2.AsyncBaseTransport):
         if token is not None:
             own["Authorization"] = f"Bearer {token}"
         own_names = {name.lower() for name in own}
-        return await self.session.request(
+        return await self.client.request(
             request.method,
             URL(str(request.url), encoded=True),
+            tls=self.credentials.tls,
             headers=[*((name, value) for name, value in headers if name.lower() not in own_names), *own.items()],
             data=_wrap_content(request.content),
             timeout=_TIMEOUT,
-            allow_redirects=False,
         )
 
     async def _convert(self, request: httpx2.Request, response: aiohttp.ClientResponse) -> httpx2.Response:

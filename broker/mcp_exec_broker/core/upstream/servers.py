@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-import aiohttp
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
@@ -23,6 +22,7 @@ from mcp_exec_broker.core.upstream.http_transport import AiohttpTransport
 from mcp_exec_broker.core.upstream.stdio_transport import connect_bridge
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
+from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.sandbox_keys import SandboxKeys
 from mcp_exec_common.supervisor.tokens import bridge_token
 from mcp_exec_tools.names import identifier
@@ -32,6 +32,7 @@ _CONNECTION_FIELDS: Final[dict[str, Any]] = {
     "headers": True,
     "user_headers": True,
     "oauth": True,
+    "tls": True,
     "stdio": {"image", "command", "env"},
 }
 """Fields of the spec that determine the server's address and credentials."""
@@ -150,7 +151,7 @@ class UpstreamRoute:
 class TransportFactory:
     """Opens transports, over HTTP or over the stdio bridge."""
 
-    http: aiohttp.ClientSession
+    client: OutgoingClient
     oauth_tokens: ClientCredentialsTokens
     flight: BytesInFlight
     """Memory of what servers send."""
@@ -173,7 +174,7 @@ class TransportFactory:
         if route.spec.stdio is not None:
             return self._connect_bridge(route.server, max_bytes=max_bytes, on_end=on_end)
         transport = AiohttpTransport(
-            session=self.http,
+            client=self.client,
             oauth_tokens=self.oauth_tokens,
             credentials=route.credentials,
             max_bytes=max_bytes,

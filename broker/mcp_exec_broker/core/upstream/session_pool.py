@@ -13,12 +13,14 @@ from time import monotonic
 from typing import Final
 
 from mcp_exec_api.reasons.server import ServerReason
+from mcp_exec_broker.core.upstream.authorities import BundleCache
 from mcp_exec_broker.core.upstream.credentials import (
     CredentialsMissing,
     SecretCache,
     list_secret_names,
     read_credentials,
     read_environment_secrets,
+    with_authorities,
 )
 from mcp_exec_broker.core.upstream.errors import ServerUnavailable, redact_excerpt
 from mcp_exec_broker.core.upstream.servers import ToolServer, TransportFactory, UpstreamRoute
@@ -77,6 +79,7 @@ class SessionPool:
     """All sessions."""
 
     secrets: SecretCache
+    bundles: BundleCache
     transports: TransportFactory
     metrics: Metrics
     on_stale_tools: Callable[[ObjectKey, str], None]
@@ -105,6 +108,9 @@ class SessionPool:
             credentials = await read_credentials(
                 self.secrets, spec, namespace=server.namespace, user=principal[1] or None
             )
+            if spec.tls is not None:
+                found = await self.bundles.get_authorities(server.namespace, spec.tls.ca_bundle_ref)
+                credentials = with_authorities(credentials, found.context, version=found.version)
         except CredentialsMissing as error:
             raise ServerUnavailable(error.reason, str(error)) from None
         slot = self._slots.setdefault(principal, _Slot())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from obstore.store import S3Store
 from prometheus_client import CollectorRegistry
+from yarl import URL
 
 from mcp_exec_broker.features.files.artifacts import ArtifactStore
 from mcp_exec_broker.features.files.collector import Collector
@@ -43,6 +44,8 @@ def open_bucket(settings: Settings) -> Storage:
         config["access_key_id"] = (credentials / "accessKeyId").read_text().strip()
         config["secret_access_key"] = (credentials / "secretAccessKey").read_text().strip()
     bundle = "\n".join(each for text in settings.read_ca_bundles() for each in find_certificates(text))
+    host = URL(endpoint or f"https://{settings.files_bucket}.s3.{config['region']}.amazonaws.com")
+    proxy = settings.read_proxies().find(host.scheme, host.host or "")
     store = S3Store(
         settings.files_bucket,
         prefix=settings.files_prefix or None,
@@ -53,6 +56,7 @@ def open_bucket(settings: Settings) -> Storage:
             "read_timeout": timedelta(seconds=30),
             "timeout": timedelta(seconds=900),
             **({"root_certificate": bundle} if bundle else {}),
+            **({"proxy_url": proxy} if proxy else {}),
         },
         retry_config={
             "max_retries": 3,

@@ -3,10 +3,9 @@
 import asyncio
 from typing import Final
 
-import aiohttp
-
 from mcp_exec_common.process.outgoing import build_client_tls
-from mcp_exec_common.util.addresses import AddressCheck, build_connector
+from mcp_exec_common.process.outgoing_client import OutgoingClient
+from mcp_exec_common.util.addresses import AddressCheck
 from mcp_exec_gateway.core.dependencies import Dependencies, Feature
 from mcp_exec_gateway.features.signin.resource import ProtectedResource, router
 from mcp_exec_gateway.features.signin.tokens import OidcTokens
@@ -22,19 +21,15 @@ def build(core: Dependencies) -> None:
     check = AddressCheck(allowed=settings.oidc_allowed_addresses, api_server=core.kube.credentials.server)
 
     async def follow_keys() -> None:
+        tls = settings.build_client_tls()
         async with (
-            aiohttp.ClientSession(
-                connector=build_connector(check),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                auto_decompress=False,
-                trust_env=False,
-            ) as session,
+            OutgoingClient.open(check=check, proxies=settings.read_proxies(), tls=tls) as client,
             asyncio.TaskGroup() as group,
         ):
             for key_set in tokens.key_sets.values():
                 issuer = key_set.issuer
-                tls = build_client_tls(*bundles, *filter(None, [issuer.ca]))
-                group.create_task(key_set.follow(session, tls), name=f"keys of {issuer.alias}")
+                own = build_client_tls(*bundles, *filter(None, [issuer.ca]))
+                group.create_task(key_set.follow(client, own), name=f"keys of {issuer.alias}")
 
     core.extensions.token_sources.append(tokens)
     core.extensions.tasks["keys of issuers"] = follow_keys

@@ -11,8 +11,10 @@ from typing import Any, Final
 import aiohttp
 import jwt
 from pydantic_core import from_json
+from yarl import URL
 
 from mcp_exec_common.access import HTTPS, OidcIssuer
+from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_gateway.core.http.problems import unavailable
 
@@ -132,14 +134,14 @@ class KeySet:
     def _is_due(self) -> bool:
         return self._tried_at is None or self.clock() >= self._tried_at + self.min_seconds
 
-    async def follow(self, session: aiohttp.ClientSession, tls: ssl.SSLContext) -> None:
+    async def follow(self, client: OutgoingClient, tls: ssl.SSLContext) -> None:
         """Fetch the keys again and again, for ever. An error is logged, and the last keys stay in use for a day."""
         pauses, problem = _pauses(), ""
         while True:
             self._is_fetching = True
             try:
                 async with asyncio.timeout(_FETCH_SECONDS):
-                    self._replace(await fetch_key_set(session, self.issuer, tls))
+                    self._replace(await fetch_key_set(client, self.issuer, tls))
                 pauses, pause, problem = _pauses(), _REFRESH_SECONDS, ""
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 pause, text = next(pauses), f"{type(error).__name__} {error}"
@@ -171,26 +173,26 @@ class KeySet:
             self.on_change()
 
 
-async def fetch_key_set(session: aiohttp.ClientSession, issuer: OidcIssuer, tls: ssl.SSLContext) -> Any:
+async def fetch_key_set(client: OutgoingClient, issuer: OidcIssuer, tls: ssl.SSLContext) -> Any:
     """Return the JWK set of an issuer as its address serves it.
 
     Raises ValueError for an answer that is not one, and errors of aiohttp.
     """
     url: Any = issuer.jwks_url
     if not url:
-        document = await _read_json(session, f"{issuer.url.rstrip('/')}/.well-known/openid-configuration", tls)
+        document = await _read_json(client, f"{issuer.url.rstrip('/')}/.well-known/openid-configuration", tls)
         named = document.get("issuer") if isinstance(document, dict) else None
         if named != issuer.url:
             raise ValueError(f"the discovery document is that of the issuer {str(named)[:200]!r}, not of {issuer.url}")
         url = document.get("jwks_uri")
         if not isinstance(url, str) or len(url) > _MAX_ADDRESS or HTTPS.fullmatch(url) is None:
             raise ValueError(f"jwks_uri is {str(url)[:200]!r}; it must be an address with https://")
-    return await _read_json(session, url, tls)
+    return await _read_json(client, url, tls)
 
 
-async def _read_json(session: aiohttp.ClientSession, url: str, tls: ssl.SSLContext) -> Any:
+async def _read_json(client: OutgoingClient, url: str, tls: ssl.SSLContext) -> Any:
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    async with session.get(url, ssl=tls, headers=headers, allow_redirects=False) as response:
+    async with await client.request("GET", URL(url), tls=tls, headers=headers) as response:
         if response.status != 200:
             raise ValueError(f"{url} answers {response.status}; it must answer 200, without a redirect")
         content = bytearray()

@@ -41,6 +41,7 @@ from mcp_exec_operator.features.tools.manifests import (
     workload_labels,
     workload_name,
 )
+from mcp_exec_operator.features.tools.network import ServerNetwork
 from mcp_exec_operator.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -181,6 +182,7 @@ class ToolServerController:
     resync_seconds: float
     assign_users: bool = True
     """Whether the servers' pods have a fixed user, or that which the cluster assigns."""
+    network: ServerNetwork = field(default_factory=ServerNetwork)
     reconcile_seconds: float = _RECONCILE_SECONDS
     _servers: dict[ObjectKey, _ServerState] = field(default_factory=dict)
     _reconciling: set[ObjectKey] = field(default_factory=set)
@@ -299,7 +301,8 @@ class ToolServerController:
         """Write what a stdio server needs and return its status. Raises CannotRunServer."""
         assert self.bridge is not None  # noqa: S101 - checked by validate_stdio
         versions = {
-            secret: await self.api.get_secret_version(server.namespace, secret) for secret in secret_names(stdio)
+            secret: await self.api.get_secret_version(server.namespace, secret)
+            for secret in (*secret_names(stdio), *self.network.list_secrets())
         }
         policy = build_server_policy(server=server, stdio=stdio, release=self.release)
         # the policy first: a pod must not run without it
@@ -308,6 +311,7 @@ class ToolServerController:
             server=server,
             stdio=stdio,
             bridge=self.bridge,
+            network=self.network,
             assign_user=self.assign_users,
             secrets=secrets_digest(versions),
             policy_uid=policy["metadata"]["uid"],

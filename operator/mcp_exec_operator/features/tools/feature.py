@@ -14,6 +14,7 @@ from mcp_exec_operator.core.feature import Feature, FeatureContext
 from mcp_exec_operator.core.pods.network_policy import ReleasePods
 from mcp_exec_operator.features.tools.controller import ToolServerApi, ToolServerController
 from mcp_exec_operator.features.tools.manifests import TOOL_SERVER_NAME, BridgeImage
+from mcp_exec_operator.features.tools.network import ServerNetwork
 from mcp_exec_operator.features.tools.part import Tools
 from mcp_exec_operator.features.tools.wrappers import BundleRefresher, NamespaceBundle, WrapperDistributor
 
@@ -80,6 +81,7 @@ class ToolServers:
             keys=context.supervisors.keys,
             release=ReleasePods.of(settings),
             bridge=bridge if settings.servers_image else None,
+            network=ServerNetwork.from_settings(settings),
             assign_users=settings.sandbox_users == "Random",
             resync_seconds=settings.resync_seconds,
         )

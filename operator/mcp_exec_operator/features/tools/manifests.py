@@ -35,6 +35,7 @@ from mcp_exec_operator.core.pods.status import (
     is_over,
     is_terminating,
 )
+from mcp_exec_operator.features.tools.network import ServerNetwork
 from mcp_exec_tools.text import shorten
 
 TOOL_SERVER_NAME: Final = "mcp-exec-tool-server"
@@ -49,6 +50,7 @@ _BRIDGE_FOLDER: Final = "/mcp-exec"
 _DIGEST_FOLDER: Final = "/mcp-exec-token"
 _DIGEST_FILE: Final = "sha256"
 _RESERVED_PREFIX: Final = "MCP_EXEC_"
+_NO_NETWORK: Final = ServerNetwork()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,7 @@ def build_deployment(
     secrets: str,
     policy_uid: str = "",
     assign_user: bool = True,
+    network: ServerNetwork = _NO_NETWORK,
 ) -> Object:
     """Build a Deployment of one pod: the bridge is copied into it and starts the server once per connection.
 
@@ -125,9 +128,9 @@ def build_deployment(
             "seccompProfile": {"type": "RuntimeDefault"},
             **({"runAsUser": _USER, "runAsGroup": _USER, "fsGroup": _USER} if assign_user else {}),
         },
-        "initContainers": [_build_installer(bridge)],
-        "containers": [_build_container(stdio)],
-        "volumes": _build_volumes(stdio),
+        "initContainers": [network.extend_installer(_build_installer(bridge))],
+        "containers": [_build_container(stdio, network)],
+        "volumes": [*_build_volumes(stdio), *network.build_volumes()],
     }
     # absent if empty: the specs of older pods have no such field, and a changed spec replaces the pod
     if credentials := dict.fromkeys([*(secret.name for secret in stdio.image_pull_secrets), *bridge.pull_secrets]):
@@ -216,7 +219,7 @@ def _build_installer(bridge: BridgeImage) -> Object:
     }
 
 
-def _build_container(stdio: Stdio) -> Object:
+def _build_container(stdio: Stdio, network: ServerNetwork) -> Object:
     bridge_variables = {
         "MCP_EXEC_TOKEN_FILE": f"{_DIGEST_FOLDER}/{_DIGEST_FILE}",
         "MCP_EXEC_PORT": str(BRIDGE_PORT),
@@ -233,9 +236,10 @@ def _build_container(stdio: Stdio) -> Object:
         "name": "server",
         "image": stdio.image,
         "command": ["python3", f"{_BRIDGE_FOLDER}/bridge.py", "serve", "--", *stdio.command],
-        # the user has no home; the server's own HOME comes later in the list and wins
+        # the user has no home; the server's own variables come later in the list and win
         "env": [
             {"name": "HOME", "value": "/tmp"},  # noqa: S108
+            *network.build_variables(_BRIDGE_FOLDER),
             *map(_build_variable, stdio.env),
             *({"name": name, "value": value} for name, value in bridge_variables.items()),
         ],
