@@ -30,6 +30,7 @@ from mcp_exec_gateway.core.auth.kubernetes_tokens import read_token_expiry
 from mcp_exec_gateway.core.events.follower import StreamPosition
 from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters
 from mcp_exec_gateway.core.http.request_body import parse_spec
+from mcp_exec_gateway.features.signin.tokens import read_unverified
 from mcp_exec_sandbox.supervisor.http.connection import MAX_HEADER_BYTES
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
@@ -159,6 +160,8 @@ GATEWAY = {
     "a query of escapes": Case(reject_repeated_parameters, lambda n: query("a=" + "%41" * n), 8000),
     "a stream's position": Case(StreamPosition.parse, lambda n: "1" * n + "." * n, 50_000),
     "a ServiceAccount's token": Case(read_token_expiry, lambda n: "a." + "W1tb" * n + ".c", 5000),
+    "a person's token": Case(read_unverified, lambda n: "e30." + "W1tb" * n + ".c", 5000),
+    "a person's token of dots": Case(read_unverified, lambda n: "." * n, 20_000),
     "a token of dots": Case(read_token_expiry, lambda n: "." * n, 20_000),
 }
 BROKER = {

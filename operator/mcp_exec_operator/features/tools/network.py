@@ -12,7 +12,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_operator.settings import BundleSource, Settings
 
 AUTHORITIES: Final = "ca.pem"
-"""File that the init container writes beside the bridge: public authorities, and those of the company."""
+"""File that the init container writes next to the bridge: public authorities, and those of the company."""
 _BUNDLE_FOLDER: Final = "/mcp-exec-ca"
 _BUNDLE_FILE: Final = "ca.crt"
 _FILE_VARIABLES: Final = (
