@@ -149,8 +149,10 @@ async def _handle_disconnect(request: Request, error: Exception) -> Response:
 
 
 _METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-KEEP_ALIVE_SECONDS: Final = 75
-"""Longer than the usual idle time-out of load balancers, 60 s, so that they and not the gateway close connections."""
+KEEP_ALIVE_SECONDS: Final = 61 * 60
+"""Longer than the idle time-outs of front doors, so that they and not the gateway close connections: nginx has 60 s, an
+Application Load Balancer of AWS as much as its limit of a response, Google 10 minutes, Envoy an hour. A full table of
+connections closes idle ones earlier."""
 _FINAL_SECONDS: Final = 5
 """Time to send the responses after all waits have ended."""
 

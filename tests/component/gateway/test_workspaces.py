@@ -16,6 +16,7 @@ from tests.component.gateway.test_refusals import assert_problem
 from tests.component.gateway.test_sessions import two_callers
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
+from tests.support.constants import DEADLINE
 from tests.support.until import until
 from yarl import URL
 
@@ -69,6 +70,25 @@ async def test_a_file_that_no_code_would_see_is_refused_before_it_is_sent(gatewa
         assert "write it below another name" in assert_problem(answer, 422, "path").detail
         assert_problem(await gateway.ask("DELETE", f"{PATH}/files/{path}"), 404)
     assert (await put(gateway, "files/sub/artifacts/a", b"1")).status == 200
+
+
+async def test_a_client_that_sends_all_of_a_refused_file_before_it_reads_gets_the_reason(gateway: Gateway) -> None:
+    size = 12 * 2**20
+    url = URL(gateway.url)
+    head = (
+        f"PUT {PATH}/files/large HTTP/1.1\r\nHost: gateway\r\nAuthorization: Bearer {KEY}\r\n"
+        f"Content-Length: {size}\r\n\r\n"
+    )
+    async with asyncio.timeout(DEADLINE):
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(head.encode() + bytes(size))
+        await writer.drain()
+        response = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+    assert response.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close\r\n" in response
+    assert b"the body has more than 1048576 bytes" in response
 
 
 async def test_settings_versions_and_archives(gateway: Gateway, broker: FakeBroker) -> None:

@@ -1,4 +1,4 @@
-"""The outermost middleware: the access log, responses to unexpected errors, and connections that end at a shutdown."""
+"""The outermost middleware: the access log, responses to unexpected errors, and the end of connections."""
 
 import asyncio
 import logging
@@ -9,6 +9,7 @@ from typing import Any, Final, cast
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_exec_gateway.core.http.problems import internal_error
+from mcp_exec_gateway.core.http.request_body import CLOSE, ArrivingBody
 from mcp_exec_gateway.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class AccessLogMiddleware:
             await self._app(scope, receive, send)
             return
         trace = scope[_TRACE] = RequestTrace()
+        body = ArrivingBody(scope, receive, send)
         start = perf_counter()
         status = 0
 
@@ -69,17 +71,17 @@ class AccessLogMiddleware:
                     return
                 if self._shutdown.draining.is_set():
                     # the client's next request then opens a connection to another replica
-                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+                    message = {**message, "headers": [*message.get("headers", ()), CLOSE]}
             elif status == CLIENT_CLOSED_REQUEST:
                 return
-            await send(message)
+            await body.send(message)
 
         try:
-            await self._app(scope, receive, send_and_record)
+            await self._app(scope, body.receive, send_and_record)
         except Exception:
             log.exception("unexpected error", extra=self._log_fields(scope, trace))
             if status == 0:
-                await internal_error().response()(scope, receive, send_and_record)
+                await internal_error().response()(scope, body.receive, send_and_record)
         finally:
             self._record(scope, trace, status, perf_counter() - start)
 

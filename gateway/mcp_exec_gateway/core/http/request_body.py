@@ -13,11 +13,12 @@ server in place of the cluster, both versions alternated 80 times with 100 reque
 import asyncio
 import json
 import re
+from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeVar
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import Receive
+from starlette.types import Message, Receive, Scope, Send
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
 from mcp_exec_api.meta import FieldError, Model, drop_null_fields, field_errors, format_path
@@ -31,7 +32,12 @@ FIELDS_SET_LATER: Final = ("cancelRequested", "approvals")
 """Fields of a spec that a creation cannot set: they request a cancellation and decide on approvals that came later."""
 _BODY_SECONDS: Final = 30.0
 _DISCARDED_BYTES: Final = 8 * 1024 * 1024
-"""Bytes read beyond a body's limit: most clients send the whole body before they read the response."""
+"""Bytes read of a refused body: most clients send the whole body before they read the response."""
+
+CLOSE: Final = (b"connection", b"close")
+"""Header of a response that ends its connection."""
+_DISCARD_SECONDS: Final = 5.0
+"""Time for the rest of a refused body to arrive, before its response and again after it."""
 
 _MAYBE_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 SURROGATE: Final = (
@@ -54,6 +60,48 @@ class _RejectedJson(ValueError):
 
 class _NotFinite(_RejectedJson):
     """NaN or an infinity."""
+
+
+class ArrivingBody:
+    """A request's body as it arrives, also after the request was refused.
+
+    Most clients and Envoy send the whole body before they read the response. If a connection is closed while data
+    arrives, clients lose the response, and nginx may answer with 502. So before and after a response that ends its
+    connection, the rest of the body is read, in bounded time.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._receive, self._send = receive, send
+        self._is_complete = False
+        """Whether all of it was received, or the client has disconnected."""
+        self._is_refused = False
+        self._waits = any(name == b"expect" for name, _ in scope["headers"])
+        """Whether the client waits for permission to send."""
+
+    async def receive(self) -> Message:
+        """Return the next message of the request."""
+        message = await self._receive()
+        self._is_complete = message["type"] != "http.request" or not message.get("more_body")
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the response."""
+        if message["type"] == "http.response.start":
+            self._is_refused = CLOSE in message.get("headers", ()) and not self._is_complete
+            if self._is_refused and not self._waits:
+                await self._discard()
+        elif self._is_refused and not message.get("more_body"):
+            await self._send({**message, "more_body": True})
+            await self._discard()
+            message = {"type": "http.response.body"}
+        await self._send(message)
+
+    async def _discard(self) -> None:
+        size = 0
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DISCARD_SECONDS):
+                while not self._is_complete and size < _DISCARDED_BYTES:
+                    size += len((await self.receive()).get("body", b""))
 
 
 async def wait_for_disconnect(receive: Receive) -> None:

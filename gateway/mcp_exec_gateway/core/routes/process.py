@@ -87,6 +87,7 @@ async def get_index(request: Request, dependencies: Injected) -> Response:
 
 
 @router.get("/healthz")
+@router.head("/healthz", include_in_schema=False)
 async def check_liveness() -> Response:
     """Check liveness.
 
@@ -97,6 +98,7 @@ async def check_liveness() -> Response:
 
 
 @router.get("/readyz", responses={503: {"description": "Starting or stopping; `missing` lists what is not read yet"}})
+@router.head("/readyz", include_in_schema=False)
 async def check_readiness(dependencies: Injected) -> Response:
     """Check readiness.
 
