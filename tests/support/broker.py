@@ -99,7 +99,7 @@ class FakeBroker:
 
     @asynccontextmanager
     async def running(self, host: str = "127.0.0.1") -> AsyncIterator["FakeBroker"]:
-        app = web.Application(middlewares=[self._answer_raw])
+        app = web.Application(middlewares=[self._answer_raw], client_max_size=64 * 1024 * 1024)
         app.router.add_get("/v1/namespaces/{namespace}/catalog", self._catalog)
         app.router.add_get(PROOF_PATH, self._prove)
         app.router.add_get("/v1/audit", self._audit)

@@ -124,11 +124,11 @@ class FakeSupervisor:
         self._changed = asyncio.Event()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["FakeSupervisor"]:
-        """Serve at a port of its own."""
+    async def running(self, *, host: str = "127.0.0.1", port: int | None = None) -> AsyncIterator["FakeSupervisor"]:
+        """Serve at an address, by default at a port of its own."""
         app = web.Application()
         add_routes(app, lambda request: self)
-        async with TestServer(app, host="127.0.0.1") as server:
+        async with TestServer(app, host=host, port=port) as server:
             assert server.port is not None
             self.port = server.port
             yield self

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.component.chart.conftest import CHART, Object, Render
+from tests.support.front_doors import read_blocks
 from tests.support.pace import paced
 
 ROOT = CHART.parents[1]
@@ -129,6 +131,35 @@ def test_the_objects_of_other_projects_fit_their_published_schemas(
     assert validate(schemas, tmp_path, objects) == [None, None]
     found = validate(schemas, tmp_path, wrong)
     assert ["timeouts" in str(found[0]), "issuerRef" in str(found[1])] == [True, True], found
+
+
+def test_the_objects_of_envoy_gateway_on_the_page_fit_its_published_schemas_and_belong_to_the_route(
+    render: Render, schemas: Path, tmp_path: Path
+) -> None:
+    values, policies = (yaml.safe_load_all(block) for block in read_blocks("An HTTPRoute"))
+    route = render(next(values)).one("HTTPRoute", "mcp-exec-gateway")
+    client, backend = objects = list(policies)
+    (parent,) = route["spec"]["parentRefs"]
+    (target,) = client["spec"]["targetRefs"]
+    assert {name: target[name] for name in ("name", "sectionName")} == {
+        name: parent[name] for name in ("name", "sectionName")
+    }
+    assert client["metadata"]["namespace"] == parent["namespace"]
+    (target,) = backend["spec"]["targetRefs"]
+    assert (target["name"], backend["metadata"]["namespace"]) == tuple(
+        route["metadata"][name] for name in ("name", "namespace")
+    )
+    assert validate(schemas, tmp_path, objects) == [None, None]
+    wrong: list[Object] = json.loads(json.dumps(objects))
+    wrong[0]["spec"]["timeout"]["http"]["streamIdleTimeout"] = 330
+    wrong[1]["spec"]["circuitBreaker"] = 8192
+    found = validate(schemas, tmp_path, wrong)
+    assert ["streamIdleTimeout" in str(found[0]), "circuitBreaker" in str(found[1])] == [True, True], found
+
+
+@pytest.mark.parametrize("heading", ["An Ingress", "An HTTPRoute", "TLS by the gateway"])
+def test_the_values_on_the_page_are_accepted(render: Render, heading: str) -> None:
+    render(yaml.safe_load(read_blocks(heading)[0]))
 
 
 def validate(schemas: Path, folder: Path, objects: list[Object]) -> list[str | None]:

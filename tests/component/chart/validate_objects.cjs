@@ -4,7 +4,11 @@ const fs = require("fs");
 const { pathToFileURL } = require("url");
 
 const [folder, file] = process.argv.slice(2);
-const packages = { "gateway.networking.k8s.io/v1": "gateway-api", "cert-manager.io/v1": "cert-manager" };
+const packages = {
+  "gateway.networking.k8s.io/v1": "gateway-api",
+  "cert-manager.io/v1": "cert-manager",
+  "gateway.envoyproxy.io/v1alpha1": "envoy-gateway",
+};
 
 async function validate(object) {
   const path = `${folder}/@kubernetes-models/${packages[object.apiVersion]}/${object.apiVersion}/index.js`;

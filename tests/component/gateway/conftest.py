@@ -89,6 +89,20 @@ class Answer:
         return json.loads(self.text)
 
 
+def finish(api: FakeApiServer, name: str, phase: str = "Succeeded", **status: Any) -> None:
+    """Write the status that the operator writes at the end of an execution."""
+    base = {
+        "phase": phase,
+        "reason": "",
+        "start": "Warm",
+        "podName": "default-abcde",
+        "startedAt": "2026-11-21T20:00:00.000001Z",
+        "finishedAt": "2026-11-21T20:00:00.000002Z",
+        "output": {"stdout": "1\n", "stderr": "", "stdoutBytes": 2, "stderrBytes": 0, "truncated": False},
+    }
+    api.merge(CEX, name, {"status": base | status})
+
+
 @dataclass
 class Gateway:
     """The gateway under test."""
@@ -125,16 +139,7 @@ class Gateway:
 
     def finish(self, name: str, phase: str = "Succeeded", **status: Any) -> None:
         """Write the status that the operator writes at the end."""
-        base = {
-            "phase": phase,
-            "reason": "",
-            "start": "Warm",
-            "podName": "default-abcde",
-            "startedAt": "2026-11-21T20:00:00.000001Z",
-            "finishedAt": "2026-11-21T20:00:00.000002Z",
-            "output": {"stdout": "1\n", "stderr": "", "stdoutBytes": 2, "stderrBytes": 0, "truncated": False},
-        }
-        self.api.merge(CEX, name, {"status": base | status})
+        finish(self.api, name, phase, **status)
 
     def finish_all(self, **status: Any) -> None:
         """Finish each execution as soon as it is created."""
