@@ -20,6 +20,6 @@ class Trust(StrEnum):
     DELETE_PODS = "accounts that may delete or evict pods of a served namespace"
     ENTER_PODS = "accounts that may use `exec`, `attach`, `portforward` or `proxy` of pods in a served namespace"
     SERVICES = "accounts that may create Services with `externalIPs`, in any namespace"
-    SECRETS = "accounts that may read or change Secrets of a served namespace"
+    SECRETS = "accounts that may read or change Secrets, or change ConfigMaps, of a served namespace"
     TOKENS = "accounts that may impersonate a ServiceAccount, request its tokens or create pods with it"
     BINDINGS = "accounts that may write Leases, Roles or RoleBindings in a served namespace"
