@@ -5,7 +5,6 @@ import json
 import os
 import random
 import re
-import signal
 import ssl
 import subprocess
 import tarfile
@@ -461,7 +460,7 @@ async def test_the_limit_of_bodies_of_the_page_is_the_one_that_refuses_them(town
     changes = [("client_max_body_size 1088m", "client_max_body_size 1m")]
     async with (
         town.running("nginx", gateways=[town.gateways[False]], changes=changes) as url,
-        visit(town, url) as client,
+        visit(town, url, http2=False) as client,
     ):
         response = await client.put(f"{WORKSPACE}/files/a", content=bytes(2 * MIB))
     assert (response.status_code, response.headers["Content-Type"]) == (413, "text/html")
@@ -508,7 +507,7 @@ async def test_a_changed_certificate_of_the_gateway_is_in_use_while_a_stream_goe
 async def follow_over_a_renewal(town: Town, pod: Pod, url: str, authority: str, renew: Callable[[], None]) -> None:
     """Read events before and after the change of a certificate, and wait until new connections have it."""
     trusting = ssl.create_default_context(cadata=authority)
-    async with visit(town, url) as client:
+    async with visit(town, url, http2=False) as client:  # httpx ends all streams of HTTP/2 once nginx sends GOAWAY
         created = await client.post("/v1/executions?wait=0", json={"code": "1"})
         pod.bind(created.json()["name"])
         async with client.stream("GET", created.headers["Location"] + "/events") as response:
@@ -528,44 +527,3 @@ async def follow_over_a_renewal(town: Town, pod: Pod, url: str, authority: str, 
                     pass
             pod.supervisor.say("stdout", text="later\n")
             assert (await next_event(lines, "stdout"))["text"] == "later\n"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_gateway_with_the_certificate_of_another_authority_gets_no_request(town: Town, kind: Kind) -> None:
-    _, certificate = certificates_for(SERVICE)
-    write_certificate(folder := town.folder / f"stranger-{kind}", certificate)
-    changes = {"MCP_EXEC_TLS_FOLDER": str(folder)}
-    async with (
-        running_gateway(town.folder / f"stranger-gateway-{kind}", town.api, **changes) as (_, address),
-        town.running(kind, gateways=[address], secured=True) as url,
-        visit(town, url) as client,
-    ):
-        assert (await client.get("/readyz")).status_code in (502, 503)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-async def test_no_request_fails_while_a_replica_is_replaced(town: Town, kind: Kind) -> None:
-    drains = {"MCP_EXEC_DRAIN_SECONDS": "1"}
-    async with (
-        running_gateway(town.folder / f"first-{kind}", town.api, **drains) as (first, address),
-        running_gateway(town.folder / f"second-{kind}", town.api) as (_, other),
-        town.running(kind, gateways=[address, other]) as url,
-        visit(town, url) as client,
-    ):
-        ended = asyncio.create_task(first.ended())
-        statuses: list[int] = []
-
-        async def send() -> None:
-            last = 20
-            while last > 0:
-                response = await client.post("/v1/executions?wait=0", json={"code": "1"})
-                statuses.append(response.status_code)
-                last -= ended.done()
-
-        sending = [asyncio.create_task(send()) for _ in range(3)]
-        await until(lambda: len(statuses) >= 20)
-        first.tell(signal.SIGTERM)
-        async with asyncio.timeout(DEADLINE):
-            await asyncio.gather(*sending)
-        assert await ended == 0
-    assert set(statuses) == {202}
