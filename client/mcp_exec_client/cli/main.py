@@ -30,6 +30,7 @@ from mcp_exec_client.cli.commands import (
 from mcp_exec_client.cli.completion import COMPLETE, FILES, find_candidates, find_command, find_options, walk
 from mcp_exec_client.cli.connection import KUBECTL
 from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
+from mcp_exec_client.cli.keys import command as keys
 from mcp_exec_client.cli.options import add_group
 from mcp_exec_client.cli.output import print_note
 
@@ -63,7 +64,20 @@ def build_parser(program: str = PROGRAM) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = _Parser(prog=program, description=_DESCRIPTION, allow_abbrev=False)
     parser.set_defaults(program=program)
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for module in (run, executions, sessions, workspace, skills, tools, usage, records, rollouts, doctor, version):
+    for module in (
+        run,
+        executions,
+        sessions,
+        workspace,
+        skills,
+        tools,
+        usage,
+        records,
+        rollouts,
+        keys,
+        doctor,
+        version,
+    ):
         module.add_to(commands)
     if program == PROGRAM:
         servers = add_group(commands, "servers", summary="wrappers of MCP servers, and a server of own tools")

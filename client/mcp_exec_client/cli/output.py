@@ -217,6 +217,14 @@ SESSIONS: Final = (
     TableColumn(title="USED", cell=lambda item: age(item.get("lastUsedAt"))),
     TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
 )
+KEYS: Final = (
+    *fields("name", "namespace"),
+    TableColumn(title="APPROVER", cell=lambda item: "yes" if item.get("approver") else None),
+    TableColumn(title="EXPIRES", cell=lambda item: item.get("expiresAt")),
+    TableColumn(title="FORMER UNTIL", cell=lambda item: item.get("formerExpiresAt"), wide=True),
+    TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
+    *fields("description"),
+)
 WORKSPACES: Final = (
     *fields("name", "version", "files"),
     TableColumn(title="SIZE", cell=lambda item: format_bytes(item.get("bytes"))),

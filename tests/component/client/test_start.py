@@ -14,6 +14,8 @@ LIGHT = {
     "mcp_exec_api.constants",
     "mcp_exec_api.wire",
     "mcp_exec_api.wire.execution_options",
+    "mcp_exec_common",
+    "mcp_exec_common.key_options",
 }
 """Modules of the packages above that import only the standard library."""
 LIBRARIES = ("aiohttp", "httpx", "pydantic", "mcp", "anthropic", "kubernetes", "yaml", "urllib.request", "http.client")

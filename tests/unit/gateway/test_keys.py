@@ -72,6 +72,19 @@ def test_a_key_that_has_expired_is_unknown(capsys: pytest.CaptureFixture[str]) -
     assert keys.find(made["key"]) is None
 
 
+def test_a_key_that_ends_within_two_weeks_is_logged_by_its_name(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    main(["team-a", "--namespace", "agents", "--valid-days", "15", "--output", "json"])
+    secret, at = secret_of(json.loads(capsys.readouterr().out)["patch"]), [now()]
+    keys = ApiKeyStore(clock=lambda: at[0])
+    keys.on_change(secret, False)
+    assert "team-a" not in caplog.text
+    at[0] += timedelta(days=1, seconds=1)
+    keys.on_change(secret, False)
+    assert "API key team-a expires at" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "sees_own_only"),
     [

@@ -7,26 +7,23 @@ it does not affect the others.
 import base64
 import hmac
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from pydantic import ValidationError
 
 from mcp_exec_api.meta import explain_errors, now
 from mcp_exec_api.wire.stats import KeyLimits
-from mcp_exec_common.api_keys import KeyEntry, digest_key
+from mcp_exec_common.api_keys import KEY_NAME, KeyEntry, check_key_name, digest_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 
 log = logging.getLogger(__name__)
 
-_RESERVED: Final = ("system.", "k8s.", "oidc.")
-"""Beginnings of the labels of ServiceAccounts, of other accounts of Kubernetes, and of people."""
-_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_SOON: Final = timedelta(days=14)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +32,8 @@ class ApiKey:
 
     name: str
     entry: KeyEntry
+    sha256: str
+    expires_at: datetime | None
 
     @property
     def limits(self) -> KeyLimits:
@@ -42,18 +41,9 @@ class ApiKey:
         return self.entry.limits
 
 
-def check_key_name(name: str) -> None:
-    """Raise ValueError if an API key cannot have this name: it must be a label value and not look like a user's."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"invalid name {name!r}: use up to 63 letters, digits, '-', '_' and '.'")
-    if name.startswith(_RESERVED):
-        reserved = ", ".join(f"'{prefix}'" for prefix in _RESERVED)
-        raise ValueError(f"invalid name {name!r}: names that start with {reserved} are reserved for other callers")
-
-
 def describe_caller(name: str) -> str:
     """Return a caller's name for messages. Only names of API keys have neither ':' nor '/'."""
-    return f"the API key {name}" if _NAME.fullmatch(name) else name
+    return f"the API key {name}" if KEY_NAME.fullmatch(name) else name
 
 
 def parse_keys(secret: Object) -> dict[str, ApiKey]:
@@ -70,8 +60,12 @@ def parse_keys(secret: Object) -> dict[str, ApiKey]:
         else:
             if entry.sha256 in keys:
                 log.warning("API key %s is skipped: it is the same key as %s", name, keys[entry.sha256].name)
-            else:
-                keys[entry.sha256] = ApiKey(name=name, entry=entry)
+                continue
+            keys[entry.sha256] = ApiKey(name=name, entry=entry, sha256=entry.sha256, expires_at=entry.expires_at)
+            if (former := entry.former) is not None:
+                ends = min(filter(None, (former.expires_at, entry.expires_at)))
+                replaced = ApiKey(name=name, entry=entry, sha256=former.sha256, expires_at=ends)
+                keys.setdefault(former.sha256, replaced)
     return keys
 
 
@@ -95,18 +89,20 @@ class ApiKeyStore:
         log.info("API keys: %d in use", len(self._keys))
         for key in self._keys.values():
             if self._is_expired(key):
-                log.warning("API key %s has expired, at %s", key.name, key.entry.expires_at)
+                log.warning("API key %s has expired, at %s", key.name, key.expires_at)
+            elif key.expires_at is not None and key.expires_at <= self.clock() + _SOON:
+                log.warning("API key %s expires at %s", key.name, key.expires_at)
 
     def find(self, key: str) -> ApiKey | None:
         """Return the API key, or None if it is unknown or has expired. Digests are compared in constant time."""
         digest = digest_key(key)
         known = self._keys.get(digest)
-        if known is None or not hmac.compare_digest(known.entry.sha256, digest):
+        if known is None or not hmac.compare_digest(known.sha256, digest):
             return None
         return None if self._is_expired(known) else known
 
     def _is_expired(self, key: ApiKey) -> bool:
-        return key.entry.expires_at is not None and key.entry.expires_at <= self.clock()
+        return key.expires_at is not None and key.expires_at <= self.clock()
 
 
 def _strip_secret(secret: Object) -> Object:
