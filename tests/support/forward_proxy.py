@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.support.pace import paced
 from tests.support.ports import free_port
+from tests.support.until import until_answered
 
 PROGRAM: Final = Path("/usr/sbin/squid")
 USER: Final = "mcp exec"
@@ -91,16 +92,18 @@ async def running_proxy(names: Mapping[str, str]) -> AsyncIterator[ForwardProxy]
     process = await asyncio.create_subprocess_exec(
         PROGRAM, "-N", "-f", file, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )
+
+    async def accepts() -> bool | None:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        except OSError:
+            assert process.returncode is None, (proxy.folder / "cache.log").read_text()
+            return None
+        writer.close()
+        return True
+
     try:
-        async with asyncio.timeout(paced(30)):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-                    writer.close()
-                    break
-                except OSError:
-                    assert process.returncode is None, (proxy.folder / "cache.log").read_text()
-                    await asyncio.sleep(0.05)
+        await until_answered(accepts, every=0.05, seconds=paced(30))
         yield proxy
     finally:
         process.kill()
