@@ -70,6 +70,7 @@ PATTERN_WORDS: Final[Mapping[str, str]] = {
     r"^[A-Za-z0-9][-A-Za-z0-9._/]{0,200}$": "letters, digits, '-', '.', '_' and '/', for example team/files",
     r"^[-a-z0-9]{0,64}$": "a region, for example eu-central-1",
     r"^[A-Z]{3}$": "three capital letters, for example EUR",
+    r"^[-._a-zA-Z0-9]+$": "a key of a ConfigMap or Secret, for example ca.crt",
 }
 """What each pattern of a type allows, in words."""
 

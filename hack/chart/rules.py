@@ -35,7 +35,6 @@ WORDS: Final = {
     DIRECT_HOST: "a network, an address, a host or a domain, for example 10.0.0.0/8 or .corp.example.com",
     r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$": "lower-case letters, digits, '-' and '.', with a letter or digit at both ends",
     r"^[a-z0-9*]([-a-z0-9.*]*[a-z0-9*])?$": "the name of a host, for example api.example.com or *.example.com",
-    r"^[-._a-zA-Z0-9]+$": "a key of a ConfigMap or Secret, for example ca.crt",
     r"^[^,/]+$": "a host, with its port if it is not the default one, for example mcp-exec.example.com:8443",
 }
 """What each pattern allows, also those that only the chart has."""

@@ -59,7 +59,7 @@ apt_source() {  # SUITE PACKAGE: download its source archives into the current f
 }
 
 apt_unpack() {  # SUITE FOLDER PACKAGE...: unpack the suite's versions into FOLDER without installing them
-  local name=$1 folder=$2 suite package known version archives=()
+  local name=$1 folder=$2 suite package known version chosen=()
   shift 2
   apt_suite "$name"
   mkdir -p "$folder.debs" "$folder"
@@ -69,8 +69,8 @@ apt_unpack() {  # SUITE FOLDER PACKAGE...: unpack the suite's versions into FOLD
     # Without a version, apt prefers an installed newer one, which this suite does not have.
     version=$(awk -v name="$package" '$1 == name && /Packages/ {print $3; exit}' <<<"$known")
     [ -n "$version" ] || fail "Debian's $name has no package $package."
-    archives+=("$package=$version")
+    chosen+=("$package=$version")
   done
-  (cd "$folder.debs" && apt_get "${suite[@]}" download "${archives[@]}")
+  (cd "$folder.debs" && apt_get "${suite[@]}" download "${chosen[@]}")
   for package in "$folder.debs"/*.deb; do dpkg -x "$package" "$folder"; done
 }

@@ -24,6 +24,9 @@ SECRETS = "tests/component/broker/test_sessions.py::test_the_name_of_a_secret_le
 PATHS = "tests/component/api/test_kube.py::test_no_name_leads_to_another_object_or_namespace"
 OWN_POD = "tests/unit/operator/test_pod_manifest.py::test_a_pod_belongs_to_its_pool"
 TEMPLATE = "tests/unit/operator/test_pod_manifest.py::test_a_template_that_would_weaken_a_pod_is_refused_and_told"
+BUNDLES = (
+    "tests/component/broker/test_company_network.py::test_a_server_is_verified_by_the_bundle_that_its_namespace_has"
+)
 REFERRED = "tests/unit/operator/test_tool_server_manifests.py::test_secrets_are_referred_to_and_never_copied"
 SESSIONS = "tests/component/operator/test_sessions.py::"
 OTHERS_SESSION = SESSIONS + "test_the_session_of_another_owner_is_refused"
@@ -68,6 +71,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "oauth.tokenUrl": URL,
         "oauth.clientId.name oauth.clientSecret.name headers[].secretKeyRef.name userHeaders[].secretName": SECRETS,
         "stdio.env[].secretKeyRef.name": PATHS,
+        "tls.caBundleRef.name tls.caBundleRef.key": BUNDLES,
         "stdio.env[].secretKeyRef.key headers[].secretKeyRef.key oauth.clientId.key oauth.clientSecret.key": REFERRED,
         "stdio.imagePullSecrets[].name": REFERRED,
         "stdio.image stdio.runtimeClassName": CLUSTER,
