@@ -366,6 +366,7 @@ for row in load():
         reason="UserError",
         error=("there is no such server; those with tools that this execution may use: ",),
         line=1,
+        notes=("NoToolMatches",),
         spec={"tools": ["nowhere.*"]},
     ),
     "a progress bar": Case(

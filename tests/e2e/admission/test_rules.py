@@ -165,7 +165,11 @@ REFUSED = [
         "an extended resource has a prefix, for example nvidia.com/gpu",
     ),
     ("sandboxpools", POOL | {"warm": {"max": 11}}, "spec.warm.max must not be more than spec.maxPods"),
-    ("sandboxpools", POOL | {"warm": {"min": 11}}, "spec.warm.min must not be more than spec.maxPods"),
+    (
+        "sandboxpools",
+        POOL | {"warm": {"min": 11}},
+        "spec.warm.min must not be more than spec.maxPods; it is 3 by default",
+    ),
     (
         "sandboxpools",
         POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
@@ -181,7 +185,7 @@ REFUSED = [
     (
         "toolservers",
         STDIO | {"headers": [{"name": "A", "value": "b"}]},
-        "spec.headers, spec.userHeaders and spec.oauth are only allowed with spec.url",
+        "spec.headers, spec.userHeaders, spec.oauth and spec.tls are only allowed with spec.url",
     ),
     (
         "toolservers",
