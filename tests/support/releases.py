@@ -35,9 +35,10 @@ def clone_checkout(folder: Path) -> Path:
     """Make a repository with the files of the checkout, as they are, in one commit."""
     folder.mkdir()
     for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("bench/data/", "tests/data/frameworks/")):
+        file = ROOT / name
+        if (file.is_file() or file.is_symlink()) and not name.startswith(("bench/data/", "tests/data/frameworks/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+            shutil.copy2(file, folder / name, follow_symlinks=False)
     git(folder, "init", "--quiet")
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", "before")

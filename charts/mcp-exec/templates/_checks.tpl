@@ -168,7 +168,7 @@ two pools are named {{ $pool.name }} in the namespace {{ $namespace }}: rename o
 {{/* A line for each extra volume or mount that collides with those of the chart. Arguments: process, its values. */}}
 {{- define "mcp-exec.checkVolumes" -}}
 {{- $process := index . 0 -}}
-{{- $names := list "audit" "audit-claim" "ca-bundle" "files" "files-claim" "files-credentials" "namespaces" "proxy" "records" "records-claim" "records-database" "sandbox-key" "tls" "tmp" -}}
+{{- $names := list "audit" "audit-claim" "ca-bundle" "files" "files-claim" "files-credentials" "namespaces" "proxy" "records" "records-claim" "records-database" "rules" "sandbox-key" "tls" "tmp" -}}
 {{- $extra := list -}}
 {{- range (index . 1).extraVolumes -}}
 {{- if has .name $names }}

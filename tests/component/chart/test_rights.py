@@ -53,13 +53,14 @@ def test_without_a_broker_nobody_has_rights_for_tools(render: Render) -> None:
     assert [name for name in rendered.names("ServiceAccount") if "broker" in name] == []
 
 
-def test_the_broker_reads_servers_executions_and_secrets_and_writes_a_status_alone(render: Render) -> None:
+def test_the_broker_reads_servers_executions_secrets_and_bundles_and_writes_a_status_alone(render: Render) -> None:
     role = render().one("Role", "mcp-exec-broker", namespace="agents")
     assert {(*rule["resources"], *rule["verbs"]) for rule in role["rules"]} == {
         ("toolservers", "get", "list", "watch"),
         ("toolservers/status", "patch"),
         ("codeexecutions", "get", "list", "watch"),
         ("secrets", "get"),
+        ("configmaps", "get"),
     }
 
 
