@@ -233,7 +233,7 @@ class PriceTable(Model):
         return None if price is None else price.calculate(tokens)
 
     def price_sandboxes(self, seconds: float, by_pool: Mapping[str, float]) -> float | None:
-        """Return the price of sandboxes for these seconds, of which some are known by pool; None if it is unknown."""
+        """Return the price of sandboxes for these seconds, or None. `by_pool` has those of known pools."""
         costs = [self._price_pool(pool, each) for pool, each in by_pool.items()]
         rest = seconds - sum(by_pool.values())
         if not by_pool or rest > _ROUNDING_SECONDS:

@@ -61,12 +61,14 @@ class TimedResolver(aiohttp.ThreadedResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """Return the addresses of a host. Raises OSError if it does not resolve in time."""
+        """Return the addresses of a host. Raises OSError if it does not resolve, or not in time."""
         try:
             async with asyncio.timeout(_RESOLVE_SECONDS):
                 return await super().resolve(host, port, family)
         except TimeoutError:
             raise OSError(socket.EAI_AGAIN, f"no answer of DNS within {_RESOLVE_SECONDS:g} s") from None
+        except UnicodeError:  # of the codec of names, for an empty label or one above 63 characters
+            raise OSError(socket.EAI_NONAME, "it is no name that DNS can have") from None
 
 
 class AddressRefused(OSError):

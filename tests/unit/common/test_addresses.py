@@ -5,7 +5,7 @@ from ipaddress import ip_address, ip_network
 
 import pytest
 
-from mcp_exec_common.util.addresses import AddressCheck, AddressRefused
+from mcp_exec_common.util.addresses import AddressCheck, AddressRefused, TimedResolver
 
 STREAM = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
 
@@ -111,3 +111,9 @@ def test_no_socket_is_opened_for_a_refused_address() -> None:
         AddressCheck().open_socket((*STREAM, ("127.0.0.1", 80)))
     assert raised.value.address == "127.0.0.1"
     AddressCheck().open_socket((*STREAM, ("10.0.0.1", 80))).close()
+
+
+@pytest.mark.parametrize("host", ["a..example", f"{'a' * 64}.example"])
+async def test_a_name_that_dns_cannot_have_does_not_resolve(host: str) -> None:
+    with pytest.raises(OSError, match="no name that DNS can have"):
+        await TimedResolver().resolve(host)

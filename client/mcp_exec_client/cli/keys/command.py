@@ -64,7 +64,7 @@ def add_to(commands: Subcommands) -> None:
         command.add_argument("name", metavar="NAME", help="name of the key, which is that of its caller")
     add_key_options(create, namespace="--for-namespace")
     add_number(
-        rotate, "--grace-hours", 0, _MAX_GRACE_HOURS, default=24, help="hours for which the former key is accepted, too"
+        rotate, "--grace-hours", 0, _MAX_GRACE_HOURS, default=24, help="hours during which the former key still works"
     )
     revoke.add_argument("names", metavar="NAME", nargs="+", help="name of a key")
     for command in (create, rotate):

@@ -92,7 +92,7 @@ class KubernetesUser:
     extra: str
     """The user's extra fields as JSON, so that the user can be part of a cache key."""
     expires: float
-    """Unix time at which the token expires."""
+    """Unix time of the token's end."""
 
     @property
     def name(self) -> str:

@@ -106,7 +106,7 @@ class AccessRules:
 
 
 def _complete(limits: KeyLimits, user: SignedIn) -> KeyLimits:
-    """Return the limits, with which a caller may name only itself unless they say something else.
+    """Return the limits. Unless they list users, a caller may name only itself.
 
     A token without the scope `tools` uses no tools.
     """

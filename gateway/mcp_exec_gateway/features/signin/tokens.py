@@ -35,7 +35,7 @@ class Person:
     scopes: frozenset[str] | None
     """None if scopes do not narrow what the person may do."""
     expires: float
-    """Unix time at which the token expires."""
+    """Unix time of the token's end."""
 
     @property
     def name(self) -> str:
