@@ -14,9 +14,11 @@ def write_version(folder: Path, entries: Mapping[str, bytes]) -> None:
     new = folder / "..data_tmp"
     new.symlink_to(version.name)
     new.rename(folder / "..data")
-    for old in [each for each in folder.iterdir() if not each.name.startswith("..")]:
-        old.unlink()
-    for name in entries:
+    # links that stay are not touched: who reads at the change of `..data` finds all of them
+    links = {each.name for each in folder.iterdir() if not each.name.startswith("..")}
+    for name in links - entries.keys():
+        (folder / name).unlink()
+    for name in entries.keys() - links:
         (folder / name).symlink_to(f"..data/{name}")
 
 

@@ -9,9 +9,11 @@ PAGES = CHART.parents[1] / "docs" / "platform"
 
 
 def read_values(page: str) -> list[dict[str, object]]:
-    """Return the blocks of YAML of a page that are no Kubernetes objects."""
+    """Return the blocks of YAML of a page that are values of the chart."""
     blocks = re.findall(r"^```yaml\n(.*?)^```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [loaded for block in blocks if "kind" not in (loaded := yaml.safe_load(block))]
+    known = yaml.safe_load((CHART / "values.yaml").read_text())
+    loaded = [document for block in blocks for document in yaml.safe_load_all(block)]
+    return [each for each in loaded if each.keys() <= known.keys()]
 
 
 def test_the_values_of_the_production_checklist_render(render: Render) -> None:
