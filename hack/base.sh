@@ -75,13 +75,17 @@ buildah_() {  # run buildah with separate storage, which `make clean` can remove
   buildah --root "$cache/buildah" --runroot /run/mcp-exec-buildah "$@"
 }
 
-prepare_buildah() {  # SUITE: set `base` to an image of Debian's packages
-  local name missing=() folder archive
-  base=$(own_base "$1")
-  archive=$(base_archive "$1")
+install_buildah() {  # with what it needs to make base images
+  local name missing=()
   for name in buildah debootstrap; do has "$name" || missing+=("$name"); done
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}" runc debian-archive-keyring
   [ "$(id -u)" = 0 ] || fail "needs a running docker engine, or root for buildah."
+}
+
+prepare_buildah() {  # SUITE: set `base` to an image of Debian's packages
+  local folder archive
+  base=$(own_base "$1")
+  archive=$(base_archive "$1")
   make_base "$1"
   ! buildah_ inspect --type image "$base" >/dev/null 2>&1 || return 0
   folder=$(mktemp -d)
