@@ -62,7 +62,7 @@ class BrokerManager:
     ) -> None:
         """Build the core, which reports to the features. Nothing runs yet."""
         self.address_check, self.features = address_check, features
-        self.mounted_keys, self.metrics = foundation.mounted_keys, foundation.metrics
+        self.mounted_keys, self.network, self.metrics = foundation.mounted_keys, foundation.network, foundation.metrics
         self.settings = settings = foundation.settings
         keys, signer = foundation.mounted_keys.keys, foundation.signer
         namespaces, quotas = foundation.namespaces, foundation.quotas
@@ -73,7 +73,7 @@ class BrokerManager:
         )
         self.sessions = SessionPool(
             secrets=secrets,
-            bundles=BundleCache(kube=kube, bundles=settings.read_ca_bundles(), fresh_seconds=settings.secret_seconds),
+            bundles=BundleCache(kube=kube, network=foundation.network, fresh_seconds=settings.secret_seconds),
             transports=TransportFactory(
                 client=client, oauth_tokens=ClientCredentialsTokens(client=client), flight=in_flight, bridge_keys=keys
             ),
@@ -196,9 +196,7 @@ class BrokerManager:
             check = AddressCheck(
                 allowed=settings.allowed_addresses, api_server=kube.credentials.server, describe_own=own.describe
             )
-            client = await stack.enter_async_context(
-                OutgoingClient.open(check=check, proxies=settings.read_proxies(), tls=foundation.tls)
-            )
+            client = await stack.enter_async_context(OutgoingClient.open(check=check, network=foundation.network))
             manager = cls(
                 foundation,
                 features=opened,
@@ -217,6 +215,7 @@ class BrokerManager:
             tasks.spawn(manager.catalogs.changes.write_all(manager.status_writer.write), name="statuses")
             tasks.spawn(manager._clean_up(), name="cleanup")
             tasks.spawn(manager.mounted_keys.follow(), name="sandbox keys")
+            tasks.spawn(manager.network.follow(), name="company's network")
             tasks.spawn(manager.tracker.drop_unused_when_synced(), name="cleanup of the disk cache")
             for feature in opened.values():
                 feature.start(tasks)

@@ -1,6 +1,5 @@
 """What features may add to the broker. The core calls it and imports no feature."""
 
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from mcp_exec_broker.core.calls.scanner import CallScanner
 from mcp_exec_broker.metrics import Metrics
 from mcp_exec_broker.settings import Settings
 from mcp_exec_common.broker.grants import GrantSigner
+from mcp_exec_common.process.company_network import CompanyNetwork
 from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.sandbox_keys import MountedKeys
@@ -33,8 +33,8 @@ class Foundation:
     mounted_keys: MountedKeys
     namespaces: ServedNamespaces
     signer: GrantSigner
-    tls: ssl.SSLContext
-    """Context of connections to hosts outside of the release."""
+    network: CompanyNetwork
+    """Authorities and proxies of connections to hosts outside of the release."""
     metrics: Metrics = field(default_factory=Metrics)
     quotas: ExecutionQuotas = field(default_factory=ExecutionQuotas)
 
@@ -47,7 +47,7 @@ class Foundation:
             mounted_keys=mounted_keys,
             namespaces=ServedNamespaces(settings.namespaces),
             signer=GrantSigner(keys=mounted_keys.keys),
-            tls=settings.build_client_tls(),
+            network=settings.read_network(),
         )
 
 

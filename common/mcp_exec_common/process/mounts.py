@@ -24,13 +24,15 @@ class MountedFolder:
     """Interval of checks. The kubelet itself takes a minute or two to write a change."""
 
     path: Path
+    only: str = ""
+    """Name of the one entry that is read, if the others do not matter."""
 
     def read(self) -> dict[str, bytes]:
         """Return all entries, of one version. Raises OSError, and ValueError if they are larger than any Secret."""
         folder = self.find_present()
         entries: dict[str, bytes] = {}
         left = _MAX_BYTES
-        for file in sorted(folder.iterdir()):
+        for file in [folder / self.only] if self.only else sorted(folder.iterdir()):
             if file.name.startswith(".") or not file.is_file():
                 continue
             with file.open("rb") as opened:

@@ -5,18 +5,11 @@ import ssl
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from pathlib import Path
 from typing import Final
 
 MAX_BUNDLE_BYTES: Final = 512 * 1024
 """Twice the size of a bundle with all public authorities."""
 _CERTIFICATE: Final = re.compile(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----")
-
-
-def read_bundle(path: Path) -> str:
-    """Return the text of a bundle, with one byte more than allowed if it is too large. Raises OSError."""
-    with path.open("rb") as file:
-        return file.read(MAX_BUNDLE_BYTES + 1).decode("utf-8", "replace")
 
 
 def find_certificates(bundle: str) -> list[str]:

@@ -16,7 +16,7 @@ import aiohttp
 from cachetools import TTLCache
 from yarl import URL
 
-from mcp_exec_common.process.outgoing import Proxies
+from mcp_exec_common.process.company_network import CompanyNetwork
 from mcp_exec_common.util.addresses import Address, AddressCheck, AddressRefused, TimedResolver, build_connector
 
 _METADATA_NAMES: Final = frozenset({"metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
@@ -46,26 +46,25 @@ class OutgoingClient:
     proxied: aiohttp.ClientSession
     """Connects to proxies only, so the addresses of its connections are not checked."""
     check: AddressCheck
-    proxies: Proxies
-    tls: ssl.SSLContext
-    """Context for servers without a bundle of their own."""
+    network: CompanyNetwork
     _addresses: TTLCache[str, list[Address]] = field(default_factory=lambda: TTLCache(1024, _NAME_SECONDS))
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, *, check: AddressCheck, proxies: Proxies, tls: ssl.SSLContext) -> AsyncIterator[Self]:
+    async def open(cls, *, check: AddressCheck, network: CompanyNetwork) -> AsyncIterator[Self]:
         """Open a client, which is closed at the end of the context."""
         async with _open_session(check) as direct, _open_session(None) as proxied:
-            yield cls(direct=direct, proxied=proxied, check=check, proxies=proxies, tls=tls)
+            yield cls(direct=direct, proxied=proxied, check=check, network=network)
 
     async def request(
         self, method: str, url: URL, *, tls: ssl.SSLContext | None = None, **options: Any
     ) -> aiohttp.ClientResponse:
         """Send a request and return the response, which the caller closes.
 
-        Raises CONNECTION_ERRORS if it is not sent, and other errors of aiohttp.
+        `tls` is the context of a server with a bundle of its own. Raises CONNECTION_ERRORS if the request is not sent,
+        and other errors of aiohttp.
         """
-        options |= {"ssl": tls or self.tls, "allow_redirects": False}
+        options |= {"ssl": tls or self.network.tls, "allow_redirects": False}
         if (proxy := await self._find_proxy(url)) is None:
             return await self.direct.request(method, url, **options)
         try:
@@ -84,10 +83,10 @@ class OutgoingClient:
     async def _find_proxy(self, url: URL) -> URL | None:
         """Return the proxy of a URL, or None. Raises AddressRefused for an address that no request may lead to."""
         host = url.host or ""
-        if (proxy := self.proxies.find(url.scheme, host)) is None:
+        if (proxy := self.network.proxies.find(url.scheme, host)) is None:
             return None
         addresses = await self._resolve(host)
-        if self.proxies.is_direct(addresses):
+        if self.network.proxies.is_direct(addresses):
             return None
         problems = [self.check.find_problem(str(address)) for address in addresses]
         if host.rstrip(".").lower() in _METADATA_NAMES:

@@ -1,7 +1,6 @@
 """Settings that operator, gateway and broker have in common, and how they are read from the environment."""
 
 import os
-import ssl
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -12,10 +11,11 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
 from mcp_exec_api.meta import field_errors
+from mcp_exec_common.process.company_network import CompanyNetwork
 from mcp_exec_common.process.connections import ConnectionLimits
 from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_common.process.namespaces import ENTRY, check_namespaces, split_names
-from mcp_exec_common.process.outgoing import PROXY_URL, Proxies, build_client_tls, read_bundle, read_proxy_folder
+from mcp_exec_common.process.outgoing import PROXY_URL
 
 PREFIX: Final = "MCP_EXEC_"
 """Prefix of all environment variables."""
@@ -220,46 +220,39 @@ class OutgoingSettings(ProxySettings):
     """Settings of a process that connects to hosts outside of the release."""
 
     ca_bundle: Path | None = None
-    """File with certificates of authorities in PEM, which are trusted in addition to the system's. It is read once."""
-
+    """File with certificates of authorities in PEM, which are trusted in addition to the system's. It is read again
+    when it changes."""
     proxy_folder: Path | None = None
-    """Folder with the entries `http` and `https`: URLs with credentials, in place of those of the settings."""
+    """Folder with the entries `http` and `https`: URLs with credentials, in place of those of the settings. It is read
+    again when it changes."""
 
-    def read_proxies(self) -> Proxies:
-        """Return the proxies. Raises OSError, and ValueError if an entry is no URL."""
-        urls = {"http": self.proxy_http, "https": self.proxy_https}
-        if self.proxy_folder is not None:
-            urls = read_proxy_folder(MountedFolder(path=self.proxy_folder).read())
-        return Proxies.build(urls, self.direct_hosts)
-
-    def read_ca_bundles(self) -> tuple[str, ...]:
-        """Return the text of the bundle, if there is one. Raises OSError."""
-        return () if self.ca_bundle is None else (read_bundle(self.ca_bundle),)
-
-    def build_client_tls(self) -> ssl.SSLContext:
-        """Return the TLS context of connections to hosts outside of the release. Raises OSError, ValueError."""
-        return build_client_tls(*self.read_ca_bundles())
+    def read_network(self) -> CompanyNetwork:
+        """Return the authorities and proxies. Raises OSError, and ValueError if they are unusable."""
+        return CompanyNetwork(
+            bundle=self.ca_bundle,
+            proxy_folder=self.proxy_folder,
+            proxies={"http": self.proxy_http, "https": self.proxy_https},
+            direct=self.direct_hosts,
+        )
 
     @field_validator("proxy_folder")
     @classmethod
     def _check_proxy_folder(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            try:
-                read_proxy_folder(MountedFolder(path=path).read())
-            except OSError as error:
-                raise ValueError(str(error)) from error
+        try:
+            CompanyNetwork(proxy_folder=path)
+        except OSError as error:
+            raise ValueError(str(error)) from error
         return path
 
     @field_validator("ca_bundle")
     @classmethod
     def _check_ca_bundle(cls, path: Path | None) -> Path | None:
-        if path is not None:
-            try:
-                build_client_tls(read_bundle(path))
-            except OSError as error:
-                raise ValueError(str(error)) from error
-            except ValueError as error:
-                raise ValueError(f"{path} {error}") from error
+        try:
+            CompanyNetwork(bundle=path)
+        except OSError as error:
+            raise ValueError(str(error)) from error
+        except ValueError as error:
+            raise ValueError(f"{path and path.parent}: {error}") from error
         return path
 
 

@@ -75,8 +75,23 @@ def test_the_bundle_may_be_in_a_secret(render: Render) -> None:
     assert (source["secretName"], source["items"][0]["key"]) == ("company", "ca.crt")
 
 
+def read_config_maps(rendered: Rendered) -> list[Object]:
+    """Return the operator's rules on ConfigMaps in the served namespaces."""
+    rules = [rule for item in rendered.all("Role") if item["metadata"]["name"] == "mcp-exec-operator"
+             for rule in item["rules"]]  # fmt: skip
+    return [rule for rule in rules if "configmaps" in rule["resources"]]
+
+
+def test_the_operator_may_read_the_one_config_map_whose_change_replaces_stdio_servers(company: Rendered) -> None:
+    rules = read_config_maps(company)
+    assert rules
+    for rule in rules:
+        assert (rule["resourceNames"], rule["verbs"]) == (["company"], ["get"])
+
+
 def test_without_values_there_is_no_bundle(plain: Rendered) -> None:
     assert not any("MCP_EXEC_CA_BUNDLE" in plain.environment(f"mcp-exec-{process}") for process in PROCESSES)
+    assert read_config_maps(plain) == []
 
 
 @pytest.mark.parametrize("process", PROCESSES)

@@ -18,9 +18,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from tests.component.gateway.conftest import Gateway, serving
 from tests.component.gateway.test_access_rules import write_rules
 from tests.support.api_server import FakeApiServer
+from tests.support.certificates import certificates_for
 from tests.support.issuer import DISCOVERY, KEYS, Issuer, rsa_key
+from tests.support.mounts import write_version
 from tests.support.until import until, until_answered
 
+from mcp_exec_common.process.mounts import MountedFolder
 from mcp_exec_gateway.features.signin.key_sets import KeySet
 
 PEOPLE = {"users": ["oidc/corp/*"], "namespaces": ["agents"]}
@@ -359,3 +362,23 @@ async def test_a_gateway_without_issuers_is_no_protected_resource(api: FakeApiSe
         assert (await gateway.ask("GET", "/.well-known/oauth-protected-resource/mcp", key=None)).status == 404
         refused = await gateway.ask("POST", "/mcp", key=None, json={})
         assert "resource_metadata" not in refused.headers["WWW-Authenticate"]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["by the bundle alone", "with an authority of its own"])
+async def test_an_issuer_is_verified_by_the_changed_bundle_of_the_installation(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: bool
+) -> None:
+    monkeypatch.setattr(MountedFolder, "CHECK_SECONDS", 0.01)
+    write_rules(tmp_path, PEOPLE)
+    (bundle := tmp_path / "bundle").mkdir()
+    former, _ = certificates_for("localhost")
+    write_version(bundle, {"ca.crt": former.encode()})
+    given = issuer.configure(ca=former if own else "")
+    async with signing_in(api, tmp_path, given, ca_bundle=bundle / "ca.crt") as gateway:
+        assert await ask(gateway, issuer.sign()) == 503
+        write_version(bundle, {"ca.crt": issuer.ca.encode()})
+
+        async def signed_in() -> bool | None:
+            return await ask(gateway, issuer.sign()) == 200 or None
+
+        assert await until_answered(signed_in, every=0.1)

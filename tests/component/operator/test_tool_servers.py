@@ -19,6 +19,7 @@ from mcp_exec_operator.features.tools.manifests import ANNOTATION_TOKEN, workloa
 Operating = Callable[..., Any]
 DEPLOYMENTS = resource_path("deployments", namespace=NAMESPACE, group="apps/v1")
 SECRETS = resource_path("secrets", namespace=NAMESPACE)
+CONFIG_MAPS = resource_path("configmaps", namespace=NAMESPACE)
 STDIO: Object = {"image": "example.invalid/git:1", "command": ["mcp-server-git"]}
 
 
@@ -157,6 +158,33 @@ async def test_another_version_of_a_secret_means_another_pod(world: World, runni
         before = said()
         world.merge(SECRETS, "git", {"data": {"token": "eA=="}})
         await world.until(lambda: said() != before)
+
+
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret"])
+async def test_another_bundle_of_the_company_means_another_pod(world: World, running: Operating, kind: str) -> None:
+    path = {"ConfigMap": CONFIG_MAPS, "Secret": SECRETS}[kind]
+    world.put(path, {"metadata": {"name": "company"}, "data": {"ca.crt": "b25l"}})
+    add(world)
+
+    def said() -> str:
+        return str(deployment(world)["spec"]["template"]["metadata"]["annotations"]["mcp-exec.dev/secrets"])
+
+    async with running(servers_ca_bundle={"kind": kind, "name": "company", "key": "ca.crt"}):
+        await world.until(lambda: deployment(world))
+        before = said()
+        world.merge(path, "company", {"metadata": {"annotations": {"synced": "again"}}, "data": {"other": "eA=="}})
+        asked = len(world.asked("GET", "/company"))
+        await world.until_asked(lambda: len(world.asked("GET", "/company")) > asked + 1)
+        assert said() == before
+        world.merge(path, "company", {"data": {"ca.crt": "dHdv"}})
+        await world.until(lambda: said() != before)
+
+
+async def test_a_bundle_that_the_operator_may_not_read_prevents_no_server(world: World, running: Operating) -> None:
+    world.faults += [Fault("GET", f"{CONFIG_MAPS}/company", 403) for _ in range(1000)]
+    add(world)
+    async with running(servers_ca_bundle={"kind": "ConfigMap", "name": "company", "key": "ca.crt"}):
+        await world.until(lambda: deployment(world))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from mcp_exec_api.tool_server import BundleKey
 from mcp_exec_broker.core.upstream.credentials import READ_SECONDS, CredentialsMissing
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.process.company_network import CompanyNetwork
 from mcp_exec_common.process.outgoing import build_client_tls
 
 log = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class Authorities:
     """What a server's certificate is verified by."""
 
     version: str = ""
-    """Digest of the bundle."""
+    """Digest of all bundles."""
     context: ssl.SSLContext | None = None
     read_at: float = -inf
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -40,8 +41,8 @@ class BundleCache:
     """Cache of the bundles. Each is read again after a few seconds, and its context is the same until it changes."""
 
     kube: KubeClient
-    bundles: tuple[str, ...]
-    """Bundles that the broker trusts for all servers."""
+    network: CompanyNetwork
+    """What the broker trusts for all servers."""
     fresh_seconds: float
     _cached: LRUCache[tuple[str, str, str], Authorities] = field(default_factory=lambda: LRUCache(_MAX_CONTEXTS))
 
@@ -75,10 +76,11 @@ class BundleCache:
         if len(text.encode(errors="replace")) > _MAX_BYTES:
             problem = f"key {reference.key} of {place} has more than {_MAX_BYTES} bytes"
             raise CredentialsMissing(ServerReason.BUNDLE_UNREADABLE, problem)
-        version = sha256(text.encode(errors="replace")).hexdigest()
+        bundles = *self.network.bundles, text
+        version = sha256("\0".join(bundles).encode(errors="replace")).hexdigest()
         if found.context is None or version != found.version:
             try:
-                found.context = await asyncio.to_thread(build_client_tls, *self.bundles, text)
+                found.context = await asyncio.to_thread(build_client_tls, *bundles)
             except ValueError as error:
                 problem = f"key {reference.key} of {place} {error}"
                 raise CredentialsMissing(ServerReason.BUNDLE_UNREADABLE, problem) from None

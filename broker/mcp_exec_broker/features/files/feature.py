@@ -22,7 +22,7 @@ class FilesFeature(Feature):
 
     def __init__(self, foundation: Foundation) -> None:
         settings = foundation.settings
-        self.store = open_store(settings, registry=foundation.metrics.registry)
+        self.store = open_store(settings, network=foundation.network, registry=foundation.metrics.registry)
         self._workspaces: WorkspacesApi | None = None
         if self.store is not None:
             flight = build_flight()

@@ -111,6 +111,10 @@ class ObstoreStorage:
         self._store = store
         self.writer_bytes = _PARTS_IN_MEMORY * self.part_bytes
 
+    def use(self, store: ObjectStore) -> None:
+        """Use another client of the same bucket for what begins from now on."""
+        self._store = store
+
     async def create(self, key: str, data: bytes) -> bool:
         """See Storage."""
         with _translated(f"cannot write {key}"):

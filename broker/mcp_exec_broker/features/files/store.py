@@ -23,6 +23,7 @@ from mcp_exec_broker.features.files.workspace.states import WorkspaceStates
 from mcp_exec_broker.features.files.workspace.versions import Versions
 from mcp_exec_broker.features.files.workspace.workspaces import WorkspaceStore
 from mcp_exec_broker.settings import Settings
+from mcp_exec_common.process.company_network import CompanyNetwork
 from mcp_exec_common.process.outgoing import find_certificates
 
 if TYPE_CHECKING:
@@ -34,8 +35,14 @@ COLLECT_SECONDS: Final = 600.0
 """Seconds between two looks of the collector."""
 
 
-def open_bucket(settings: Settings) -> Storage:
-    """Return the store in a bucket. Credentials are read once: a changed Secret needs a restart."""
+def open_bucket(settings: Settings, network: CompanyNetwork) -> Storage:
+    """Return the store in a bucket. A changed Secret with its credentials needs a restart."""
+    storage = ObstoreStorage(_connect(settings, network))
+    network.changed.connect(lambda: storage.use(_connect(settings, network)))
+    return storage
+
+
+def _connect(settings: Settings, network: CompanyNetwork) -> S3Store:
     endpoint, credentials = settings.files_endpoint, settings.files_credentials
     config: S3Config = {"region": settings.files_region or "us-east-1", "virtual_hosted_style_request": not endpoint}
     if endpoint:
@@ -43,10 +50,10 @@ def open_bucket(settings: Settings) -> Storage:
     if credentials is not None:
         config["access_key_id"] = (credentials / "accessKeyId").read_text().strip()
         config["secret_access_key"] = (credentials / "secretAccessKey").read_text().strip()
-    bundle = "\n".join(each for text in settings.read_ca_bundles() for each in find_certificates(text))
+    bundle = "\n".join(each for text in network.bundles for each in find_certificates(text))
     host = URL(endpoint or f"https://{settings.files_bucket}.s3.{config['region']}.amazonaws.com")
-    proxy = settings.read_proxies().find(host.scheme, host.host or "")
-    store = S3Store(
+    proxy = network.proxies.find(host.scheme, host.host or "")
+    return S3Store(
         settings.files_bucket,
         prefix=settings.files_prefix or None,
         config=config,
@@ -64,7 +71,6 @@ def open_bucket(settings: Settings) -> Storage:
             "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
         },
     )
-    return ObstoreStorage(store)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +151,14 @@ class FilesStore:
             await asyncio.sleep(seconds)
 
 
-def open_store(settings: Settings, *, registry: CollectorRegistry | None = None) -> FilesStore | None:
+def open_store(
+    settings: Settings, *, network: CompanyNetwork, registry: CollectorRegistry | None = None
+) -> FilesStore | None:
     """Return the store that the settings describe, or None if there is none."""
     if settings.files_folder is not None:
         storage: Storage = VolumeStorage(settings.files_folder)
     elif settings.files_bucket:
-        storage = open_bucket(settings)
+        storage = open_bucket(settings, network)
     else:
         return None
     limits = StoreLimits(

@@ -4,7 +4,6 @@ Triggers keep the bytes and rows of each namespace and table in the statement th
 are right after a crash. A full file loses the oldest rows of the namespace that uses most, whoever filled it last.
 """
 
-import ssl
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from mcp_exec_broker.features.records.tables import RECORD_TABLES
 from mcp_exec_broker.settings import Settings
+from mcp_exec_common.process.company_network import CompanyNetwork
 
 MAX_FILE_BYTES: Final = 1 << 40
 """Size of an SQLite file without a limit of its own."""
@@ -65,25 +65,33 @@ def find_database(settings: Settings) -> str | Path | None:
     return url
 
 
-def create_engine(database: str | Path, *, max_bytes: int, tls: ssl.SSLContext | None = None) -> AsyncEngine:
+def create_engine(database: str | Path, *, max_bytes: int, network: CompanyNetwork | None = None) -> AsyncEngine:
     """Return the engine of an SQLite file, which gets at most `max_bytes` large, or of a URL of PostgreSQL.
 
-    A URL with `ssl=verify-full` is verified by `tls`. Raises ValueError if the URL is of another kind.
+    With `ssl=verify-full`, each connection is verified by the authorities that the network has at that time. Raises
+    ValueError if the URL is of another kind.
     """
     if isinstance(database, str):
         url = make_url(database)
         if url.drivername not in ("postgresql", "postgres", "postgresql+asyncpg"):
             raise ValueError(f"records.database: the scheme is {url.drivername!r}; only postgresql:// is allowed")
-        # the driver would read authorities from the home of its user
-        verified = {"ssl": tls or ssl.create_default_context()} if url.query.get("ssl") == _VERIFIED else {}
-        return create_async_engine(
-            url.set(drivername="postgresql+asyncpg").difference_update_query(["ssl"] if verified else []),
+        is_verified = url.query.get("ssl") == _VERIFIED
+        engine = create_async_engine(
+            url.set(drivername="postgresql+asyncpg").difference_update_query(["ssl"] if is_verified else []),
             pool_size=_CONNECTIONS,
             max_overflow=0,
             pool_timeout=_LOCK_SECONDS,
             pool_pre_ping=True,
-            connect_args={"timeout": _LOCK_SECONDS, "command_timeout": 30, **verified},
+            connect_args={"timeout": _LOCK_SECONDS, "command_timeout": 30},
         )
+        if is_verified:
+            present = network or CompanyNetwork()
+
+            def verify(_dialect: Any, _record: object, _arguments: Any, options: dict[str, Any]) -> None:
+                options["ssl"] = present.tls  # the driver would read authorities from the home of its user
+
+            event.listen(engine.sync_engine, "do_connect", verify)
+        return engine
     url = URL.create("sqlite+aiosqlite", database=str(database))
     engine = create_async_engine(
         url, pool_size=_CONNECTIONS, max_overflow=0, pool_timeout=_LOCK_SECONDS, connect_args={"timeout": _LOCK_SECONDS}

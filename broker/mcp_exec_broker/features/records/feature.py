@@ -53,7 +53,7 @@ class RecordsFeature(Feature):
             store = maintenance = None
             if (database := find_database(settings)) is not None:
                 store = await stack.enter_async_context(
-                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes, tls=foundation.tls)
+                    RecordStore.open(database, keep_bytes=settings.records_keep_bytes, network=foundation.network)
                 )
                 maintenance = RecordMaintenance(
                     store=store,

@@ -5,7 +5,6 @@ import base64
 import json
 import logging
 import sqlite3
-import ssl
 import time
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
@@ -35,6 +34,7 @@ from mcp_exec_broker.features.records.tables import (
     RowRefused,
     check_row,
 )
+from mcp_exec_common.process.company_network import CompanyNetwork
 
 log = logging.getLogger(__name__)
 
@@ -106,16 +106,16 @@ class RecordStore:
         *,
         keep_bytes: int = MAX_FILE_BYTES,
         spare_bytes: int = _SPARE_BYTES,
-        tls: ssl.SSLContext | None = None,
+        network: CompanyNetwork | None = None,
     ) -> AsyncIterator[Self]:
         """Open a store by the path of its SQLite file or the URL of its PostgreSQL database, and migrate it.
 
         A database that cannot be reached is migrated by the first request that reaches it. An SQLite file does not
-        get larger than both bytes together: rows that find it full are stored after others were deleted. `tls` has the
-        authorities of a PostgreSQL database; None means the system's.
+        get larger than both bytes together: rows that find it full are stored after others were deleted. `network`
+        has the authorities of a PostgreSQL database; None means the system's.
         """
         max_bytes = keep_bytes + spare_bytes
-        engine = create_engine(database, max_bytes=max_bytes, tls=tls)
+        engine = create_engine(database, max_bytes=max_bytes, network=network)
         store = cls(engine=engine, keep_bytes=keep_bytes, max_bytes=max_bytes)
         try:
             try:

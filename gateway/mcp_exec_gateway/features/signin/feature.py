@@ -3,7 +3,6 @@
 import asyncio
 from typing import Final
 
-from mcp_exec_common.process.outgoing import build_client_tls
 from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.util.addresses import AddressCheck
 from mcp_exec_gateway.core.dependencies import Dependencies, Feature
@@ -17,19 +16,14 @@ def build(core: Dependencies) -> None:
     if not settings.oidc_issuers:
         return
     tokens = OidcTokens.create(settings.oidc_issuers, narrows=settings.oidc_narrow_by_scopes)
-    bundles = settings.read_ca_bundles()
+    network = settings.read_network()
     check = AddressCheck(allowed=settings.oidc_allowed_addresses, api_server=core.kube.credentials.server)
 
     async def follow_keys() -> None:
-        tls = settings.build_client_tls()
-        async with (
-            OutgoingClient.open(check=check, proxies=settings.read_proxies(), tls=tls) as client,
-            asyncio.TaskGroup() as group,
-        ):
+        async with OutgoingClient.open(check=check, network=network) as client, asyncio.TaskGroup() as group:
+            group.create_task(network.follow(), name="company's network")
             for key_set in tokens.key_sets.values():
-                issuer = key_set.issuer
-                own = build_client_tls(*bundles, *filter(None, [issuer.ca]))
-                group.create_task(key_set.follow(client, own), name=f"keys of {issuer.alias}")
+                group.create_task(key_set.follow(client), name=f"keys of {key_set.issuer.alias}")
 
     core.extensions.token_sources.append(tokens)
     core.extensions.tasks["keys of issuers"] = follow_keys

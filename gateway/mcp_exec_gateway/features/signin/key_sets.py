@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from yarl import URL
 
 from mcp_exec_common.access import HTTPS, OidcIssuer
+from mcp_exec_common.process.outgoing import build_client_tls
 from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.util.backoff import delays
 from mcp_exec_gateway.core.http.problems import unavailable
@@ -134,14 +135,14 @@ class KeySet:
     def _is_due(self) -> bool:
         return self._tried_at is None or self.clock() >= self._tried_at + self.min_seconds
 
-    async def follow(self, client: OutgoingClient, tls: ssl.SSLContext) -> None:
+    async def follow(self, client: OutgoingClient) -> None:
         """Fetch the keys again and again, for ever. An error is logged, and the last keys stay in use for a day."""
         pauses, problem = _pauses(), ""
         while True:
             self._is_fetching = True
             try:
                 async with asyncio.timeout(_FETCH_SECONDS):
-                    self._replace(await fetch_key_set(client, self.issuer, tls))
+                    self._replace(await fetch_key_set(client, self.issuer))
                 pauses, pause, problem = _pauses(), _REFRESH_SECONDS, ""
             except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 pause, text = next(pauses), f"{type(error).__name__} {error}"
@@ -173,11 +174,14 @@ class KeySet:
             self.on_change()
 
 
-async def fetch_key_set(client: OutgoingClient, issuer: OidcIssuer, tls: ssl.SSLContext) -> Any:
+async def fetch_key_set(client: OutgoingClient, issuer: OidcIssuer) -> Any:
     """Return the JWK set of an issuer as its address serves it.
 
     Raises ValueError for an answer that is not one, and errors of aiohttp.
     """
+    tls = None
+    if issuer.ca:
+        tls = await asyncio.to_thread(build_client_tls, *client.network.bundles, issuer.ca)
     url: Any = issuer.jwks_url
     if not url:
         document = await _read_json(client, f"{issuer.url.rstrip('/')}/.well-known/openid-configuration", tls)
@@ -190,7 +194,7 @@ async def fetch_key_set(client: OutgoingClient, issuer: OidcIssuer, tls: ssl.SSL
     return await _read_json(client, url, tls)
 
 
-async def _read_json(client: OutgoingClient, url: str, tls: ssl.SSLContext) -> Any:
+async def _read_json(client: OutgoingClient, url: str, tls: ssl.SSLContext | None) -> Any:
     headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
     async with await client.request("GET", URL(url), tls=tls, headers=headers) as response:
         if response.status != 200:

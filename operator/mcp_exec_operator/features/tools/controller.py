@@ -6,6 +6,7 @@ that requests that hang for one of them delay no other.
 """
 
 import asyncio
+import hashlib
 import logging
 from collections import defaultdict
 from contextlib import suppress
@@ -43,6 +44,7 @@ from mcp_exec_operator.features.tools.manifests import (
 )
 from mcp_exec_operator.features.tools.network import ServerNetwork
 from mcp_exec_operator.metrics import Metrics
+from mcp_exec_operator.settings import BundleSource
 
 log = logging.getLogger(__name__)
 
@@ -126,6 +128,21 @@ class ToolServerApi:
         if secret is not None and is_release_secret(secret, self.release_secrets):
             raise CannotRunServer(ServerReason.SECRET_OF_RELEASE, describe_release_secret(name))
         return f"{secret['metadata']['uid']} {secret['metadata']['resourceVersion']}" if secret is not None else ""
+
+    async def get_bundle_version(self, namespace: str, source: BundleSource) -> str:
+        """Return a text that differs for each content of a bundle; empty if it cannot be found or read.
+
+        The pod itself reports that its bundle is missing.
+        """
+        resource = {"ConfigMap": "configmaps", "Secret": "secrets"}[source.kind]
+        try:
+            found = await self.kube.find(resource_path(resource, namespace=namespace, name=source.name))
+        except ApiError as error:
+            if error.code != 403:  # the roles of a namespace may be older than the value
+                raise
+            return ""
+        content = ((found or {}).get("data") or {}).get(source.key, "")
+        return hashlib.sha256(str(content).encode(errors="replace")).hexdigest() if content else ""
 
     async def patch_status(self, body: Object, status: Object) -> Object | None:
         """Merge fields into a ToolServer's status and return the stored object; None if it was deleted."""
@@ -304,6 +321,8 @@ class ToolServerController:
             secret: await self.api.get_secret_version(server.namespace, secret)
             for secret in (*secret_names(stdio), *self.network.list_secrets())
         }
+        if (bundle := self.network.bundle) is not None:
+            versions[f"{bundle.kind}/{bundle.name}"] = await self.api.get_bundle_version(server.namespace, bundle)
         policy = build_server_policy(server=server, stdio=stdio, release=self.release)
         # the policy first: a pod must not run without it
         policy = await self._apply_manifest(state, policy)

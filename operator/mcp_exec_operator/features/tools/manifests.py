@@ -44,7 +44,8 @@ ANNOTATION_MANIFEST: Final = f"{GROUP}/manifest"
 ANNOTATION_TOKEN: Final = f"{GROUP}/token-sha256"
 """Annotation of each pod, not of its template: the digest of its own token. The kubelet writes it into a file."""
 ANNOTATION_SECRETS: Final = f"{GROUP}/secrets"
-"""Annotation of the pod: a digest of the versions of its Secrets, so that a changed Secret replaces the pod."""
+"""Annotation of the pod: a digest of the versions of its Secrets and its bundle, so that a changed one replaces the
+pod."""
 _USER: Final = 65532
 _BRIDGE_FOLDER: Final = "/mcp-exec"
 _DIGEST_FOLDER: Final = "/mcp-exec-token"
@@ -91,7 +92,7 @@ def secret_names(stdio: Stdio) -> list[str]:
 
 
 def secrets_digest(versions: dict[str, str]) -> str:
-    """Return a digest of the Secrets' versions by name. The version of a missing Secret is empty."""
+    """Return a digest of versions by name: of Secrets, and of the bundle. That of a missing one is empty."""
     return hashlib.sha256(json.dumps(versions, sort_keys=True).encode()).hexdigest()[:16]
 
 
