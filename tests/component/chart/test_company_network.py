@@ -3,10 +3,11 @@
 import json
 import os
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.component.chart.conftest import Object, Render, Rendered
+from tests.component.chart.conftest import Object, Render, Rendered, validate
 from tests.component.chart.test_pod_settings import EVERYTHING
 
 from mcp_exec_broker.settings import Settings as BrokerSettings
@@ -184,6 +185,17 @@ def test_rules_of_cilium_name_the_api_server_and_hosts(render: Render) -> None:
     assert dns["toPorts"][0]["rules"] == {"dns": [{"matchPattern": "*"}]}
     assert hosts == {"toFQDNs": [{"matchName": names[0]}, {"matchPattern": names[1]}]}
     assert len(select(rendered, "CiliumNetworkPolicy", "gateway")) == 1
+
+
+def test_rules_of_cilium_fit_its_published_schema(render: Render, schemas: Path, tmp_path: Path) -> None:
+    names = ["api.example.com", "*.corp.example.com"]
+    rules = render({"networkPolicy": {"flavour": "Cilium", "brokerToNames": names}}).all("CiliumNetworkPolicy")
+    assert len(rules) == len(PROCESSES)
+    wrong: list[Object] = json.loads(json.dumps(rules))
+    for item in wrong:
+        item["spec"]["egress"][0]["toEntities"] = ["api-server"]
+    assert validate(schemas, tmp_path, rules) == [None] * len(rules)
+    assert all("toEntities" in str(found) for found in validate(schemas, tmp_path, wrong))
 
 
 WRONG_RULES: dict[str, tuple[Object, str]] = {

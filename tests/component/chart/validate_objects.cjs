@@ -8,6 +8,7 @@ const packages = {
   "gateway.networking.k8s.io/v1": "gateway-api",
   "cert-manager.io/v1": "cert-manager",
   "gateway.envoyproxy.io/v1alpha1": "envoy-gateway",
+  "cilium.io/v2": "cilium",
 };
 
 async function validate(object) {
