@@ -177,8 +177,8 @@ async def test_what_answers_in_a_servers_place_has_one_clear_error_within_the_li
 ) -> None:
     reply, error, reason, cause = NO_ANSWERS[kind]
     evil.replies["act"] = reply
-    await add(world, evil, limits={"callTimeoutSeconds": 1 if error == "ToolTimeout" else 20})
-    answer = await world.call("evil.act")
+    await add(world, evil, limits={"callTimeoutSeconds": 20})
+    answer = await world.call("evil.act", within=1 if error == "ToolTimeout" else None)
     assert (answer["kind"], answer.get("reason"), answer.get("cause")) == (error, reason, cause), answer
     unclear = error == "ToolTimeout" or reason is not None
     assert ("may have" in answer["message"]) == unclear, answer
@@ -215,8 +215,8 @@ async def test_a_hostile_answer_fails_its_call_alone(
 ) -> None:
     reply, reason = ATTACKS[kind]
     evil.replies["act"] = reply
-    await add(world, evil, limits={"callTimeoutSeconds": 1 if reason is None else 20})
-    answer, _ = await asyncio.gather(world.call("evil.act"), check_others(world))
+    await add(world, evil, limits={"callTimeoutSeconds": 20})
+    answer, _ = await asyncio.gather(world.call("evil.act", within=1 if reason is None else None), check_others(world))
     assert answer["type"] == "error", answer
     assert answer["kind"] in ("ToolError", "ToolTimeout", "ToolProtocolError")
     assert 5 < len(answer["message"]) < 1000

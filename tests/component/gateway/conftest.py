@@ -17,6 +17,7 @@ import pytest
 from tests.component.gateway.commands import Command, call
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker, running_broker
+from tests.support.clock import Clock
 from tests.support.constants import DEADLINE, SANDBOX_KEY
 from tests.support.environment import no_profile
 from tests.support.until import until
@@ -125,6 +126,11 @@ class Gateway:
         transport = httpx.ASGITransport(build_metrics_app(self.dependencies))
         async with httpx.AsyncClient(transport=transport, base_url="http://gateway:8085") as client:
             return (await client.get("/metrics")).text
+
+    def stop_refills(self) -> None:
+        """Stop the clock of the limits on requests in a minute: on a slow machine, they would refill meanwhile."""
+        callers = self.dependencies.callers
+        callers.peer_limiter.clock = callers.rate_limiter.clock = Clock()
 
     async def post(self, body: Any = None, query: str = "", **options: Any) -> Answer:
         given = {"code": "print(1)"} if body is None else body

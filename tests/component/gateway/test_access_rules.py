@@ -93,6 +93,7 @@ async def test_limits_of_a_rule_hold_and_name_the_caller(
 
 
 async def test_the_rate_of_a_rule_is_that_of_each_caller(gateway: Gateway, api: FakeApiServer, tmp_path: Path) -> None:
+    gateway.stop_refills()
     people = [allow(api, user=name) for name in ("gil", "gus")]
     write_rules(tmp_path, {"users": ["k8s/g*"], "namespaces": ["agents"], "limits": {"requestsPerMinute": 2}})
     await wait_for(gateway, "/v1/executions", key=people[0], status=200)

@@ -317,6 +317,7 @@ async def test_requests_without_valid_credentials_are_bounded_by_address_and_val
 ) -> None:
     bot = allow(api, "list")
     async with serving(api, anonymous_requests_per_minute=5) as gateway:
+        gateway.stop_refills()
         assert (await gateway.ask("GET", "/v1/executions", key=bot)).status == 200
         for key in (None, "mcpx_guess", "a.b.c", token("nobody")):
             assert (await gateway.ask("GET", "/v1/executions", key=key)).status == 401
@@ -342,6 +343,7 @@ async def test_requests_without_valid_credentials_are_bounded_by_address_and_val
 async def test_a_flood_does_not_lock_out_a_token_whose_review_is_due_again(api: FakeApiServer) -> None:
     bot, other = allow(api, "list"), allow(api, "list", user="system:serviceaccount:agents:other")
     async with serving(api, anonymous_requests_per_minute=5) as gateway:
+        gateway.stop_refills()
         for key in (bot, other):
             assert (await gateway.ask("GET", "/v1/executions", key=key)).status == 200
         flood = [(await gateway.ask("GET", "/v1/executions", key=None)).status for _ in range(8)]
@@ -356,6 +358,7 @@ async def test_a_flood_does_not_lock_out_a_token_whose_review_is_due_again(api: 
 
 async def test_clients_behind_a_trusted_proxy_have_a_limit_each(api: FakeApiServer) -> None:
     async with serving(api, anonymous_requests_per_minute=2, trusted_proxies="127.0.0.0/8") as gateway:
+        gateway.stop_refills()
 
         async def ask(client: str) -> int:
             answer = await gateway.ask("GET", "/v1/executions", key=None, headers={"X-Forwarded-For": client})
@@ -368,5 +371,6 @@ async def test_clients_behind_a_trusted_proxy_have_a_limit_each(api: FakeApiServ
 async def test_requests_that_a_key_may_not_make_count_for_its_rate(gateway: Gateway, api: FakeApiServer) -> None:
     api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY, requestsPerMinute=2)}))
     await until(lambda: (found := gateway.dependencies.keys.find(KEY)) is not None and bool(found.limits.to_api()))
+    gateway.stop_refills()
     statuses = [(await gateway.ask("GET", "/v1/executions?namespace=others")).status for _ in range(3)]
     assert statuses == [403, 403, 429]

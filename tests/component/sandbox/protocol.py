@@ -171,7 +171,7 @@ async def use(sandboxes: dict[str, SupervisorConnection], wrappers: bytes, names
     assert await used.recycle("uid-1") == 1
     assert _end(await _run(used, _job("uid-3", "1 / 0"))).error is not None
     assert await used.recycle("uid-3") == 2
-    assert _end(await _run(used, _job("uid-4", WAIT, timeout_seconds=0.5))).phase is Phase.TIMED_OUT
+    assert _end(await _run(used, _job("uid-4", WAIT, timeout_seconds=3))).phase is Phase.TIMED_OUT
     assert (await used.get_use()).uses == 3
     await _use_session(session)
 
