@@ -4,7 +4,7 @@ import json
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,7 +20,7 @@ AUDIENCE: Final = "mcp-exec-gateway"
 DISCOVERY: Final = "/.well-known/openid-configuration"
 KEYS: Final = "/keys"
 
-Handler = Callable[[web.Request], web.StreamResponse]
+Handler = Callable[[web.Request], web.StreamResponse | Awaitable[web.StreamResponse]]
 
 
 def rsa_key() -> rsa.RSAPrivateKey:
@@ -50,9 +50,11 @@ class Issuer:
         made = {"iss": self.url, "aud": AUDIENCE, "sub": "alice", "exp": now + 600, "nbf": now, "iat": now} | changes
         return {name: value for name, value in made.items() if value is not None}
 
-    def sign(self, *, key: Any = None, kid: str | None = "one", alg: str = "RS256", **changes: Any) -> str:
-        """Return a token. A claim that is None is left out."""
-        headers = {} if kid is None else {"kid": kid}
+    def sign(
+        self, *, key: Any = None, kid: str | None = "one", alg: str = "RS256", header: Any = None, **changes: Any
+    ) -> str:
+        """Return a token. A claim that is None is left out. `header` has further parameters."""
+        headers = ({} if kid is None else {"kid": kid}) | (header or {})
         signing = self.keys[kid or "one"] if key is None else key
         return jwt.encode(self.claims(**changes), signing, algorithm=alg, headers=headers)
 
@@ -66,7 +68,8 @@ class Issuer:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(request.path)
         if (given := self.answers.get(request.path)) is not None:
-            return given(request)
+            answer = given(request)
+            return await answer if isinstance(answer, Awaitable) else answer
         if request.path == DISCOVERY:
             return web.json_response({"issuer": self.url, "jwks_uri": self.url + KEYS})
         return web.json_response(self.list_keys()) if request.path == KEYS else web.Response(status=404)

@@ -1,6 +1,8 @@
 """Sign-in: tokens of identity providers at a gateway, which reads the keys of loopback providers by TLS."""
 
+import asyncio
 import base64
+import gzip
 import hashlib
 import hmac
 import json
@@ -15,15 +17,18 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from tests.component.gateway.conftest import Gateway, serving
+from multidict import CIMultiDict
+from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_access_rules import write_rules
 from tests.support.api_server import FakeApiServer
 from tests.support.certificates import certificates_for
-from tests.support.issuer import DISCOVERY, KEYS, Issuer, rsa_key
+from tests.support.issuer import AUDIENCE, DISCOVERY, KEYS, Handler, Issuer, publish, rsa_key
 from tests.support.mounts import write_version
+from tests.support.pace import paced
 from tests.support.until import until, until_answered
 
 from mcp_exec_common.process.mounts import MountedFolder
+from mcp_exec_gateway.features.signin import key_sets
 from mcp_exec_gateway.features.signin.key_sets import KeySet
 
 PEOPLE = {"users": ["oidc/corp/*"], "namespaces": ["agents"]}
@@ -71,10 +76,23 @@ def sign_by_public_key(issuer: Issuer) -> str:
     return f"{text}.{encode(hmac.new(pem, text.encode(), hashlib.sha256).digest())}"
 
 
-def repeat_claim(issuer: Issuer) -> str:
-    """Return a token that the issuer signed and whose `sub` is there twice."""
-    content = json.dumps(issuer.claims()).encode()[:-1] + b', "sub": "root"}'
-    return jwt.api_jws.encode(content, issuer.keys["one"], algorithm="RS256", headers={"kid": "one"})
+def sign_text(issuer: Issuer, text: str) -> str:
+    """Return a token that the issuer signed, with this text as its claims."""
+    return jwt.api_jws.encode(text.encode(), issuer.keys["one"], algorithm="RS256", headers={"kid": "one"})
+
+
+def add_text(issuer: Issuer, text: str) -> str:
+    """Return a token that the issuer signed, with a text at the end of its claims."""
+    return sign_text(issuer, json.dumps(issuer.claims())[:-1] + text + "}")
+
+
+async def send_for_ever(request: web.Request) -> web.StreamResponse:
+    """Send the beginning of an answer, and the rest never."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(b'{"keys": [')
+    await asyncio.Event().wait()
+    return response
 
 
 async def test_a_person_runs_code_as_a_caller_of_its_own(gateway: Gateway, issuer: Issuer, api: FakeApiServer) -> None:
@@ -114,28 +132,57 @@ async def test_signatures_of_public_keys_are_accepted(
         lambda it: forge(it, {"alg": ["RS256"], "kid": "one"}, signature=b"x"),
         lambda it: forge(it, {"alg": "RS256", "kid": {"one": 1}}, signature=b"x"),
         lambda it: forge(it, {"alg": "RS256", "kid": "one"}, signature=b"x" * 256),
-        lambda it: forge(it, {"alg": "RS256", "kid": "one", "jwk": it.list_keys()["keys"][0]}, signature=b"x"),
+        lambda it: forge(it, b'{"alg": "RS256", "kid": "one", "alg": "none"}', signature=b"x"),
         lambda it: forge(it, [], signature=b"x"),
         lambda it: forge(it, b"[" * 9000, signature=b"x"),
         sign_by_public_key,
-        repeat_claim,
+        lambda it: add_text(it, ', "sub": "root"'),
+        lambda it: add_text(it, ', "a": {"b": 1, "b": 2}'),
+        lambda it: add_text(it, ', "iat": 1e400'),
+        lambda it: add_text(it, ', "iat": NaN'),
+        lambda it: add_text(it, f', "iat": {"9" * 5000}'),
         lambda it: it.sign(key=rsa_key()),
         lambda it: it.sign(kid=None),
         lambda it: it.sign(kid="two", key=it.keys["one"]),
         lambda it: it.sign(alg="ES256", key=ec.generate_private_key(ec.SECP256R1())),
-        lambda it: jwt.encode(
-            it.claims(), it.keys["one"], algorithm="RS256", headers={"kid": "one", "crit": ["x"], "x": 1}
-        ),
+        lambda it: it.sign(kid=""),
+        lambda it: it.sign(kid="../one", key=it.keys["one"]),
+        lambda it: it.sign(kid="one\0", key=it.keys["one"]),
+        lambda it: it.sign(kid="https://localhost/keys#one", key=it.keys["one"]),
+        lambda it: it.sign(kid="k" * 8000, key=it.keys["one"]),
+        lambda it: it.sign(header={"crit": ["x"], "x": 1}),
+        lambda it: it.sign(header={"crit": []}),
+        lambda it: it.sign(header={"crit": "x"}),
+        lambda it: it.sign(header={"crit": ["b64"], "b64": False}),
+        lambda it: it.sign(header={"b64": False}),
+        # of the same issuer and audience, and no access token
+        lambda it: it.sign(header={"typ": "logout+jwt"}),
+        lambda it: it.sign(header={"typ": "dpop+jwt"}),
+        lambda it: it.sign(header={"typ": ["JWT"]}),
+        lambda it: it.sign(events={"http://schemas.openid.net/event/backchannel-logout": {}}),
+        lambda it: it.sign(cnf={"jkt": "a key of the client"}),
         lambda it: it.sign(aud="another"),
         lambda it: it.sign(aud=["another", "third"]),
         lambda it: it.sign(aud=None),
+        lambda it: it.sign(aud={AUDIENCE: 1}),
+        lambda it: it.sign(aud=[AUDIENCE, 1]),
+        lambda it: it.sign(aud=AUDIENCE + "/more"),
+        lambda it: sign_text(it, json.dumps(it.claims(iss=[it.url]))),
+        lambda it: it.sign(iss=None),
         lambda it: it.sign(sub=None),
         lambda it: it.sign(sub=""),
         lambda it: it.sign(sub="a\nb"),
         lambda it: it.sign(sub="a" * 201),
         lambda it: it.sign(exp=None),
         lambda it: it.sign(exp=int(time.time()) - 31),
+        lambda it: it.sign(exp=-1),
+        lambda it: it.sign(exp=-(10**30)),
+        lambda it: it.sign(exp=10**400),
+        lambda it: it.sign(exp=True),
         lambda it: it.sign(exp="never"),
+        lambda it: it.sign(exp=[int(time.time()) + 60]),
+        lambda it: it.sign(iat=10**30),
+        lambda it: it.sign(nbf="never"),
         lambda it: it.sign(nbf=int(time.time()) + 60),
         lambda it: it.sign(padding="x" * 16_384),
         lambda it: it.sign() + ".x",
@@ -147,6 +194,39 @@ async def test_a_token_that_proves_nobody_is_refused(
 ) -> None:
     assert await ask(gateway, issuer.sign()) == 200
     assert await ask(gateway, attack(issuer)) == 401
+    assert set(issuer.requests) == {DISCOVERY, KEYS}
+
+
+@pytest.mark.parametrize("name", ["jwk", "jku", "x5u", "x5c"])
+async def test_a_token_never_names_the_key_that_verifies_it(gateway: Gateway, issuer: Issuer, name: str) -> None:
+    others = {"jwk": publish(rsa_key(), "one"), "x5c": ["MIIB"]}.get(name, f"{issuer.url}/others")
+    assert await ask(gateway, issuer.sign(key=rsa_key(), header={name: others})) == 401
+    assert set(issuer.requests) == {DISCOVERY, KEYS}
+
+
+@pytest.mark.parametrize("typ", ["JWT", "jwt", "at+jwt", "application/at+jwt", None])
+async def test_an_access_token_has_one_of_the_types_that_providers_give_it(
+    gateway: Gateway, issuer: Issuer, typ: str | None
+) -> None:
+    assert await ask(gateway, issuer.sign(header={"typ": typ})) == 200
+
+
+async def test_a_token_counts_only_as_the_one_bearer_of_the_header(gateway: Gateway, issuer: Issuer) -> None:
+    token = issuer.sign()
+
+    async def read(*authorizations: str, query: str = "", **options: Any) -> int:
+        headers = CIMultiDict(("Authorization", each) for each in authorizations)
+        url = f"{gateway.url}/v1/executions?wait=0{query}"
+        async with gateway.session.post(url, headers=headers, **options) as response:
+            return response.status
+
+    assert await read(f"Bearer {token}", json={"code": "1"}) == 202
+    assert await read(query=f"&access_token={token}", json={"code": "1"}) == 401
+    assert await read(data={"access_token": token}) == 401
+    assert await read(f"Bearer {token}", f"Bearer {token}", json={"code": "1"}) == 401
+    assert await read(f"Bearer {token}", f"Bearer {KEY}", json={"code": "1"}) == 401
+    for scheme in ("DPoP", "Basic", "Bearer Bearer"):
+        assert await read(f"{scheme} {token}", json={"code": "1"}) == 401
 
 
 async def test_clocks_may_differ_as_much_as_is_set(gateway: Gateway, issuer: Issuer) -> None:
@@ -217,7 +297,6 @@ def list_key_sets(gateway: Gateway) -> list[KeySet]:
 @pytest.mark.parametrize(
     ("path", "answer"),
     [
-        (DISCOVERY, lambda request: web.HTTPFound("https://169.254.169.254/")),
         (
             DISCOVERY,
             lambda request: web.json_response({"issuer": "https://evil.test", "jwks_uri": "https://localhost/"}),
@@ -227,17 +306,18 @@ def list_key_sets(gateway: Gateway) -> list[KeySet]:
             DISCOVERY,
             lambda request: web.json_response({"issuer": f"https://{request.host}", "jwks_uri": "http://localhost/"}),
         ),
-        (
-            DISCOVERY,
-            lambda request: web.json_response(
-                {"issuer": f"https://{request.host}", "jwks_uri": "https://169.254.169.254/keys"}
-            ),
-        ),
         (KEYS, lambda request: web.HTTPFound(f"https://{request.host}/other")),
         (KEYS, lambda request: web.Response(status=500)),
         (KEYS, lambda request: web.Response(body=b"[" * 100_000)),
         (KEYS, lambda request: web.Response(body=b" " * 300_000)),
+        (KEYS, lambda request: web.Response(body=b'{"keys": [' + b"9" * 100_000 + b"]}")),
+        (KEYS, lambda request: web.Response(body=gzip.compress(b" " * 2**26), headers={"Content-Encoding": "gzip"})),
+        (KEYS, send_for_ever),
         (KEYS, lambda request: web.json_response({"keys": [{"kid": "one", "kty": "RSA"}] * 65})),
+        (KEYS, lambda request: web.json_response({"keys": [publish(rsa_key(), "one", n="_" * 200_000)]})),
+        (KEYS, lambda request: web.json_response({"keys": [publish(rsa_key(), "one", e="_" * 1000)]})),
+        (KEYS, lambda request: web.json_response({"keys": [publish(rsa_key(), "one", use="enc")]})),
+        (KEYS, lambda request: web.json_response({"keys": [{"kid": "one", "kty": "oct", "k": "c2VjcmV0"}]})),
     ],
 )
 async def test_an_answer_that_leads_elsewhere_or_is_too_much_is_no_key_set(
@@ -245,9 +325,11 @@ async def test_an_answer_that_leads_elsewhere_or_is_too_much_is_no_key_set(
     issuer: Issuer,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     path: str,
-    answer: Callable[[web.Request], web.StreamResponse],
+    answer: Handler,
 ) -> None:
+    monkeypatch.setattr(key_sets, "_FETCH_SECONDS", paced(1))
     issuer.answers[path] = answer
     async with signing_in(api, tmp_path, issuer.configure()) as gateway:
         await until(lambda: "the keys of the issuer corp can't be read" in caplog.text)
@@ -255,6 +337,24 @@ async def test_an_answer_that_leads_elsewhere_or_is_too_much_is_no_key_set(
         assert (refused.status, "corp" in refused.json["detail"]) == (503, True)
         assert (await gateway.ask("GET", "/v1/executions")).status == 200
         assert "/other" not in issuer.requests
+
+
+@pytest.mark.parametrize("path", [DISCOVERY, KEYS, "jwks_uri"])
+async def test_no_answer_leads_to_an_address_that_is_not_listed(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    reached: list[Any] = []
+    # by loopback in place of the networks that are refused as well: a defect connects to nothing real
+    async with await asyncio.start_server(lambda *streams: reached.append(streams), "127.0.0.2") as elsewhere:
+        url = f"https://127.0.0.2:{elsewhere.sockets[0].getsockname()[1]}/"
+        issuer.answers[path] = lambda request: web.HTTPTemporaryRedirect(url)
+        if path == "jwks_uri":
+            issuer.answers[DISCOVERY] = lambda request: web.json_response({"issuer": issuer.url, path: url})
+        listed = {"oidc_allowed_addresses": "127.0.0.1/32,::1/128"}
+        async with signing_in(api, tmp_path, issuer.configure(), **listed) as gateway:
+            await until(lambda: "the keys of the issuer corp can't be read" in caplog.text)
+            assert await ask(gateway, issuer.sign()) == 503
+    assert reached == []
 
 
 @pytest.mark.parametrize("changes", [{"ca": ""}, {"jwksUrl": "https://127.0.0.1:1/keys"}])

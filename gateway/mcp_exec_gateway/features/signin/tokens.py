@@ -23,6 +23,13 @@ _MAX_SUBJECT: Final = 200
 """Characters. The name of a caller with its prefixes fits a decision on an approval."""
 _MAX_VALID: Final = 8192
 _REQUIRED: Final = ("iss", "aud", "exp", "sub")
+_TYPES: Final = frozenset({"jwt", "at+jwt"})
+"""Values of `typ`, in small letters (RFC 9068, and what providers write that do not follow it)."""
+_OTHER_USES: Final = {
+    "events": "it is a security event (RFC 8417)",
+    "cnf": "it is bound to a key of its client (RFC 7800), which a bearer does not prove",
+}
+"""Claims of tokens that are for something else than access by their bearer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +137,11 @@ class OidcTokens:
         return person
 
     async def _verify(self, token: str, key_set: KeySet) -> dict[str, Any]:
-        header, _ = read_unverified(token)
+        header, claimed = read_unverified(token)
         algorithm, key_id = header.get("alg"), header.get("kid")
         if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or not isinstance(key_id, str):
             raise ValueError(f"alg is {str(algorithm)[:20]!r}; kid and an algorithm with a public key are needed")
+        check_use(header, claimed)
         key = await key_set.find(key_id)
         if key is None or algorithm not in key.algorithms:
             raise ValueError(f"the issuer has no key {key_id[:64]!r} for {algorithm}")
@@ -154,6 +162,18 @@ class OidcTokens:
         except ValueError:
             return None
         return self.key_sets.get(named) if isinstance(named, str) else None
+
+
+def check_use(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
+    """Raise ValueError for a token of an issuer that is for something else than access by its bearer.
+
+    An ID token is told by its audience, because many providers give both kinds the same type.
+    """
+    named = header.get("typ", "JWT")
+    if not isinstance(named, str) or named.lower().removeprefix("application/") not in _TYPES:
+        raise ValueError(f"typ is {str(named)[:40]!r}; it must be JWT or at+jwt, or be left out")
+    if (claim := next((each for each in _OTHER_USES if each in claims), None)) is not None:
+        raise ValueError(f"the token has the claim {claim}: {_OTHER_USES[claim]}")
 
 
 def read_person(claims: Mapping[str, Any], issuer: OidcIssuer, *, narrows: bool) -> Person:
