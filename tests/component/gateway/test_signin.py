@@ -28,6 +28,7 @@ from tests.support.pace import paced
 from tests.support.until import until, until_answered
 
 from mcp_exec_common.process.mounts import MountedFolder
+from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken
 from mcp_exec_gateway.features.signin import key_sets
 from mcp_exec_gateway.features.signin.key_sets import KeySet
 
@@ -229,6 +230,24 @@ async def test_a_token_counts_only_as_the_one_bearer_of_the_header(gateway: Gate
         assert await read(f"{scheme} {token}", json={"code": "1"}) == 401
 
 
+async def test_a_token_that_ends_while_its_request_is_served_does_not_fail_it(
+    gateway: Gateway, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gateway.finish_all()
+    (tokens,) = gateway.dependencies.extensions.token_sources
+    found = [await tokens.find_user(token := issuer.sign())]
+
+    async def find_user(token: str) -> Any:
+        return found.pop() if found else None
+
+    monkeypatch.setattr(tokens, "find_user", find_user)
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    message["params"] = {"name": "run_code", "arguments": {"code": "1"}}
+    answer = await gateway.ask("POST", "/mcp", key=token, json=message)
+    assert answer.json["result"]["structuredContent"]["phase"] == "Succeeded"
+    assert (await gateway.ask("POST", "/mcp", key=token, json=message)).status == 401
+
+
 async def test_clocks_may_differ_as_much_as_is_set(gateway: Gateway, issuer: Issuer) -> None:
     now = int(time.time())
     assert await ask(gateway, issuer.sign(nbf=now + 20, iat=now + 20)) == 200
@@ -415,6 +434,46 @@ async def test_an_mcp_client_without_a_token_learns_where_to_get_one(
         assert shown.json["authorization_servers"] == [issuer.url]
     other = await gateway.ask("GET", "/v1/executions", key=None)
     assert other.headers["WWW-Authenticate"] == 'Bearer realm="mcp-exec"'
+
+
+@pytest.mark.parametrize(
+    ("asked", "prefix"),
+    [("", ""), ("openid,api://mcp/run,api://mcp/tools,api://mcp/approve", "api://mcp/")],
+    ids=["plain", "by the provider's names"],
+)
+async def test_a_decision_in_a_stream_names_the_scopes_of_the_token_that_it_needs(
+    api: FakeApiServer, issuer: Issuer, tmp_path: Path, asked: str, prefix: str
+) -> None:
+    form = {"action": "accept", "content": {"decision": "Approve"}}
+    approval = ApprovalToken(execution="exec-a", approval="a1", digest="")
+    arguments = {"name": "run_code", "inputResponses": {"a1": form}}
+    messages = (
+        {"jsonrpc": "2.0", "id": str(approval), "result": form},
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": arguments},
+    )
+    write_rules(
+        tmp_path, PEOPLE | {"users": ["oidc/corp/alice"], "approver": True}, {**PEOPLE, "users": ["oidc/corp/bob"]}
+    )
+    changes = {"oidc_narrow_by_scopes": True, "oidc_scopes": asked}
+    async with signing_in(api, tmp_path, issuer.configure(), **changes) as gateway:
+
+        async def send(message: dict[str, Any], **claims: Any) -> Any:
+            return await gateway.ask("POST", "/mcp", key=issuer.sign(**claims), json=message)
+
+        for message in messages:
+            refused = await send(message, scope="run tools")
+            assert (refused.status, "lacks the scope approve" in refused.json["detail"]) == (403, True)
+            metadata = f'resource_metadata="{gateway.url}/.well-known/oauth-protected-resource/mcp"'
+            scopes = f"{prefix}run {prefix}tools {prefix}approve"
+            expected = f'Bearer realm="mcp-exec", error="insufficient_scope", scope="{scopes}", {metadata}'
+            assert refused.headers["WWW-Authenticate"] == expected
+            fewer = await send(message, scope="run")
+            assert f'scope="{prefix}run {prefix}approve"' in fewer.headers["WWW-Authenticate"]
+            # another token would not help
+            hopeless = await send(message, scope="run tools", sub="bob")
+            assert (hopeless.status, "WWW-Authenticate" in hopeless.headers) == (403, False)
+        dismissed = await send(messages[0] | {"result": {"action": "cancel"}}, scope="run tools")
+        assert dismissed.status == 202
 
 
 async def test_scopes_narrow_what_a_rule_allows_and_a_client_learns_which_is_missing(

@@ -71,6 +71,8 @@ class Caller:
     """Namespace of everything that this request reads and runs."""
     limits: KeyLimits = field(default_factory=KeyLimits)
     """Limits of the API key or of the rule. A caller whom only rights in Kubernetes let in has none."""
+    sender: "Sender | None" = field(default=None, repr=False, compare=False)
+    """Who was authenticated: the token may end while its request is served."""
 
     @property
     def title(self) -> str:
@@ -139,9 +141,9 @@ class Authenticator:
         account = sender if isinstance(sender, KubernetesUser) else None
         requested = namespace or (account.namespace if account else None)
         if (grant := self.rules.find(sender, requested)) is not None:
-            _check_scope(sender, verb)
             if verb in _APPROVALS and not grant.approver:
                 raise _forbidden(_NO_RULE_OF_APPROVERS.format(name=sender.name, namespace=grant.namespace))
+            _check_scope(sender, verb)  # last: another token helps only those whom the rule allows it
             return _build_caller(sender, grant.namespace, grant.limits)
         if account is None or requested is None:
             raise _forbidden(_NO_RULE.format(name=sender.name, namespace=requested or "any namespace"))
@@ -178,7 +180,8 @@ class Authenticator:
 
 
 def _build_caller(sender: Sender, namespace: str, limits: KeyLimits) -> Caller:
-    return Caller(name=sender.name, label=format_caller_label(sender.name), namespace=namespace, limits=limits)
+    label = format_caller_label(sender.name)
+    return Caller(name=sender.name, label=label, namespace=namespace, limits=limits, sender=sender)
 
 
 def format_caller_label(name: str) -> str:
@@ -201,13 +204,27 @@ def _unauthenticated() -> HttpProblem:
     return HttpProblem("unauthenticated", 401, detail, headers={"WWW-Authenticate": _CHALLENGE})
 
 
+class InsufficientScope(HttpProblem):
+    """A 403 with the missing scope, which a client asks for in another token (RFC 6750)."""
+
+    def __init__(self, sender: SignedIn, missing: str, *, further: Sequence[str] = ()) -> None:
+        self._sender, self._missing = sender, missing
+        kept = [scope for scope in further if scope in (sender.scopes or ())]
+        scopes = " ".join(sender.name_scope(scope) for scope in (*kept, missing))
+        challenge = f'{_CHALLENGE}, error="insufficient_scope", scope="{scopes}"'
+        detail = f"the token of {sender.name} lacks the scope {missing}; get one with it"
+        super().__init__("forbidden", 403, detail, headers={"WWW-Authenticate": challenge})
+
+    def needing(self, *further: str) -> "InsufficientScope":
+        """Return the same problem of an operation for which a new token must keep these scopes of this one."""
+        return InsufficientScope(self._sender, self._missing, further=further)
+
+
 def _check_scope(sender: SignedIn, verb: Verb) -> None:
-    """Raise HttpProblem, a 403 with the missing scope, which a client asks for in another token (RFC 6750)."""
+    """Raise InsufficientScope if the token lacks the scope of the verb."""
     needed = SCOPE_APPROVE if verb in _APPROVALS else SCOPE_RUN
     if sender.scopes is not None and needed not in sender.scopes:
-        challenge = f'{_CHALLENGE}, error="insufficient_scope", scope="{needed}"'
-        detail = f"the token of {sender.name} lacks the scope {needed}; get one with it"
-        raise HttpProblem("forbidden", 403, detail, headers={"WWW-Authenticate": challenge})
+        raise InsufficientScope(sender, needed)
 
 
 def _forbidden(detail: str) -> HttpProblem:
@@ -251,9 +268,7 @@ class CallerResolver:
             with self.metrics.measure_stage("authenticate"):
                 caller = await self._authenticate(request, token, namespace=namespace, verb=verb)
         except HttpProblem as problem:
-            if (header := problem.headers.get("WWW-Authenticate")) is not None:
-                parameters = [text for challenge in self.challenges if (text := challenge(request, header))]
-                problem.headers["WWW-Authenticate"] = ", ".join([header, *parameters])
+            self.complete_challenge(request, problem)
             raise
         trace = get_trace(request.scope)
         trace.caller, trace.namespace = caller.name, caller.namespace
@@ -261,10 +276,16 @@ class CallerResolver:
         reject_repeated_parameters(request)
         return caller
 
-    async def authorize(self, caller: Caller, credentials: HTTPAuthorizationCredentials, verb: Verb) -> Caller:
-        """Return a resolved caller, who may do this as well. Raises HttpProblem: 401 or 403."""
-        sender = await self.authenticator.identify(credentials.credentials.strip())
-        return await self.authenticator.authorize(sender, namespace=caller.namespace, verb=verb)
+    def complete_challenge(self, request: Request, problem: HttpProblem) -> None:
+        """Add what features have to say to the `WWW-Authenticate` of a problem, if it has one."""
+        if (header := problem.headers.get("WWW-Authenticate")) is not None:
+            parameters = [text for challenge in self.challenges if (text := challenge(request, header))]
+            problem.headers["WWW-Authenticate"] = ", ".join([header, *parameters])
+
+    async def authorize(self, caller: Caller, verb: Verb) -> Caller:
+        """Return a resolved caller, who may do this as well. Raises HttpProblem: 403."""
+        assert caller.sender is not None  # noqa: S101 - every resolved caller has one
+        return await self.authenticator.authorize(caller.sender, namespace=caller.namespace, verb=verb)
 
     def limit_anonymous(self, request: HTTPConnection) -> str:
         """Count a request without a known caller and return its peer. Raises HttpProblem if the peer sent too many."""

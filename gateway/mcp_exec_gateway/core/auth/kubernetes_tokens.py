@@ -113,6 +113,10 @@ class KubernetesUser:
     def scopes(self) -> None:
         """None: tokens of the cluster have no scopes."""
 
+    def name_scope(self, scope: str) -> str:
+        """Return the scope."""
+        return scope
+
     @property
     def namespace(self) -> str | None:
         """Namespace of a ServiceAccount; None for a person."""

@@ -46,6 +46,9 @@ class SignedIn(Protocol):
     def scopes(self) -> frozenset[str] | None:
         """What the token may be used for, of what the rule allows; None for all of it."""
 
+    def name_scope(self, scope: str) -> str:
+        """Return the name by which a client asks for a scope."""
+
 
 class _CompiledRule:
     def __init__(self, rule: AccessRule) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -107,6 +108,12 @@ def build_approval_form(execution: str, approval: Object) -> ElicitRequest:
     """Return the form for one approval of an execution."""
     question = f"The code of {execution} wants to call {approval['tool']}"
     return build_form(question, approval, note=f"\nWithout a decision it is denied at {approval['expiresAt']}.")
+
+
+def has_decision(params: Mapping[str, Any]) -> bool:
+    """Return whether the parameters of a request carry a filled form."""
+    answers = params.get("inputResponses")
+    return isinstance(answers, dict) and any(read_decision(each, digest="") is not None for each in answers.values())
 
 
 async def decide(sender: Sender, token: ApprovalToken, answer: Any) -> None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal
 
-from fastapi.security import HTTPAuthorizationCredentials
 from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolResult, RequestId, TextContent
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -27,7 +26,8 @@ from mcp_exec_api.code_execution import UseCase
 from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
 from mcp_exec_api.meta import FieldError, ToolPattern, field_errors
 from mcp_exec_common.kube.client import custom_resource_path
-from mcp_exec_gateway.core.auth.callers import Caller, Verb
+from mcp_exec_gateway.core.auth.callers import Caller, InsufficientScope, Verb
+from mcp_exec_gateway.core.auth.rules import SCOPE_RUN, SCOPE_TOOLS
 from mcp_exec_gateway.core.dependencies import Dependencies
 from mcp_exec_gateway.core.executions.limits import narrow_tools
 from mcp_exec_gateway.core.http.access_log import get_trace
@@ -147,7 +147,6 @@ class Sender:
 
     http: Request
     dependencies: Dependencies
-    credentials: HTTPAuthorizationCredentials
     caller: Caller
     """Who sent the message, with the right to list; `authorize` checks further rights."""
     options: McpOptions
@@ -167,12 +166,21 @@ class Sender:
 
     async def authorize(self, verb: Verb) -> Caller:
         """Return the caller, who may do this as well. Raises HttpProblem: 403."""
-        return await self.dependencies.callers.authorize(self.caller, self.credentials, verb)
+        callers = self.dependencies.callers
+        try:
+            return await callers.authorize(self.caller, verb)
+        except InsufficientScope as problem:
+            # some clients ask for these scopes only: the next token has to serve the whole stream
+            whole = problem.needing(SCOPE_RUN, SCOPE_TOOLS)
+            callers.complete_challenge(self.http, whole)
+            raise whole from None
 
     async def may(self, verb: Verb) -> bool:
-        """Return whether the caller may do this as well."""
+        """Return whether the caller may do this as well, if need be by a token with another scope."""
         try:
             await self.authorize(verb)
+        except InsufficientScope:
+            return True
         except HttpProblem:
             return False
         return True

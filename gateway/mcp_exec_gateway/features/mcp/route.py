@@ -22,6 +22,7 @@ from mcp_exec_gateway.core.dependencies import Dependencies, Injected
 from mcp_exec_gateway.core.http.limits import Reservation
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.core.http.request_body import read_body
+from mcp_exec_gateway.features.mcp.code_mode.decisions import check_decisions
 from mcp_exec_gateway.features.mcp.code_mode.task_state import EXTENSION as TASKS
 from mcp_exec_gateway.features.mcp.forms import decide
 from mcp_exec_gateway.features.mcp.request import McpRequest, Sender, cancel_request, read_namespace, read_options
@@ -76,6 +77,7 @@ async def receive_message(request: Request, dependencies: Injected, credentials:
         try:
             message = await _read_message(request, dependencies, memory)
             if message.kind == "request":
+                await check_decisions(sender, message.params)
                 return respond(sender, message, memory=memory, resources=resources.pop_all())
             await accept(sender, message)
         except InvalidMessage as error:
@@ -112,11 +114,9 @@ async def _admit(
     """Return the request's client. Raises HttpProblem."""
     check_origin(request, dependencies.settings)
     caller = await dependencies.callers.resolve(request, credentials, "list", namespace=read_namespace(request))
-    assert credentials is not None  # noqa: S101 - there is no caller without them
     return Sender(
         http=request,
         dependencies=dependencies,
-        credentials=credentials,
         caller=caller,
         options=read_options(request),
     )

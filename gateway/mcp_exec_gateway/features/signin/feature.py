@@ -15,7 +15,9 @@ def build(core: Dependencies) -> None:
     settings = core.settings
     if not settings.oidc_issuers:
         return
-    tokens = OidcTokens.create(settings.oidc_issuers, narrows=settings.oidc_narrow_by_scopes)
+    tokens = OidcTokens.create(
+        settings.oidc_issuers, narrows=settings.oidc_narrow_by_scopes, scopes=settings.oidc_scopes
+    )
     network = settings.read_network()
     check = AddressCheck(allowed=settings.oidc_allowed_addresses, api_server=core.kube.credentials.server)
 

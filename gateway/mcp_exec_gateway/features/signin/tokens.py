@@ -43,6 +43,8 @@ class Person:
     """None if scopes do not narrow what the person may do."""
     expires: float
     """Unix time of the token's end."""
+    asked_scopes: tuple[str, ...] = ()
+    """Scopes that clients ask for, by the provider's names."""
 
     @property
     def name(self) -> str:
@@ -58,6 +60,10 @@ class Person:
     def rule_groups(self) -> tuple[str, ...]:
         """Groups with their kind, as rules have them."""
         return tuple(f"{OIDC_PREFIX}{self.alias}/{group}" for group in self.groups)
+
+    def name_scope(self, scope: str) -> str:
+        """Return the name by which a client asks for a scope: Entra ID's tokens have the last part of it only."""
+        return next((each for each in self.asked_scopes if each.rpartition("/")[2] == scope), scope)
 
 
 def read_unverified(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -93,6 +99,8 @@ class OidcTokens:
 
     narrows: bool = False
     """Whether scopes narrow what the person may do."""
+    scopes: tuple[str, ...] = ()
+    """Scopes that clients ask for."""
     clock: Callable[[], float] = time.time
     key_sets: Mapping[str, KeySet] = field(default_factory=dict, init=False)
     """By the URL of their issuers."""
@@ -100,9 +108,16 @@ class OidcTokens:
     """By the digests of their tokens."""
 
     @classmethod
-    def create(cls, issuers: Sequence[OidcIssuer], *, narrows: bool, clock: Callable[[], float] = time.time) -> Self:
+    def create(
+        cls,
+        issuers: Sequence[OidcIssuer],
+        *,
+        narrows: bool,
+        scopes: tuple[str, ...] = (),
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
         """Create it for these issuers. Nothing is fetched yet."""
-        tokens = cls(clock=clock, narrows=narrows)
+        tokens = cls(clock=clock, narrows=narrows, scopes=scopes)
         tokens.key_sets = {each.url: KeySet(issuer=each, on_change=tokens._valid.clear) for each in issuers}
         return tokens
 
@@ -129,7 +144,8 @@ class OidcTokens:
             return None
         issuer = key_set.issuer
         try:
-            person = read_person(await self._verify(token, key_set), issuer, narrows=self.narrows)
+            claims = await self._verify(token, key_set)
+            person = read_person(claims, issuer, narrows=self.narrows, asked_scopes=self.scopes)
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError) as error:
             log.info("a token of the issuer %s is refused: %s", issuer.alias, str(error)[:200])
             return None
@@ -176,7 +192,9 @@ def check_use(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
         raise ValueError(f"the token has the claim {claim}: {_OTHER_USES[claim]}")
 
 
-def read_person(claims: Mapping[str, Any], issuer: OidcIssuer, *, narrows: bool) -> Person:
+def read_person(
+    claims: Mapping[str, Any], issuer: OidcIssuer, *, narrows: bool, asked_scopes: tuple[str, ...] = ()
+) -> Person:
     """Return the person of verified claims. Raises ValueError if they name none."""
     username = claims.get(issuer.user_claim)
     if not isinstance(username, str) or not 0 < len(username) <= _MAX_SUBJECT or not username.isprintable():
@@ -189,6 +207,7 @@ def read_person(claims: Mapping[str, Any], issuer: OidcIssuer, *, narrows: bool)
         groups=tuple(_list_texts(claims.get(issuer.groups_claim))),
         scopes=_read_scopes(claims) if narrows else None,
         expires=float(claims["exp"]),
+        asked_scopes=asked_scopes,
     )
 
 

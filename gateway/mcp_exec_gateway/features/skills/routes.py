@@ -3,14 +3,13 @@
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import Depends, Path, Query, Request, Security
-from fastapi.security import HTTPAuthorizationCredentials
+from fastapi import Depends, Path, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
 from mcp_exec_api.skill import ReviewDecision, SkillState
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill, Skill, SkillList
-from mcp_exec_gateway.core.auth.callers import BEARER, Caller
+from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.core.dependencies import CreateCaller, GetCaller, Injected, ListCaller, authorize
 from mcp_exec_gateway.core.http.json import json_response
 from mcp_exec_gateway.core.http.parameters import InNamespace, NamespaceQuery
@@ -30,7 +29,6 @@ _MAX_REVIEW_BYTES: Final = 16 * 1024
 Name = Annotated[str, Path(description="Name of the skill.")]
 Version = Annotated[int, Path(description="Version of the skill.", ge=1, le=99_999)]
 SkillApproveCaller = Annotated[Caller, Depends(authorize("approve-skills"))]
-Credentials = Annotated[HTTPAuthorizationCredentials, Security(BEARER)]
 
 
 AsApprover = Annotated[
@@ -71,15 +69,13 @@ async def save_skill(request: Request, dependencies: Injected, caller: CreateCal
 
 
 @router.get("", response_model=SkillList, response_description="The versions")
-async def list_skills(
-    dependencies: Injected, caller: ListCaller, credentials: Credentials, query: Annotated[SkillsQuery, Query()]
-) -> Response:
+async def list_skills(dependencies: Injected, caller: ListCaller, query: Annotated[SkillsQuery, Query()]) -> Response:
     """List skills.
 
     Returns versions of skills without their code: all but drafts of other callers. It is a cache.
     """
     if query.as_approver:
-        await dependencies.callers.authorize(caller, credentials, "approve-skills")
+        await dependencies.callers.authorize(caller, "approve-skills")
     skills = dependencies.get(SkillService).list_visible(caller, drafts_of_all=query.as_approver)
     if query.query:
         work = partial(dependencies.get(SkillService).cache.search, skills, query.query)
@@ -96,7 +92,6 @@ async def list_skills(
 async def list_skill_versions(
     dependencies: Injected,
     caller: ListCaller,
-    credentials: Credentials,
     name: Name,
     query: Annotated[SkillQuery, Query()],
 ) -> Response:
@@ -106,7 +101,7 @@ async def list_skill_versions(
     is a cache.
     """
     if query.as_approver:
-        await dependencies.callers.authorize(caller, credentials, "approve-skills")
+        await dependencies.callers.authorize(caller, "approve-skills")
     skills = dependencies.get(SkillService).list_versions(name, caller=caller, drafts_of_all=query.as_approver)
     return json_response({"items": [build_view(skill) for skill in skills[:MAX_VERSIONS]]})
 
@@ -116,7 +111,6 @@ async def list_skill_versions(
 async def get_skill(
     dependencies: Injected,
     caller: GetCaller,
-    credentials: Credentials,
     name: Name,
     version: Version,
     query: Annotated[SkillQuery, Query()],
@@ -126,7 +120,7 @@ async def get_skill(
     Returns one version with its code and instructions.
     """
     if query.as_approver:
-        await dependencies.callers.authorize(caller, credentials, "approve-skills")
+        await dependencies.callers.authorize(caller, "approve-skills")
     skill = await dependencies.get(SkillService).find(name, version, caller=caller, drafts_of_all=query.as_approver)
     return json_response(build_view(skill))
 
@@ -197,7 +191,6 @@ async def deprecate_skill(
 async def delete_skill(
     dependencies: Injected,
     caller: CreateCaller,
-    credentials: Credentials,
     name: Name,
     version: Version,
     query: InNamespace,
@@ -210,7 +203,7 @@ async def delete_skill(
     skill = await service.find(name, version, caller=caller, drafts_of_all=True)
     if not service.is_own_draft(skill, caller):
         try:
-            await dependencies.callers.authorize(caller, credentials, "approve-skills")
+            await dependencies.callers.authorize(caller, "approve-skills")
         except HttpProblem as error:
             await service.find(name, version, caller=caller)  # a 404 for a draft of another caller
             state = skill["status"]["state"]

@@ -29,6 +29,7 @@ from pydantic import Field
 from mcp_exec_api.code_execution import is_finished
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.events.follower import StreamPosition
+from mcp_exec_gateway.features.mcp.code_mode.decisions import find_own_run
 from mcp_exec_gateway.features.mcp.code_mode.discovery import InvalidArguments
 from mcp_exec_gateway.features.mcp.code_mode.run import RunOutcome, build_outcome, may_ask
 from mcp_exec_gateway.features.mcp.code_mode.task_state import (
@@ -38,7 +39,7 @@ from mcp_exec_gateway.features.mcp.code_mode.task_state import (
     TaskState,
     relate_to_task,
 )
-from mcp_exec_gateway.features.mcp.code_mode.tools import RUNNING_TOOLS, find_own_run, resume_run, starting_run
+from mcp_exec_gateway.features.mcp.code_mode.tools import RUNNING_TOOLS, resume_run, starting_run
 from mcp_exec_gateway.features.mcp.forms import build_approval_form, decide, list_pending
 from mcp_exec_gateway.features.mcp.request import McpRequest
 from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, ResumePoint

@@ -26,10 +26,16 @@ from mcp_exec_api.wire.executions import NewExecution
 from mcp_exec_api.wire.skills import NewSkill
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.executions.parameters import is_idempotency_key
-from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, not_found
+from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field
 from mcp_exec_gateway.core.http.request_body import SURROGATE, parse_spec
 from mcp_exec_gateway.features.mcp.code_mode import definitions
 from mcp_exec_gateway.features.mcp.code_mode.arguments import read_arguments
+from mcp_exec_gateway.features.mcp.code_mode.decisions import (
+    Decisions,
+    find_own_run,
+    read_decisions,
+    record_decisions,
+)
 from mcp_exec_gateway.features.mcp.code_mode.definitions import INSTRUCTIONS, TOOLS, list_definitions
 from mcp_exec_gateway.features.mcp.code_mode.discovery import (
     InvalidArguments,
@@ -41,9 +47,8 @@ from mcp_exec_gateway.features.mcp.code_mode.discovery import (
 from mcp_exec_gateway.features.mcp.code_mode.files import read_file, write_file
 from mcp_exec_gateway.features.mcp.code_mode.output import build_error, choose_output_bytes
 from mcp_exec_gateway.features.mcp.code_mode.run import Run, RunOutcome
-from mcp_exec_gateway.features.mcp.forms import decide
 from mcp_exec_gateway.features.mcp.request import McpOptions, McpRequest, Sender
-from mcp_exec_gateway.features.mcp.transport.tokens import ApprovalToken, ResumePoint
+from mcp_exec_gateway.features.mcp.transport.tokens import ResumePoint
 from mcp_exec_gateway.features.skills.cache import build_view
 from mcp_exec_gateway.features.skills.service import SkillService
 from mcp_exec_tools.patterns import ToolPatterns
@@ -229,20 +234,16 @@ def _name_argument(field: str, fields: Mapping[str, str]) -> str | None:
     return None
 
 
-Decisions = list[tuple[ApprovalToken, Any]]
-"""Filled forms that are not recorded yet, each with the approval that it answers."""
-
-
 async def run_code(request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
     """Run code, or follow a run that the client has left for an input. Raises InvalidArguments and HttpProblem."""
     if params.request_state is not None:
         point = ResumePoint.parse(params.request_state, field="requestState")
-        decisions = _read_decisions(params, point)
+        decisions = read_decisions(params, point)
         try:
             return await resume_run(request, point, decisions=decisions)
         except HttpProblem:
             # the run can't be followed now, which is no reason to ask its user again
-            await _record(request, decisions)
+            await record_decisions(request.sender, decisions)
             raise
     async with starting_run(request, params) as (run, execution):
         return await run.follow(execution)
@@ -291,34 +292,8 @@ async def resume_run(
         async with run.watching(key) as execution:
             if decisions:
                 await run.wait_for_relay()
-                await _record(request, decisions)
+                await record_decisions(request.sender, decisions)
             return await run.follow(execution)
-
-
-async def find_own_run(sender: Sender, name: str) -> Object:
-    """Return an execution that the caller created. Raises HttpProblem, a 404 for one of somebody else as well."""
-    execution = await sender.dependencies.executions.find(name, caller=sender.caller)
-    if sender.dependencies.attestor.read_caller(execution) != sender.caller.label:
-        raise not_found(sender.namespace, name)
-    return execution
-
-
-def _read_decisions(params: CallToolRequestParams, point: ResumePoint) -> Decisions:
-    """Return the decisions that a client sends with a request's state."""
-    digests = dict(point.asked)
-    decisions: Decisions = []
-    for approval, response in (params.input_responses or {}).items():
-        if approval not in digests:
-            raise invalid_field("inputResponses", f"{approval[:64]}: the server did not ask for this")
-        token = ApprovalToken(execution=point.execution, approval=approval, digest=digests[approval])
-        decisions.append((token, response.model_dump(by_alias=True, mode="json")))
-    return decisions
-
-
-async def _record(request: McpRequest, decisions: Decisions) -> None:
-    """Record each decision once. Raises HttpProblem if the caller may not decide."""
-    while decisions:
-        await decide(request.sender, *decisions.pop(0))
 
 
 def _read_idempotency_key(request: McpRequest) -> str | None:
