@@ -255,6 +255,12 @@ def read_batches(results: Results) -> Rows:
     return {name: {"p50": row["p50 ms"], "rows/s": row["rows/s"]} for name, row in batches}
 
 
+def read_sign_in(results: Results) -> Rows:
+    """Return a row for each way to authenticate."""
+    rows = results["signin"]["rows"].items()
+    return {name: {share: row[f"{share} us"] for share in PERCENTILES} | {"ratio": row["ratio"]} for name, row in rows}
+
+
 def read_mcp_endpoint(results: Results) -> Rows:
     """Return a row for each way."""
     found = results["mcp-endpoint"]["summary"]

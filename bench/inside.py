@@ -22,6 +22,8 @@ from mcp_exec_common.kube.objects import Object
 
 RESULT: Final = "result"
 """ConfigMap with the load pod's figures."""
+PERSON: Final = "BENCH_PERSON"
+"""Variable of the load pod with the token of a person."""
 _ACCOUNT: Final = "bench"
 _START_SECONDS: Final = 120
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -94,8 +96,9 @@ def peer_manifest(like: Object, *, token_sha256: str = "") -> Object:
 
 
 def load_manifest(image: str, *, arguments: Sequence[str], gateway: str) -> Object:
-    """Build the pod that runs a benchmark. The API key comes from a Secret of its namespace."""
+    """Build the pod that runs a benchmark. The API key, and a token if there is one, come from a Secret."""
     key = {"secretKeyRef": {"name": "key", "key": "api-key"}}
+    token = {"secretKeyRef": {"name": "key", "key": "token", "optional": True}}
     return {
         "metadata": {"name": "load"},
         "spec": {
@@ -113,6 +116,7 @@ def load_manifest(image: str, *, arguments: Sequence[str], gateway: str) -> Obje
                     "env": [
                         {"name": "BENCH_GATEWAY", "value": gateway},
                         {"name": "BENCH_API_KEY", "valueFrom": key},
+                        {"name": PERSON, "valueFrom": token},
                         {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
                     ],
                     "securityContext": _CONFINED,
@@ -176,16 +180,28 @@ async def is_node(bench: BenchCluster) -> bool:
 
 
 async def run_inside(
-    bench: BenchCluster, namespace: str, *, programs: Sequence[Path], arguments: Sequence[str], seconds: float
+    bench: BenchCluster,
+    namespace: str,
+    *,
+    programs: Sequence[Path],
+    arguments: Sequence[str],
+    seconds: float,
+    token: str = "",
 ) -> tuple[dict[str, Any], str]:
-    """Run the first of the programs in a pod. Return the figures that it has stored, and the pod's node."""
+    """Run the first of the programs in a pod, perhaps with the token of a person.
+
+    Return the figures that it has stored, and the pod's node.
+    """
     operator = resource_path("deployments", namespace=SYSTEM, name=f"{RELEASE}-operator", group="apps/v1")
     image = (await bench.kube.get(operator))["spec"]["template"]["spec"]["containers"][0]["image"]
     data = {path.name: path.read_text() for path in programs}
     key = bench.headers["Authorization"].removeprefix("Bearer ")
     for kind, body in (
         ("configmaps", {"metadata": {"name": "program"}, "data": data}),
-        ("secrets", {"metadata": {"name": "key"}, "stringData": {"api-key": key}}),
+        (
+            "secrets",
+            {"metadata": {"name": "key"}, "stringData": {"api-key": key} | ({"token": token} if token else {})},
+        ),
     ):
         await bench.kube.create(resource_path(kind, namespace=namespace), body)
     served = {kind: resource_path(kind, namespace=NAMESPACE, group=f"{_RBAC}/v1") for kind in ("roles", "rolebindings")}

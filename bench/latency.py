@@ -9,13 +9,18 @@ All is measured from the same place: from this machine if it reaches pods and Se
 does, else from a pod. The tables name it.
 
     KUBECONFIG=... python bench/latency.py --pool gvisor --rounds 100 --concurrency 1 4 16 --json latency.json
+
+With `--token`, each round also measures executions of a person of an identity provider, in turns before and after those
+of the API key: `--token FILE` has a token that the release accepts, by a rule whose first namespace is `agents`.
 """
 
 import argparse
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +37,7 @@ from harness import (
     table,
     write_json,
 )
-from inside import is_node, own_namespace, run_inside, run_peer, store_result
+from inside import PERSON, is_node, own_namespace, run_inside, run_peer, store_result
 from waits import within
 
 from mcp_exec_api.constants import SUPERVISOR_PORT
@@ -45,6 +50,7 @@ FOLDER = Path(__file__).parent
 PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py", "waits.py")]
 """This program and what it imports."""
 INSIDE_SECONDS = 1700
+TOKEN_ROW = "client, total, by token"
 LEAST_ROUNDS = 5
 
 
@@ -123,13 +129,19 @@ async def open_floor(bench: BenchCluster, *, namespace: str, peer: str) -> Async
 
 
 async def measure(
-    bench: BenchCluster, *, pool: str, namespace: str, peer: str, rounds: int, concurrency: int
+    bench: BenchCluster, *, pool: str, namespace: str, peer: str, rounds: int, concurrency: int, token: str = ""
 ) -> Figures:
-    """Run rounds of executions and of floors in turn, at one concurrency. Raises RuntimeError if an execution fails."""
+    """Run rounds of executions and of floors in turn, at one concurrency. Raises RuntimeError if an execution fails.
+
+    With a token, each round has executions by the API key and by the token, one of them first in turns.
+    """
     # Only as many pods as are used: in gVisor an idle pod uses a twentieth of a core, and the machine may be small.
     await bench.scale(pool, concurrency)
     await bench.wait_until_settled(pool)
-    runs: list[TimedExecution] = []
+    callers = {"key": bench} | (
+        {"token": replace(bench, headers={"Authorization": f"Bearer {token}"})} if token else {}
+    )
+    runs: dict[str, list[TimedExecution]] = {name: [] for name in callers}
     floors: list[float] = []
     async with open_floor(bench, namespace=namespace, peer=peer) as floor:
         for index in range(rounds):
@@ -137,16 +149,33 @@ async def measure(
             floors += await asyncio.gather(
                 *(floor.sample(f"floor-{concurrency}-{index}-{k}") for k in range(concurrency))
             )
-            runs += await asyncio.gather(*(bench.time_execution(pool) for _ in range(concurrency)))
-            if problem := next((run.problem for run in runs if run.problem), ""):
-                raise RuntimeError(problem)
-    rows = {"floor": summary(floors), **stage_rows(runs)}
-    cold = sum(run.answer["start"] != "Warm" for run in runs)
-    return {
+            for name in list(callers)[:: -1 if index % 2 else 1]:
+                await bench.wait_until_settled(pool)
+                timed = await asyncio.gather(*(callers[name].time_execution(pool) for _ in range(concurrency)))
+                if problem := next((run.problem for run in timed if run.problem), ""):
+                    raise RuntimeError(f"by {name}: {problem}")
+                runs[name] += timed
+    return build_figures(floors, runs)
+
+
+def build_figures(floors: list[float], runs: dict[str, list[TimedExecution]]) -> Figures:
+    """Summarize the samples of one concurrency: the floor, and executions by the API key and perhaps by a token."""
+    rows = {"floor": summary(floors), **stage_rows(runs["key"])}
+    median = rows["client, total"]["p50"]
+    figures = {
         "summary": rows,
-        "ratio": round(rows["client, total"]["p50"] / rows["floor"]["p50"], 2),
-        "samples": {"total": [run.milliseconds for run in runs], "floor": floors, "cold": cold},
+        "ratio": round(median / rows["floor"]["p50"], 2),
+        "samples": {
+            "total": [run.milliseconds for run in runs["key"]],
+            "floor": floors,
+            "cold": sum(run.answer["start"] != "Warm" for each in runs.values() for run in each),
+        },
     }
+    if by_token := [run.milliseconds for run in runs.get("token", [])]:
+        rows[TOKEN_ROW] = summary(by_token)
+        figures["samples"]["by token"] = by_token
+        figures["ratio of the token to the key"] = round(rows[TOKEN_ROW]["p50"] / median, 2)
+    return figures
 
 
 async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, namespace: str, peer: str) -> Figures:
@@ -162,6 +191,7 @@ async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, names
                 peer=peer,
                 rounds=max(options.rounds // concurrency, min(options.rounds, LEAST_ROUNDS)),
                 concurrency=concurrency,
+                token=options.token,
             )
     finally:
         await bench.scale(options.pool, before)
@@ -179,7 +209,7 @@ async def measure_from_outside(options: argparse.Namespace) -> tuple[Figures, st
         passed += ["--concurrency", *(str(each) for each in options.concurrency)]
         figures, node = await run_inside(
             bench, namespace, programs=PROGRAMS, arguments=[*passed, "--inside", namespace, peer.address],
-            seconds=INSIDE_SECONDS,
+            seconds=INSIDE_SECONDS, token=options.token,
         )  # fmt: skip
         return figures, f"from a pod on {node}, the floor's pod on {peer.node}"
 
@@ -190,6 +220,8 @@ def print_figures(figures: Figures, *, pool: str, place: str) -> None:
         print(f"\n{pool}, {name}, ms, {place} ({found['samples']['cold']} cold starts)")
         print(table(found["summary"]))
         print(f"ratio to the floor at p50: {found['ratio']:.2f}")
+        if (ratio := found.get("ratio of the token to the key")) is not None:
+            print(f"ratio of the token to the API key at p50: {ratio:.2f}")
 
 
 async def main() -> None:
@@ -199,8 +231,13 @@ async def main() -> None:
         "--rounds", type=int, default=100, help="rounds at concurrency 1; other concurrencies take as many samples"
     )
     options.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 16])
+    options.add_argument(
+        "--token", type=Path, metavar="FILE", help="also measure executions by the token of a person in this file"
+    )
     options.add_argument("--inside", nargs=2, metavar=("NAMESPACE", "PEER"), help=argparse.SUPPRESS)
     arguments = options.parse_args()
+    # a load pod has it in its environment
+    arguments.token = arguments.token.read_text().strip() if arguments.token else os.environ.get(PERSON, "")
     if arguments.inside:
         namespace, peer = arguments.inside
         async with connect_inside() as bench:

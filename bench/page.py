@@ -27,6 +27,7 @@ from figures import (
     read_records,
     read_sandbox,
     read_scaling,
+    read_sign_in,
     read_stages,
     read_starts,
     read_steady,
@@ -188,6 +189,13 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         columns={"p50 ms": "{p50}", "rows/s": "{rows/s}"},
         read=read_batches,
         compared=("p50",),
+    ),
+    "sign in": FigureTable(
+        runs=("signin",),
+        head="sender of a request",
+        columns={"p50 / p90 / p99 µs": "{p50} / {p90} / {p99}", "p50 to the API key": "{ratio}"},
+        read=read_sign_in,
+        compared=("ratio",),
     ),
     "mcp endpoint": FigureTable(
         runs=("mcp-endpoint",),

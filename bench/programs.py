@@ -30,6 +30,8 @@ class Need(Enum):
     """The archive of the sandbox's image, and root."""
     EXAMPLES = "BENCH_EXAMPLES"
     """A release with the ToolServers of `make examples`."""
+    TOKEN = "BENCH_TOKEN"
+    """A release, and a file with a token of an identity provider that it accepts."""
     TOKENIZER = "BENCH_TOKENIZER"
     """A package of PyPI, which is installed into .cache at the first use."""
 
@@ -90,6 +92,13 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         arguments=("--pool", "runc", "--rounds", "40"),
         smallest=("--pool", "runc", "--rounds", "1"),
         limit=600,
+    ),
+    "latency-token": Benchmark(
+        program="latency.py",
+        need=Need.TOKEN,
+        arguments=("--pool", "default", "--token", "$BENCH_TOKEN"),
+        smallest=("--pool", "default", "--token", "$BENCH_TOKEN", "--rounds", "1", "--concurrency", "1"),
+        limit=2700,
     ),
     "density": Benchmark(
         program="density.py",
@@ -209,6 +218,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "discovery": Benchmark(program="discovery.py"),
     "ablation": Benchmark(program="ablation.py", in_all=False),
     "levels": Benchmark(program="levels.py"),
+    "signin": Benchmark(program="signin.py", smallest=("--rounds", "1")),
     "tokens": Benchmark(program="tokens.py", need=Need.TOKENIZER, limit=600),
     "tokenizer": Benchmark(program="tokenizer.py", need=Need.TOKENIZER, limit=600),
     # an end-to-end test runs its tasks

@@ -38,7 +38,7 @@ KILL_SECONDS: Final = 10.0
 KUBECTL_SECONDS: Final = 30
 NO_JSON: Final = frozenset({"tokenizer.py", "record_transcripts.py", "live.py"})
 """Programs without figures for others."""
-_WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT, Need.EXAMPLES})
+_WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT, Need.EXAMPLES, Need.TOKEN})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ def print_comparison(results: Mapping[str, Any], recorded: Mapping[str, Any]) ->
     """Print the compared figures of the page, the new ones and their ratio."""
     rows = {}
     for name, now_rows in read_tables(results).items():
-        for label, old, new in compare(TABLES[name], recorded["tables"][name]["rows"], now_rows):
+        for label, old, new in compare(TABLES[name], recorded["tables"].get(name, {"rows": {}})["rows"], now_rows):
             ratio = f"{new / old:.2f}" if old else ""
             rows[f"{name}, {label}"] = {"page": show(old), "now": show(new), "now / page": ratio}
     if rows:

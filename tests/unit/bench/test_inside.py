@@ -56,6 +56,8 @@ def test_a_load_pod_is_confined_and_has_the_key_from_a_secret() -> None:
     assert container["command"] == ["python3", "latency.py", "--pool", "a"]
     variables = {each["name"]: each for each in container["env"]}
     assert variables["BENCH_API_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "key", "key": "api-key"}
+    token = {"name": "key", "key": "token", "optional": True}
+    assert variables[inside.PERSON]["valueFrom"]["secretKeyRef"] == token
 
 
 def test_a_load_pod_reads_no_secrets_and_starts_nothing_in_the_served_namespace() -> None:

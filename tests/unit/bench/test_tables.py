@@ -62,6 +62,8 @@ CASES: list[tuple[str, Json, str, Json]] = [
      "gVisor, a sandbox", {"start": 0.3, "end": 0.02, "more": 0.2, "use": 60.0}),
     ("mcp endpoint", {"mcp-endpoint": {"summary": {"REST": {"p50": 20.0}, "/mcp 2026-07-28": {"p50": 30.0}}}},
      "/mcp 2026-07-28", {"p50": 30.0, "ratio": 1.5}),
+    ("sign in", {"signin": {"rows": {"API key": {"p50 us": 15.1, "p90 us": 28.4, "p99 us": 72.8, "ratio": 1.0}}}},
+     "API key", {"p50": 15.1, "p90": 28.4, "p99": 72.8, "ratio": 1.0}),
     ("sandbox", {"sandbox": {"rows": {"default": {"first event ms": 2.0, "end ms": 5.1, "100 MB s": 2.0}}}},
      "a gVisor pod", {"first event ms": 2.0, "end ms": 5.1, "100 MB s": 2.0}),
 ]  # fmt: skip
