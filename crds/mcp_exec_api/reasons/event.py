@@ -1,4 +1,4 @@
-"""Reasons of the Events that the operator creates, except those that are reasons of a phase or condition, too."""
+"""Reasons of Events of operator and gateway, except those that are reasons of a phase or condition, too."""
 
 from enum import StrEnum
 from typing import Self
@@ -61,4 +61,10 @@ class EventReason(StrEnum):
         "Warning",
         "another release has the namespace, by its label `mcp-exec.dev/release` or by its Lease `mcp-exec`; remove it "
         "from the values of one of the two, or change the label",
+    )
+    API_KEY_ENDS = (
+        "ApiKeyEnds",
+        "Secret",
+        "Warning",
+        "an API key of the Secret ends within 14 days, or has ended in the last 14; rotate it, or revoke it",
     )

@@ -21,6 +21,7 @@ from mcp_exec_common.sandbox_keys import MountedKeys
 from mcp_exec_common.supervisor.client import SupervisorClient
 from mcp_exec_gateway.core.auth.api_keys import ApiKeyStore
 from mcp_exec_gateway.core.auth.callers import BEARER, Authenticator, Caller, CallerResolver, Verb
+from mcp_exec_gateway.core.auth.key_warnings import KeyWarnings
 from mcp_exec_gateway.core.auth.kubernetes_tokens import KubernetesTokens
 from mcp_exec_gateway.core.auth.rate_limits import PeerLimiter, RateLimiter
 from mcp_exec_gateway.core.auth.rules import AccessRules
@@ -86,6 +87,9 @@ class Dependencies:
             self.extensions.reflectors["API keys"] = self.keys.build_reflector(
                 kube=kube, namespace=settings.release_namespace, name=settings.api_keys_secret
             )
+            self.extensions.tasks["warnings of API keys"] = KeyWarnings(
+                kube=kube, namespace=settings.release_namespace, secret=settings.api_keys_secret, keys=self.keys
+            ).run
         self.broker: BrokerClient | None = None
         """None if no broker is configured."""
         if settings.broker_service:

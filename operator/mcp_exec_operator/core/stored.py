@@ -10,9 +10,10 @@ from typing import Final
 from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.events import build_event
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.process.tasks import TaskRegistry
-from mcp_exec_operator.cluster.kube.api import OperatorApi, build_event
+from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.metrics import Metrics
 
 log = logging.getLogger(__name__)

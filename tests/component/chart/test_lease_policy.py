@@ -11,7 +11,7 @@ from tests.support.control_plane import ControlPlane, running_control_plane
 from tests.support.until import eventually
 
 from mcp_exec_api.meta import now
-from mcp_exec_operator.cluster.kube.api import build_event
+from mcp_exec_common.kube.events import build_event
 
 OPERATOR = "system:serviceaccount:mcp-exec-system:mcp-exec-operator"
 EDITOR, ADMINISTRATOR = "editor", "the-administrator"
@@ -78,8 +78,8 @@ def test_an_operator_may_report_in_the_namespace_that_it_does_not_serve_it(plane
         reason="NamespaceTaken",
         message="so",
         moment=now(),
+        api_version="v1",
     )
-    event["involvedObject"] |= {"apiVersion": "v1"}
     with plane.connect() as client:
         headers = {"Impersonate-User": OPERATOR}
         answer = client.post("/api/v1/namespaces/agents/events", json=event, headers=headers)

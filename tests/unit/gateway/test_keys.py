@@ -82,7 +82,7 @@ def test_a_key_that_ends_within_two_weeks_is_logged_by_its_name(
     assert "team-a" not in caplog.text
     at[0] += timedelta(days=1, seconds=1)
     keys.on_change(secret, False)
-    assert "API key team-a expires at" in caplog.text
+    assert "API key team-a of namespace agents ends at" in caplog.text
 
 
 @pytest.mark.parametrize(

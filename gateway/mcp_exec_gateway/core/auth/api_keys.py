@@ -4,6 +4,7 @@ A watch follows the Secret, so a revoked key stops within moments. A malformed e
 it does not affect the others.
 """
 
+import asyncio
 import base64
 import hmac
 import logging
@@ -74,6 +75,9 @@ class ApiKeyStore:
     """The API keys of the Secret as it is now. A reflector of the Secret calls `on_change`."""
 
     clock: Callable[[], datetime] = now
+    changed: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """Set when the Secret has changed. The task that follows it clears it."""
+    secret_uid: str = field(default="", init=False)
     _keys: dict[str, ApiKey] = field(default_factory=dict, init=False)
 
     def build_reflector(self, *, kube: KubeClient, namespace: str, name: str) -> Reflector:
@@ -86,12 +90,29 @@ class ApiKeyStore:
     def on_change(self, secret: Object, deleted: bool) -> None:
         """Replace all API keys by those of the Secret."""
         self._keys = {} if deleted else parse_keys(secret)
+        self.secret_uid = str(secret["metadata"].get("uid", ""))
+        self.changed.set()
         log.info("API keys: %d in use", len(self._keys))
-        for key in self._keys.values():
-            if self._is_expired(key):
-                log.warning("API key %s has expired, at %s", key.name, key.expires_at)
-            elif key.expires_at is not None and key.expires_at <= self.clock() + _SOON:
-                log.warning("API key %s expires at %s", key.name, key.expires_at)
+        for key in self.list_ending():
+            log.warning("%s", self.describe_end(key))
+
+    def list_ending(self) -> list[ApiKey]:
+        """Return the keys that end within 14 days, the next one first, and then those that have ended in the last 14.
+
+        A key that a rotation has replaced ends as it should, and is not among them.
+        """
+        moment = self.clock()
+        ending = [
+            (abs(ends - moment), key)
+            for key in self._keys.values()
+            if key.sha256 == key.entry.sha256 and (ends := key.expires_at) is not None and abs(ends - moment) <= _SOON
+        ]
+        return [key for _, key in sorted(ending, key=lambda each: (self._is_expired(each[1]), each[0]))]
+
+    def describe_end(self, key: ApiKey) -> str:
+        """Return a sentence without a full stop about a key that ends."""
+        verb = "ended" if self._is_expired(key) else "ends"
+        return f"API key {key.name} of namespace {key.entry.namespace} {verb} at {key.expires_at}"
 
     def find(self, key: str) -> ApiKey | None:
         """Return the API key, or None if it is unknown or has expired. Digests are compared in constant time."""

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from time import monotonic
 from typing import Final, Literal, Self
 
@@ -21,14 +20,12 @@ from mcp_exec_api.constants import (
     SESSIONS,
     SKILLS,
 )
-from mcp_exec_api.meta import micro_time
 from mcp_exec_common.kube.client import JSON_PATCH, KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import TableRow
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_operator.metrics import Metrics
-from mcp_exec_tools.text import shorten
 
 POD_SELECTOR: Final = f"{LABEL_MANAGED_BY}={MANAGED_BY},{LABEL_NAME}={SANDBOX_NAME}"
 """Label selector of sandbox pods."""
@@ -232,8 +229,6 @@ _IDLE_WRITES: Final = 8
 """Status writes in flight that pod creation and deletion do not slow down."""
 _MAX_DEFER_SECONDS: Final = 2.0
 """Longest deferral, counted from the moment the writes became many: an endless load needs new pods too."""
-_MAX_MESSAGE: Final = 900
-"""Characters of an Event's message; the API server takes 1024 bytes."""
 _PER_SECOND: Final = 0.5
 _BURST: Final = 20
 _MAX_NAMESPACES: Final = 1000
@@ -285,36 +280,6 @@ async def check_rights(kube: KubeClient, namespace: str) -> None:
     kinds = (custom_resource_path(kind, namespace=namespace) for kind in (EXECUTIONS, POOLS, SESSIONS))
     for path in (resource_path("pods", namespace=namespace), *kinds):
         await kube.get(path, limit="1")
-
-
-def build_event(
-    about: str, *, key: ObjectKey, uid: str, kind: str = "Normal", reason: str, message: str, moment: datetime
-) -> Object:
-    """Return an Event about an object of a kind of this API, for example `CodeExecution`.
-
-    `kind` is Normal or Warning.
-    """
-    namespace, name = key
-    at = micro_time(moment)[:19] + "Z"
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"generateName": f"{name[:200]}.", "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": API_VERSION,
-            "kind": about,
-            "namespace": namespace,
-            "name": name,
-            "uid": uid,
-        },
-        "type": kind,
-        "reason": reason,
-        "message": shorten(message, _MAX_MESSAGE),
-        "source": {"component": "mcp-exec-operator"},
-        "firstTimestamp": at,
-        "lastTimestamp": at,
-        "count": 1,
-    }
 
 
 @dataclass(kw_only=True)

@@ -18,8 +18,8 @@ from mcp_exec_api.meta import micro_time, now
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.events import build_event
 from mcp_exec_common.kube.objects import Object
-from mcp_exec_operator.cluster.kube.api import build_event
 from mcp_exec_operator.cluster.leader_election import COORDINATION_GROUP
 from mcp_exec_operator.settings import Settings
 
@@ -111,9 +111,8 @@ class NamespaceClaims:
         event = build_event(
             "Namespace", key=(namespace, namespace), uid="", kind=EventReason.NAMESPACE_TAKEN.type,
             reason=EventReason.NAMESPACE_TAKEN, message=message,
-            moment=self.clock(),
+            moment=self.clock(), api_version="v1",
         )  # fmt: skip
-        event["involvedObject"] |= {"apiVersion": "v1"}
         try:
             await self.kube.create(resource_path("events", namespace=namespace), event)
         except ApiError as error:

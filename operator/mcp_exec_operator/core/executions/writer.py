@@ -13,10 +13,11 @@ from mcp_exec_api.meta import now
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.events import build_event
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.util.backoff import delay_after
-from mcp_exec_operator.cluster.kube.api import EventBudget, OperatorApi, WritePriority, build_event
+from mcp_exec_operator.cluster.kube.api import EventBudget, OperatorApi, WritePriority
 from mcp_exec_operator.core.executions.execution import Binding, Execution
 from mcp_exec_operator.core.executions.facts import measure_stored_bytes
 from mcp_exec_operator.core.executions.outcome import (

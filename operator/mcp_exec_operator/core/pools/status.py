@@ -13,8 +13,9 @@ from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.reasons.pool import PoolReason
 from mcp_exec_api.sandbox_pool import SandboxPoolStatus
 from mcp_exec_common.kube.errors import ApiError
+from mcp_exec_common.kube.events import build_event
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
-from mcp_exec_operator.cluster.kube.api import OperatorApi, build_event
+from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.core.pods.manifest import pool_labels
 from mcp_exec_operator.core.pods.pod import PodState
 from mcp_exec_operator.core.pods.status import PodProblem

@@ -11,11 +11,11 @@ from mcp_exec_api.execution_rollout import ExecutionRolloutSpec
 from mcp_exec_api.meta import explain_errors, field_errors
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.rollout_status import ExecutionRolloutStatus, GuardState, RolloutPhase
+from mcp_exec_common.kube.events import build_event
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.process.metrics import MetricsBase
 from mcp_exec_common.rollouts.assignment import expect_shares
-from mcp_exec_operator.cluster.kube.api import build_event
 
 _WARNINGS: Final = (RolloutPhase.ROLLED_BACK, RolloutPhase.ABORTED)
 _ROLLOUT: Final = ("namespace", "rollout")
