@@ -435,7 +435,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Duration", "type": "string", "jsonPath": ".status.duration"},
     {"name": "Tools", "type": "integer", "jsonPath": ".status.toolCalls.total"},
     {"name": "Spec", "type": "string", "jsonPath": '.status.conditions[?(@.type=="SpecUnchanged")].reason'},
-    {"name": "Caller", "type": "string", "jsonPath": r".metadata.labels.mcp-exec\.dev/caller", "priority": 1},
+    {"name": "Caller", "type": "string", "jsonPath": r".metadata.annotations.mcp-exec\.dev/caller", "priority": 1},
     {
         "name": "Account",
         "type": "string",

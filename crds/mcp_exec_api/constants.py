@@ -27,6 +27,9 @@ LABEL_STATE: Final = f"{GROUP}/state"
 LABEL_TEMPLATE: Final = f"{GROUP}/template"
 LABEL_EXECUTION: Final = f"{GROUP}/execution"
 LABEL_CALLER: Final = f"{GROUP}/caller"
+ANNOTATION_CALLER: Final = LABEL_CALLER
+"""Annotation of what a caller created through the gateway: its whole name, of which the label has only a part if the
+name is no label value."""
 ANNOTATION_CREATED_BY: Final = f"{GROUP}/created-by"
 """Annotation of what was created past the gateway: username of the account. Admission policies write and protect it."""
 ACCOUNT_PREFIX: Final = "k8s/"

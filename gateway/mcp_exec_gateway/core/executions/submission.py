@@ -14,6 +14,7 @@ from typing import Final
 from mcp_exec_api.code_execution import CodeExecutionSpec, spec_digest
 from mcp_exec_api.code_findings import CodeCheckMode
 from mcp_exec_api.constants import (
+    ANNOTATION_CALLER,
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
     ANNOTATION_LIMITED_TOOLS,
@@ -151,6 +152,7 @@ class Submitter:
         """
         annotations = {
             **marks_of_call,
+            ANNOTATION_CALLER: caller.name,
             ANNOTATION_CREATED: micro_time(now()),
             ANNOTATION_REQUEST: uuid.uuid4().hex,
             **({} if caller.limits.tools is None else {ANNOTATION_LIMITED_TOOLS: "true"}),

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, read_created_at
 from mcp_exec_api.constants import (
+    ANNOTATION_CALLER,
     ANNOTATION_CALLER_PROOF,
     ANNOTATION_CREATED,
     API_VERSION,
@@ -240,7 +241,7 @@ class SessionService:
         await self.kube.delete(_path(owner, name), uid=session["metadata"]["uid"])
 
     def _build_manifest(self, key: ObjectKey, new: NewSession, caller: Caller) -> Object:
-        annotations = {ANNOTATION_CREATED: micro_time(now())}
+        annotations = {ANNOTATION_CALLER: caller.name, ANNOTATION_CREATED: micro_time(now())}
         manifest: Object = {
             "apiVersion": API_VERSION,
             "kind": "SandboxSession",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.constants import SKILLS
+from mcp_exec_api.constants import ANNOTATION_CALLER, SKILLS
 from mcp_exec_api.meta import field_errors, micro_time, now
 from mcp_exec_api.skill import (
     Provenance,
@@ -240,6 +240,7 @@ class SkillService:
             manifest = build_skill(
                 numbered, namespace=caller.namespace, author=caller.label, attestor=self.attestor, moment=now()
             )
+            manifest["metadata"]["annotations"][ANNOTATION_CALLER] = caller.name
             try:
                 skill = await self.kube.create(custom_resource_path(SKILLS, namespace=caller.namespace), manifest)
             except ApiError as error:
