@@ -8,7 +8,7 @@ from mcp_exec_api.code_execution import UseCase
 from mcp_exec_api.execution_rollout import RolloutUnit
 from mcp_exec_api.meta import Model
 
-RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes"]
+RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes", "key_uses"]
 """Tables of the records."""
 MAX_COUNT: Final = 10**9
 """Maximum of a number that a caller reports: more than any model uses for a task."""

@@ -120,6 +120,7 @@ class Dependencies:
             peer_limiter=PeerLimiter(per_minute=settings.anonymous_requests_per_minute),
             trusted_proxies=settings.trusted_proxies,
             challenges=self.extensions.challenges,
+            key_observers=self.extensions.key_observers,
             metrics=self.metrics,
             reflectors=reflectors,
         )

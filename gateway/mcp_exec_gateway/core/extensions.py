@@ -10,7 +10,7 @@ from mcp_exec_api.wire.stats import NamespaceStats
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
-from mcp_exec_gateway.core.auth.callers import Caller, Challenge, TokenSource
+from mcp_exec_gateway.core.auth.callers import Caller, Challenge, KeyObserver, TokenSource
 
 
 class Admission(Protocol):
@@ -54,6 +54,7 @@ class Extensions:
 
     token_sources: list[TokenSource] = field(default_factory=list)
     challenges: list[Challenge] = field(default_factory=list)
+    key_observers: list[KeyObserver] = field(default_factory=list)
     admissions: list[Admission] = field(default_factory=list)
     deletions: list[Deletion] = field(default_factory=list)
     observers: list[ChangeObserver] = field(default_factory=list)

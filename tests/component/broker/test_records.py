@@ -201,6 +201,15 @@ async def test_two_brokers_share_the_records_of_a_postgresql_database(
         await check_measures(build_client(second))
 
 
+async def test_an_hour_in_which_several_gateways_saw_a_key_is_one_row(records: RecordsClient) -> None:
+    uses = [{"namespace": "agents", "caller": "team-a", "at": hour} for hour in (0, 3_600_000_000)]
+    for _ in range(2):
+        await records.add({"key_uses": uses})
+    page = await records.read_rows("key_uses", namespace="agents", caller="team-a")
+    assert [row["at"] for row in page.items] == [0, 3_600_000_000]
+    assert (await records.read_rows("key_uses", namespace="agents", caller="team-b")).items == []
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Object]:
     """Return the settings of a database."""

@@ -179,6 +179,16 @@ OUTCOMES: Final = Table(
     Index("outcomes_stored", "stored_at", "namespace", "id"),
     Index("outcomes_at", "namespace", "rollout_uid", "at"),
 )
+KEY_USES: Final = Table(
+    "key_uses",
+    METADATA,
+    _key("namespace", 63),
+    _key("caller", 253),
+    Column("at", BigInteger, primary_key=True, autoincrement=False),
+    _stored_at(),
+    Index("key_uses_stored", "stored_at", "namespace", "caller", "at"),
+)
+"""An hour in which a request had an API key. `caller` is the key's name, and `at` the beginning of the hour."""
 AUDIT: Final = Table(
     "calls",
     MetaData(),  # of its own: each replica has its own file
@@ -224,7 +234,9 @@ VERSION: Final = Table(
     Column("version", Integer, nullable=False),
 )
 
-RECORD_TABLES: Final = {table.name: table for table in (EXECUTIONS, CALLS, MODEL_USAGE, FEEDBACK, EXPOSURES, OUTCOMES)}
+RECORD_TABLES: Final = {
+    table.name: table for table in (EXECUTIONS, CALLS, MODEL_USAGE, FEEDBACK, EXPOSURES, OUTCOMES, KEY_USES)
+}
 _INT64: Final = 1 << 63
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 

@@ -1,7 +1,8 @@
 """Exports records of the namespace: all rows of one table, oldest first.
 
-The tables are executions, calls (of tools), model_usage, feedback, exposures and outcomes (of rollouts). Times are
-microseconds since 1970. Parquet needs a file and the extra `parquet` of mcp-exec.
+The tables are executions, calls (of tools), model_usage, feedback, exposures and outcomes (of rollouts), and key_uses
+(hours in which API keys were used). Times are microseconds since 1970. Parquet needs a file and the extra `parquet` of
+mcp-exec.
 
 examples:
   mcp-exec records export executions
@@ -25,7 +26,7 @@ from mcp_exec_client.cli.options import (
     set_completer,
 )
 
-TABLES: Final = ("executions", "calls", "model_usage", "feedback", "exposures", "outcomes")
+TABLES: Final = ("executions", "calls", "model_usage", "feedback", "exposures", "outcomes", "key_uses")
 INTEGERS: Final = frozenset(
     {
         *("created_at", "started_at", "finished_at", "stored_at", "at", "duration_ms", "queue_ms", "latency_ms"),

@@ -97,6 +97,8 @@ Sender = ApiKey | SignedIn
 Challenge = Callable[[Request, str], str]
 """Returns more parameters of `WWW-Authenticate` for a request that needs another token, or an empty text. Its second
 argument is the header so far."""
+KeyObserver = Callable[[ApiKey], None]
+"""Observes each request with a valid API key. It must not block."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +244,8 @@ class CallerResolver:
     """Networks of proxies whose X-Forwarded-For counts."""
     challenges: Sequence[Challenge]
     """What features add to `WWW-Authenticate`."""
+    key_observers: Sequence[KeyObserver]
+    """What features add."""
     metrics: Metrics
     reflectors: Mapping[str, Reflector]
     """The gateway's caches, by a description."""
@@ -296,6 +300,8 @@ class CallerResolver:
     async def _authenticate(self, request: Request, token: str, *, namespace: str | None, verb: Verb) -> Caller:
         sender = await self._identify(request, token)
         if isinstance(sender, ApiKey):
+            for observe in self.key_observers:
+                observe(sender)
             self.rate_limiter.check(sender)  # before the rights, so that rejected requests count
         requested = namespace or request.query_params.get("namespace") or None
         caller = await self.authenticator.authorize(sender, namespace=requested, verb=verb)
