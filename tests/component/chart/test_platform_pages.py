@@ -1,7 +1,9 @@
 """Values files of docs/platform that are printed whole: each renders, and means what its page says."""
 
+import json
 import re
 
+import pytest
 import yaml
 from tests.component.chart.conftest import CHART, Render
 
@@ -30,3 +32,12 @@ def test_each_way_to_expose_the_gateway_renders(render: Render) -> None:
     assert ingress.names("Ingress") == ingress.names("Certificate") == ["mcp-exec-gateway"]
     assert route.names("HTTPRoute") == ["mcp-exec-gateway"]
     assert served.environment("mcp-exec-gateway")["MCP_EXEC_TLS_FOLDER"]
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in (PAGES / "identity-providers").glob("[a-z]*.md")))
+def test_the_values_of_each_identity_provider_render(render: Render, page: str) -> None:
+    (values,) = read_values(f"identity-providers/{page}")
+    rendered = render(values)
+    (issuer,) = json.loads(str(rendered.environment("mcp-exec-gateway")["MCP_EXEC_OIDC_ISSUERS"]))
+    (rule,) = json.loads(rendered.one("ConfigMap", "mcp-exec-rules")["data"]["rules.json"])
+    assert [group.split("/")[1] for group in rule["groups"]] == [issuer["alias"]]
