@@ -8,6 +8,7 @@ from tests.component.gateway.test_access_rules import write_rules
 from tests.component.gateway.test_auth import BOT, allow
 from tests.component.gateway.test_signin import signing_in
 from tests.support.api_server import FakeApiServer
+from tests.support.broker import running_broker
 from tests.support.issuer import Issuer
 
 from mcp_exec_api.constants import ANNOTATION_CALLER, SESSIONS, SKILLS
@@ -55,3 +56,25 @@ async def test_what_a_caller_creates_has_its_whole_name_with_its_kind(
     for resource in (SESSIONS, SKILLS):
         (created,) = api.collections[custom_resource_path(resource, namespace="agents")].values()
         assert created["metadata"]["annotations"][ANNOTATION_CALLER] == CALLERS[kind]
+
+
+async def test_a_person_that_sees_only_its_own_sees_what_it_has_reported(api: FakeApiServer, tmp_path: Path) -> None:
+    write_rules(tmp_path, {"users": ["oidc/corp/*"], "namespaces": ["agents"], "limits": {"own": True}})
+    usage = {
+        "id": "1", "model": "m", "mode": "code", "turns": 1, "inputTokens": 1, "outputTokens": 1, "counted": "provider",
+    }  # fmt: skip
+    async with (
+        Issuer().running() as issuer,
+        running_broker(api) as broker,
+        signing_in(api, tmp_path, issuer.configure(), broker_service="mcp-exec-broker") as gateway,
+    ):
+        broker.rows = {}
+        alice, bob = issuer.sign(), issuer.sign(sub="bob")
+        for kind, body in (("usage", usage), ("feedback", {"id": "1", "rating": 5})):
+            answer = await gateway.ask("POST", f"/v1/conversations/c-1/{kind}", json=body, key=alice)
+            assert answer.status == 204, answer.text
+        for table in ("model_usage", "feedback"):
+            seen = [
+                len((await gateway.ask("GET", f"/v1/records/{table}", key=key)).json["items"]) for key in (alice, bob)
+            ]
+            assert seen == [1, 0], table

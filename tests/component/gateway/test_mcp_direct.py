@@ -30,6 +30,7 @@ from tests.component.broker.servers import Toolbox, managed, serving, serving_ap
 from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, key_entry, keys_secret, pool
 from tests.component.gateway.conftest import serving as serving_gateway
 from tests.component.gateway.mcp_client import MODERN, REVISIONS, SESSIONS, connecting
+from tests.component.gateway.test_auth import allow
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import SLICES
 from tests.support.constants import DEADLINE
@@ -146,6 +147,14 @@ async def test_tools_are_listed_and_called_as_their_server_offers_them(made: Ins
     assert {(each["caller"], each["conversation"], each["pool"], each["execution"]) for each in records} == {
         ("team-a", "chat-7", "default", "")
     }
+
+
+async def test_a_call_is_recorded_for_the_caller_as_its_executions_are(made: Installation) -> None:
+    account = allow(made.gateway.api, "create", "get", "list")
+    async with made.connect(REVISIONS[-1], DIRECT, key=account) as client:
+        await client.call_tool("box__add", {"a": 1, "b": 2})
+    execution = (await made.gateway.post(query="?wait=0", key=account)).json
+    assert [each["caller"] for each in await made.read_audit()] == [execution["caller"]]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

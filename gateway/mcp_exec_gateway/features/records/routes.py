@@ -140,11 +140,11 @@ def _build_rows(
                 build_outcome_row(
                     outcome,
                     namespace=caller.namespace,
-                    caller=caller.name,
+                    caller=caller.label,
                     rollout=found.rollout,
                     uid=found.uid,
                     arm=arm,
                 )
             ]
-    row = build_report_row(report, namespace=caller.namespace, caller=caller.name, conversation=conversation, arm=arm)
+    row = build_report_row(report, namespace=caller.namespace, caller=caller.label, conversation=conversation, arm=arm)
     return {table: [row]} | ({"outcomes": outcomes} if outcomes else {})

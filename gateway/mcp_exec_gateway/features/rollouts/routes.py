@@ -159,7 +159,7 @@ async def report_outcome(
         row = build_outcome_row(
             new,
             namespace=caller.namespace,
-            caller=caller.name,
+            caller=caller.label,
             rollout=rollout.name,
             uid=rollout.uid,
             arm=assigned.arm.name,

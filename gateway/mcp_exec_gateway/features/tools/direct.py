@@ -94,7 +94,7 @@ class DirectAccess:
         return DirectGrant(
             namespace=caller.namespace,
             pool=self.pool.name,
-            caller=caller.name,
+            caller=caller.label,
             user=self.user,
             conversation=self.conversation,
             tools=tools,
