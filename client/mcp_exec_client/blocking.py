@@ -363,6 +363,7 @@ class Client(Blocking[AsyncClient]):
     stats = blocking(AsyncClient.stats)
     version = blocking(AsyncClient.version)
     usage = blocking(AsyncClient.usage)
+    key_uses = blocking(AsyncClient.key_uses)
     audit = iterating(AsyncClient.audit)
 
     def session(

@@ -10,6 +10,7 @@ from typing import Any, Final, Self, Unpack
 
 from mcp_exec_api.approvals import Approval
 from mcp_exec_api.wire.executions import ApprovalList, ExecutionList, ExecutionSummary, PendingApprovalList
+from mcp_exec_api.wire.records import KeyUseList
 from mcp_exec_api.wire.stats import NamespaceStats
 from mcp_exec_api.wire.tools import CallList, FoundTool, ServerTool, ServerTools, ToolCallRecord
 from mcp_exec_api.wire.usage import UsageGrouping, UsageReport
@@ -245,6 +246,13 @@ class AsyncClient:
         """
         begin, end = (None if at is None else at.isoformat() for at in (since, until))
         return await self.channel.fetch(UsageReport, "GET", "/v1/usage", query={"by": by, "since": begin, "until": end})
+
+    async def key_uses(self) -> KeyUseList:
+        """Return the hour in which each API key of the namespace was last used.
+
+        Raises GatewayError if there are no records.
+        """
+        return await self.channel.fetch(KeyUseList, "GET", "/v1/key-uses")
 
     @streamed
     def audit(

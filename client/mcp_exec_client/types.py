@@ -7,7 +7,7 @@ from pydantic import BaseModel, RootModel, ValidationError
 from mcp_exec_api.meta import LENIENT
 from mcp_exec_api.wire import executions
 from mcp_exec_api.wire.executions import ExecutionList, ExecutionSummary, PendingApprovalList, UsedWorkspace
-from mcp_exec_api.wire.records import NewUsageReport
+from mcp_exec_api.wire.records import KeyUseList, NewUsageReport
 from mcp_exec_api.wire.rollouts import Assignment, RolloutReport
 from mcp_exec_api.wire.sessions import Session
 from mcp_exec_api.wire.skills import Skill
@@ -30,6 +30,7 @@ __all__ = [
     "ExecutionList",
     "ExecutionSummary",
     "FoundTool",
+    "KeyUseList",
     "NamespaceStats",
     "NewUsageReport",
     "PendingApprovalList",

@@ -105,6 +105,7 @@ class FakeBroker:
         app.router.add_get("/v1/audit", self._audit)
         app.router.add_get("/v1/records/rollout-measures", self._measure)
         app.router.add_get("/v1/records/usage", self._measure_usage)
+        app.router.add_get("/v1/records/last-uses", self._find_last_uses)
         app.router.add_get("/v1/records/{table}", self._read_rows)
         app.router.add_post("/v1/records", self._add_rows)
         app.router.add_get("/v1/executions/{uid}", self._calls)
@@ -238,6 +239,16 @@ class FakeBroker:
             return web.Response(status=501, text="off")
         self.usage_queries.append(dict(request.query))
         return web.json_response(self.usage)
+
+    async def _find_last_uses(self, request: web.Request) -> web.Response:
+        self._check(request)
+        if self.rows is None:
+            raise web.HTTPNotImplemented
+        query, hours = request.query, dict[str, int]()
+        for row in self.rows.get("key_uses", []):
+            if row["namespace"] == query["namespace"] and query.get("caller") in (None, row["caller"]):
+                hours[row["caller"]] = max(row["at"], hours.get(row["caller"], 0))
+        return web.json_response({"hours": hours})
 
     async def _measure(self, request: web.Request) -> web.Response:
         self._check(request)

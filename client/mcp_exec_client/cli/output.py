@@ -225,6 +225,10 @@ KEYS: Final = (
     TableColumn(title="AGE", cell=lambda item: age(item.get("createdAt"))),
     *fields("description"),
 )
+KEY_USES: Final = (
+    *fields("name"),
+    TableColumn(title="LAST USED", cell=lambda item: item["lastUsedAt"][:16] + "Z"),
+)
 WORKSPACES: Final = (
     *fields("name", "version", "files"),
     TableColumn(title="SIZE", cell=lambda item: format_bytes(item.get("bytes"))),

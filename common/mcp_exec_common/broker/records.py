@@ -62,6 +62,13 @@ class RecordRows(Model):
     """Whether nothing more was stored when the page was read."""
 
 
+class LastUses(Model):
+    """Last uses of the API keys of a namespace."""
+
+    hours: Annotated[dict[str, int], Field(max_length=MAX_RECORDS)] = {}
+    """Beginning of the last hour of use, in microseconds since 1970, by the name of the key."""
+
+
 @dataclass(frozen=True)
 class RecordsClient:
     """Writes and reads records. All methods raise RecordsError; RecordsOff if there are none."""
@@ -86,6 +93,11 @@ class RecordsClient:
         """Return a page of the rows of a namespace, or of one of its callers."""
         params = {"namespace": namespace, "cursor": cursor, "limit": str(limit)} | _name_caller(caller)
         return await self.ask(RecordRows, "GET", f"/v1/records/{table}", params=params)
+
+    async def find_last_uses(self, *, namespace: str, caller: str | None = None) -> dict[str, int]:
+        """Return the last hour in which each API key of a namespace, or one of them, was used, by its name."""
+        params = {"namespace": namespace} | _name_caller(caller)
+        return (await self.ask(LastUses, "GET", "/v1/records/last-uses", params=params)).hours
 
     async def measure_rollout(
         self, *, namespace: str, uid: str, window_seconds: float | None = None

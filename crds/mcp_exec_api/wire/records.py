@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from mcp_exec_api.code_execution import UseCase
 from mcp_exec_api.execution_rollout import RolloutUnit
-from mcp_exec_api.meta import Model
+from mcp_exec_api.meta import MicroTime, Model
 
 RecordTable = Literal["executions", "calls", "model_usage", "feedback", "exposures", "outcomes", "key_uses"]
 """Tables of the records."""
@@ -25,6 +25,22 @@ class RecordList(Model):
     """Records by column. Times are microseconds since 1970."""
     next: str | None = None
     """Cursor of the next page; null on the last one."""
+
+
+class KeyUse(Model):
+    """Last use of an API key."""
+
+    name: str
+    """Name of the key."""
+    last_used_at: MicroTime
+    """Beginning of the hour in which a request last had the key."""
+
+
+class KeyUseList(Model):
+    """Keys of a namespace that were used, as long as their records are kept."""
+
+    items: Annotated[list[KeyUse], Field(max_length=1000)]
+    """By name. Of more than 1000 keys, the first ones."""
 
 
 class ConversationReport(Model):

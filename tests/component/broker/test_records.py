@@ -208,6 +208,10 @@ async def test_an_hour_in_which_several_gateways_saw_a_key_is_one_row(records: R
     page = await records.read_rows("key_uses", namespace="agents", caller="team-a")
     assert [row["at"] for row in page.items] == [0, 3_600_000_000]
     assert (await records.read_rows("key_uses", namespace="agents", caller="team-b")).items == []
+    assert await records.find_last_uses(namespace="agents") == {"team-a": 3_600_000_000}
+    assert await records.find_last_uses(namespace="agents", caller="team-b") == {}
+    with pytest.raises(RecordsError, match="does not serve"):
+        await records.find_last_uses(namespace="elsewhere")
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

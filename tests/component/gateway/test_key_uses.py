@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests.component.gateway.conftest import KEY, OTHER_KEY, Gateway, Object
+from tests.component.gateway.commands import call
+from tests.component.gateway.conftest import KEY, OTHER_KEY, SECRETS, Gateway, Object, key_entry, keys_secret
 from tests.component.gateway.test_auth import allow
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker, running_broker
 from tests.support.until import until
 
 from mcp_exec_broker.features.records.tables import KEY_USES, check_row
+from mcp_exec_client.cli.main import main
 from mcp_exec_gateway.features.records.key_uses import KeyUses
 
 MOMENT = datetime(2026, 3, 1, 12, 34, 56, tzinfo=UTC)
@@ -83,3 +85,28 @@ async def test_uses_that_wait_are_sent_at_the_end(gateway: Gateway, broker: Fake
     task.cancel()
     await asyncio.wait([task], timeout=5)
     assert len(list_uses(broker)) == 1
+
+
+async def test_the_last_use_of_each_key_is_listed_for_who_may_list_executions(
+    gateway: Gateway, broker: FakeBroker, api: FakeApiServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.put(SECRETS, keys_secret(**{"team-a": key_entry(KEY), "bob": key_entry(OTHER_KEY, own=True)}))
+    await until(lambda: (found := gateway.dependencies.keys.find(OTHER_KEY)) is not None and found.name == "bob")
+    assert broker.rows is not None
+    for caller, namespace, hours in (("team-a", "agents", 1), ("team-a", "agents", 0), ("bob", "agents", 2)):
+        row = {"namespace": namespace, "caller": caller, "at": NOON + hours * HOUR}
+        broker.rows.setdefault("key_uses", []).append(row)
+    everyone = await gateway.ask("GET", "/v1/key-uses")
+    uses = [{"name": "bob", "lastUsedAt": "2026-03-01T14:00:00.000000Z"}]
+    assert everyone.json == {"items": [*uses, {"name": "team-a", "lastUsedAt": "2026-03-01T13:00:00.000000Z"}]}
+    assert (await gateway.ask("GET", "/v1/key-uses", key=OTHER_KEY)).json == {"items": uses}
+    connection = ("--gateway", gateway.url, "--api-key", KEY)
+    listed = await call(capsys, "keys", "uses", *connection, entry=main)
+    assert [line.split() for line in listed.lines] == [
+        ["NAME", "LAST", "USED"],
+        ["bob", "2026-03-01T14:00Z"],
+        ["team-a", "2026-03-01T13:00Z"],
+    ]
+    broker.rows = None
+    off = await call(capsys, "keys", "uses", *connection, entry=main)
+    assert (off.code != 0, "broker.records.enabled" in off.last) == (True, True)

@@ -228,6 +228,10 @@ ROWS: dict[str, list[Row]] = {
         Row(path="/v1/records/executions", status=200),
         Row(path="/v1/records/executions?namespace={namespace}", status=403),
     ],
+    "GET /v1/key-uses": [
+        Row(path="/v1/key-uses", status=200),
+        Row(path="/v1/key-uses?namespace={namespace}", status=403),
+    ],
     "GET /v1/usage": [
         Row(path="/v1/usage?since=2026-01-01T00:00:00Z&until=2026-01-02T00:00:00Z", status=200),
         Row(path="/v1/usage?namespace={namespace}", status=403),

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.core.access.limiters import SharedPlaces
 from mcp_exec_broker.core.feature import Authenticate, Handler
-from mcp_exec_broker.features.records.queries import measure_rollout, measure_usage
+from mcp_exec_broker.features.records.queries import find_last_uses, measure_rollout, measure_usage
 from mcp_exec_broker.features.records.store import InvalidRecordCursor, RecordStore, RecordsUnavailable
 from mcp_exec_broker.features.records.tables import RECORD_TABLES
 from mcp_exec_common.broker.records import (
@@ -25,6 +25,7 @@ from mcp_exec_common.broker.records import (
     RECORDS_OFF_STATUS,
     AddedRecords,
     FoundExecutions,
+    LastUses,
     RecordRows,
 )
 from mcp_exec_common.usage import is_usage_grouping
@@ -62,6 +63,7 @@ class RecordsApi:
             ("/v1/records/find-executions", "POST", self._find_executions),
             ("/v1/records/rollout-measures", "GET", self._measure_rollout),
             ("/v1/records/usage", "GET", self._measure_usage),
+            ("/v1/records/last-uses", "GET", self._find_last_uses),
             ("/v1/records/{table}", "GET", self._read),
         )
         return [Route(path, authenticate(self._answer(handler)), methods=[verb]) for path, verb, handler in routes]
@@ -131,6 +133,13 @@ class RecordsApi:
         caller = query.get("caller")
         measured = await measure_usage(store, namespace=namespace, caller=caller, by=by, since=since, until=until)
         return JSONResponse(measured.to_api())
+
+    async def _find_last_uses(self, store: RecordStore, request: Request) -> Response:
+        query = request.query_params
+        _refuse_unknown(query.keys() - {"namespace", "caller"})
+        namespace = self._read_namespace(query.get("namespace", ""))
+        hours = await find_last_uses(store, namespace=namespace, caller=query.get("caller"))
+        return JSONResponse(LastUses(hours=hours).to_api())
 
     def _read_namespace(self, namespace: str) -> str:
         if namespace not in self.namespaces:

@@ -15,7 +15,8 @@ from mcp_exec_api.wire.rollouts import MAX_MEASURED_ARMS, MeasuredArm, MeasuredI
 from mcp_exec_api.wire.usage import UsageGrouping
 from mcp_exec_broker.features.records.habits import count_combinations, count_conversations, limit_rows
 from mcp_exec_broker.features.records.store import RecordStore, RecordsUnavailable
-from mcp_exec_broker.features.records.tables import CALLS, EXECUTIONS, EXPOSURES, MODEL_USAGE, OUTCOMES
+from mcp_exec_broker.features.records.tables import CALLS, EXECUTIONS, EXPOSURES, KEY_USES, MODEL_USAGE, OUTCOMES
+from mcp_exec_common.broker.records import MAX_RECORDS
 from mcp_exec_common.rollouts.guards import Interval, mean_interval, quantile_interval, share_interval
 from mcp_exec_common.usage import (
     MAX_USAGE_ROWS,
@@ -33,6 +34,17 @@ _MEANS: Final = ("cost", "tokens", "rating")
 _USAGE_SECONDS: Final = 20.0
 _DAY: Final = 24 * 3600 * 1_000_000
 _Sums = Select[Any]
+
+
+async def find_last_uses(store: RecordStore, *, namespace: str, caller: str | None) -> dict[str, int]:
+    """Return the last hour in which each API key was used, by its name. Raises RecordsUnavailable."""
+    columns = KEY_USES.c
+    last = select(columns.caller, func.max(columns.at).label("at")).where(columns.namespace == namespace)
+    if caller is not None:
+        last = last.where(columns.caller == caller)
+    async with store.read() as connection:
+        found = await connection.execute(last.group_by(columns.caller).order_by(columns.caller).limit(MAX_RECORDS))
+        return {row.caller: row.at for row in found}
 
 
 async def measure_rollout(store: RecordStore, *, namespace: str, uid: str, since: int) -> MeasuredRollout:

@@ -7,18 +7,19 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from mcp_exec_client.cli.connection import KUBECTL, find_kubeconfig
+from mcp_exec_client.cli.connection import KUBECTL, find_kubeconfig, open_client
 from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_client.cli.options import (
     Object,
     Subcommands,
+    add_client_options,
     add_command,
     add_group,
     add_kubeconfig_options,
     add_number,
     add_output_option,
 )
-from mcp_exec_client.cli.output import FORMATS, KEYS, print_line, print_note, print_objects
+from mcp_exec_client.cli.output import FORMATS, KEY_USES, KEYS, print_line, print_note, print_objects
 from mcp_exec_common.key_options import add_key_options
 
 if TYPE_CHECKING:
@@ -50,6 +51,14 @@ The former key is accepted for the hours of grace. A key that expires gets as ma
 example:
   kubectl mcp-exec keys rotate team-a --grace-hours 24
 """
+_USES: Final = """Lists the hour in which each API key of the namespace was last used, from the records.
+
+It asks the gateway, as a caller who may list executions of the namespace. A key that is missing was not used as long as
+records are kept.
+
+example:
+  mcp-exec keys uses
+"""
 _MAX_GRACE_HOURS: Final = 24 * 90
 
 
@@ -62,6 +71,9 @@ def add_to(commands: Subcommands) -> None:
     revoke = add_command(group, "revoke", summary="remove keys", description=_REVOKE, run=_revoke)
     for command in (create, rotate):
         command.add_argument("name", metavar="NAME", help="name of the key, which is that of its caller")
+    uses = add_command(group, "uses", summary="list the last use of each key", description=_USES, run=_list_uses)
+    add_output_option(uses, *FORMATS)
+    add_client_options(uses)
     add_key_options(create, namespace="--for-namespace")
     add_number(
         rotate, "--grace-hours", 0, _MAX_GRACE_HOURS, default=24, help="hours during which the former key still works"
@@ -159,6 +171,13 @@ async def _list(options: argparse.Namespace) -> None:
             except CommandError as error:
                 print_note(str(error))
     print_objects(items, form=options.output, columns=KEYS, empty="there are no keys")
+
+
+async def _list_uses(options: argparse.Namespace) -> None:
+    async with open_client(options) as client:
+        found = await client.key_uses()
+    items = found.model_dump(mode="json", by_alias=True)["items"]
+    print_objects(items, form=options.output, columns=KEY_USES, empty="no key was used")
 
 
 def _show(name: str, entry: "KeyEntry") -> Object:

@@ -78,6 +78,7 @@ EXAMPLES: Final[Examples] = {
     ),
     "NewFeedback": show(rating={"id": "rating-17", "rating": 5, "comment": "found all of them"}),
     "RecordList": show(calls={"items": [_CALL], "next": None}),
+    "KeyUseList": show(one={"items": [{"name": "team-a", "lastUsedAt": "2026-11-21T20:00:00.000000Z"}]}),
     "UsageReport": show(
         one={
             "by": "use-case",

@@ -6,7 +6,14 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewUsageReport, RecordList, RecordTable
+from mcp_exec_api.wire.records import (
+    ConversationReport,
+    KeyUseList,
+    NewFeedback,
+    NewUsageReport,
+    RecordList,
+    RecordTable,
+)
 from mcp_exec_api.wire.tools import CallList
 from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_gateway.core.auth.callers import Caller, check_user
@@ -23,6 +30,7 @@ from mcp_exec_gateway.features.records.service import (
     build_outcome_row,
     build_report_row,
     measure_report,
+    read_key_uses,
     read_page,
     read_usage,
     store_rows,
@@ -113,6 +121,19 @@ async def get_usage(dependencies: Injected, caller: ListCaller, query: Annotated
     """
     prices = dependencies.settings.prices
     return json_response(await read_usage(dependencies.get(Records).client, caller=caller, query=query, prices=prices))
+
+
+@router.get("/key-uses", response_model=KeyUseList, response_description="The last uses")
+@problems(404)
+async def list_key_uses(
+    dependencies: Injected, caller: ListCaller, query: Annotated[NamespaceQuery, Query()]
+) -> Response:
+    """List the last uses of API keys.
+
+    Returns the hour in which each API key of the namespace was last used, by any request with the key. A key that is
+    missing was not used as long as records are kept. A key that sees only its own executions sees only itself.
+    """
+    return json_response(await read_key_uses(dependencies.get(Records).client, caller=caller))
 
 
 @audit_router.get("/audit", response_model=CallList, response_description="A page")

@@ -9,7 +9,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from mcp_exec_api.meta import micro_time, now
-from mcp_exec_api.wire.records import ConversationReport, NewFeedback, NewOutcome, NewUsageReport, RecordTable
+from mcp_exec_api.wire.records import (
+    ConversationReport,
+    KeyUse,
+    KeyUseList,
+    NewFeedback,
+    NewOutcome,
+    NewUsageReport,
+    RecordTable,
+)
 from mcp_exec_api.wire.rollouts import MeasuredRollout
 from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_common.broker.records import AddedRecords, RecordRow, RecordsClient, RecordsError, RecordsOff
@@ -85,6 +93,25 @@ async def read_page(
         raise unavailable("the tool broker returned records of another namespace")
     items = [row for row in page.items if may_see(caller, creator=row.get("caller"), user=row.get("user"))]
     return {"items": items, "next": None if page.is_last else page.cursor}
+
+
+async def read_key_uses(client: RecordsClient | None, *, caller: Caller) -> dict[str, Any]:
+    """Return the last use of each API key of the namespace, or of the caller if it sees only its own.
+
+    Raises HttpProblem: 404 without records, 503 if the broker or its database fails.
+    """
+    if client is None:
+        raise records_off()
+    try:
+        hours = await client.find_last_uses(namespace=caller.namespace, caller=choose_owner(caller))
+    except RecordsError as error:
+        raise build_problem(error) from error
+    uses = [
+        KeyUse(name=name, last_used_at=_EPOCH + at * _MICROSECOND)
+        for name, at in sorted(hours.items())
+        if may_see(caller, creator=name, user=None)
+    ]
+    return KeyUseList(items=uses).to_api()
 
 
 def choose_owner(caller: Caller) -> str | None:
