@@ -131,6 +131,8 @@ class Browser:
     """First address of each sign-in."""
     visited: list[str] = field(default_factory=list)
     answer: dict[str, str] = field(default_factory=dict)
+    forged: dict[str, str] = field(default_factory=dict)
+    """What somebody puts into the answer in place of what the provider has sent."""
 
     async def open(self, url: str) -> None:
         """Follow the sign-in from its first address to the client's redirect address."""
@@ -161,7 +163,7 @@ class Browser:
         return [sorted({*scopes} - {"offline_access"}) for scopes in asked]
 
     async def read_answer(self) -> AuthorizationCodeResult:
-        return AuthorizationCodeResult.model_validate(self.answer)
+        return AuthorizationCodeResult.model_validate(self.answer | self.forged)
 
 
 @dataclass
@@ -269,13 +271,16 @@ async def test_a_decision_in_a_stream_leads_to_a_token_with_its_scope(
     ]
 
 
-async def test_an_answer_of_another_sign_in_is_refused_by_the_client(gateway: Gateway, provider: Provider) -> None:
+async def test_an_answer_of_another_sign_in_or_issuer_is_refused_by_the_client(
+    gateway: Gateway, provider: Provider
+) -> None:
     first = Browser(provider, "alice@dev")
     assert await run_code(gateway, first, Storage(known_client()), "code") == "Succeeded"
-    second = Browser(provider, "alice@dev")
-    second.read_answer = first.read_answer  # type: ignore[method-assign]
-    with pytest.RaisesGroup(OAuthFlowError, flatten_subgroups=True, allow_unwrapped=True):
-        await run_code(gateway, second, Storage(known_client()), "code")
+    for forged in ({"state": first.answer["state"], "code": first.answer["code"]}, {"iss": "https://other.example"}):
+        browser = Browser(provider, "alice@dev", forged=forged)
+        with pytest.RaisesGroup(OAuthFlowError, flatten_subgroups=True, allow_unwrapped=True):
+            await run_code(gateway, browser, Storage(known_client()), "code")
+        assert len(browser.opened) == 1
     assert len(gateway.executions) == 1
 
 

@@ -183,7 +183,7 @@ class OidcTokens:
 def check_use(header: Mapping[str, Any], claims: Mapping[str, Any]) -> None:
     """Raise ValueError for a token of an issuer that is for something else than access by its bearer.
 
-    An ID token is told by its audience, because many providers give both kinds the same type.
+    An ID token is refused by its audience: many providers give both kinds the same type.
     """
     named = header.get("typ", "JWT")
     if not isinstance(named, str) or named.lower().removeprefix("application/") not in _TYPES:
