@@ -5,6 +5,7 @@ import json
 import os
 import random
 import re
+import signal
 import ssl
 import subprocess
 import tarfile
@@ -505,6 +506,32 @@ async def test_a_changed_certificate_of_the_gateway_is_in_use_while_a_stream_goe
     async with running_gateway(town.folder / "renewed-gateway", town.api, **changes) as (_, address):
         renew = partial(write_certificate, folder, certificate)
         await follow_over_a_renewal(town, pod, f"https://{address}", authority, renew)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_requests_reach_the_other_gateway_when_one_has_ended(town: Town, kind: Kind) -> None:
+    """Its address stays in the configuration."""
+    (folder := town.folder / f"two-behind-{kind}").mkdir()
+    async with AsyncExitStack() as stack:
+        (ending, first), (_, second) = [
+            await stack.enter_async_context(running_gateway(folder / str(number), town.api)) for number in range(2)
+        ]
+        url = await stack.enter_async_context(town.running(kind, gateways=[first, second]))
+        client = await stack.enter_async_context(visit(town, url, http2=False))
+
+        async def send(method: str, path: str) -> tuple[int, str]:
+            response = await client.request(method, path, json={"code": "1"} if method == "POST" else None)
+            return response.status_code, response.text if response.is_error else ""
+
+        async def send_all() -> set[tuple[int, str]]:
+            requests = (("GET", "/v1/executions"), ("POST", "/v1/executions?wait=0"))
+            return set(await asyncio.gather(*(send(*each) for _ in range(16) for each in requests)))
+
+        assert await send_all() == {(200, ""), (202, "")}
+        ending.process.send_signal(signal.SIGTERM)
+        await ending.ended()
+        for _ in range(3):
+            assert await send_all() == {(200, ""), (202, "")}
 
 
 async def follow_over_a_renewal(town: Town, pod: Pod, url: str, authority: str, renew: Callable[[], None]) -> None:
