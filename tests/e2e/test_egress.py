@@ -1,11 +1,17 @@
-"""What operator and gateway can reach: the API server's ports, and no other port of pods that are none of ours."""
+"""What operator and gateway can reach: the API server's ports, and no other port of pods that are none of ours.
+
+And what the rules by address admit when the API server moves.
+"""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
+import yaml
 
-from tests.e2e.support import RELEASE, SYSTEM, Cluster, api_server
+from tests.e2e.support import RELEASE, ROOT, SYSTEM, Cluster, api_server
+from tests.support.until import eventually
 
 NAMESPACE = "egress"
 API_PORTS = (443, 6443)
@@ -33,27 +39,37 @@ print(json.dumps([attempt(*target) for target in json.loads(sys.argv[1])]))
 
 
 @pytest.fixture(scope="module")
-def listener(installed: Cluster) -> Iterator[str]:
+def namespace(installed: Cluster) -> Iterator[str]:
+    """A namespace of others."""
+    installed.objects.create_namespace(NAMESPACE)
+    yield NAMESPACE
+    installed.delete("Namespace", NAMESPACE, wait=False)
+
+
+@pytest.fixture(scope="module")
+def listener(installed: Cluster, namespace: str) -> str:
     """The address of a pod that listens at the ports of API server, sandboxes and broker, and is none of them."""
-    image = installed.get("SandboxPool", "runc")["spec"]["image"]
     probe = {"tcpSocket": {"port": OTHER_PORTS[-1]}, "periodSeconds": 1}
     root = {"runAsUser": 0}  # for a port below 1024
-    program = ["python3", "-c", LISTENER]
-    container = {
-        "name": "main", "image": image, "command": program, "securityContext": root, "readinessProbe": probe,
-    }  # fmt: skip
-    installed.objects.create_namespace(NAMESPACE)
+    return start_pod(installed, "listener", ["python3", "-c", LISTENER], securityContext=root, readinessProbe=probe)
+
+
+def start_pod(installed: Cluster, name: str, command: list[str], **fields: Any) -> str:
+    """Start a pod that is none of ours, with its name as the label `app`, and return its address."""
+    image = installed.get("SandboxPool", "runc")["spec"]["image"]
     installed.apply(
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": "listener", "namespace": NAMESPACE},
-            "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": {"app": name}},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "main", "image": image, "command": command, **fields}],
+            },
         }
     )
-    installed.wait_for("Ready", "Pod", "listener", namespace=NAMESPACE, seconds=60)
-    yield str(installed.get("Pod", "listener", namespace=NAMESPACE)["status"]["podIP"])
-    installed.delete("Namespace", NAMESPACE, wait=False)
+    installed.wait_for("Ready", "Pod", name, namespace=NAMESPACE, seconds=60)
+    return str(installed.get("Pod", name, namespace=NAMESPACE)["status"]["podIP"])
 
 
 @pytest.mark.parametrize("component", ["operator", "gateway"])
@@ -69,3 +85,48 @@ def test_operator_and_gateway_connect_to_other_pods_at_the_api_servers_ports_onl
     assert found[: -len(OTHER_PORTS)] == ["open"] * (len(targets) - len(OTHER_PORTS))
     # network plugins drop or reject
     assert "open" not in others
+
+
+def render_strict_rules(installed: Cluster, addresses: Sequence[str]) -> Any:
+    """Return the egress rules of an operator whose API server may have these addresses only."""
+    cidrs = ",".join(f"{address}/{128 if ':' in address else 32}" for address in addresses)
+    text = installed.helm(
+        "template", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM,
+        "--show-only", "templates/operator/networkpolicy.yaml",
+        "--set", f"networkPolicy.flavour=Addresses,networkPolicy.apiServer.cidrs={{{cidrs}}}",
+        "--set", "networkPolicy.brokerTo[0].ipBlock.cidr=192.0.2.1/32",
+    )  # fmt: skip
+    return yaml.safe_load(text)["spec"]["egress"]
+
+
+def test_rules_by_address_lose_an_api_server_that_moves_unless_they_name_both_addresses(
+    installed: Cluster, namespace: str
+) -> None:
+    """A pod with the operator's rules stands for the operator; the address of documentation for the former one."""
+    start_pod(installed, "client", ["sleep", "3600"])
+    targets = api_server(installed)
+    former, present = ["192.0.2.10"], [address for address, _ in targets]
+
+    def reach() -> list[str]:
+        command = ("python3", "-c", CONNECT, json.dumps(targets))
+        found: list[str] = json.loads(installed.kubectl("exec", "-n", namespace, "client", "--", *command))
+        return found
+
+    for addresses, is_open in ((present, True), (former, False), ([*former, *present], True)):
+        installed.apply(
+            {
+                "apiVersion": "networking.k8s.io/v1",
+                "kind": "NetworkPolicy",
+                "metadata": {"name": "client", "namespace": namespace},
+                "spec": {
+                    "podSelector": {"matchLabels": {"app": "client"}},
+                    "policyTypes": ["Egress"],
+                    "egress": render_strict_rules(installed, addresses),
+                },
+            }
+        )
+        eventually(
+            lambda is_open=is_open: [each == "open" for each in reach()] == [is_open] * len(targets),
+            seconds=60,
+            every=1,
+        )

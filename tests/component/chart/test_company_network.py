@@ -159,11 +159,14 @@ def test_rules_by_ports_hold_for_an_api_server_whose_address_changes_and_strict_
 ) -> None:
     policy = {"flavour": "Addresses", "apiServer": {"cidrs": ["192.0.2.10/32"]}, "brokerTo": [DNS]}
     strict = render({"networkPolicy": {**policy, "extraEgress": {process: [EXTRA] for process in PROCESSES}}})
+    both = {"cidrs": ["192.0.2.10/32", "198.51.100.0/24"]}
+    moving = render({"networkPolicy": {**policy, "apiServer": both}})
     for process in PROCESSES:
         by_ports, by_addresses = (select(rendered, "NetworkPolicy", process) for rendered in (plain, strict))
         for address in ("192.0.2.10", "198.51.100.7"):
             assert allows(by_ports, address, 6443)
             assert allows(by_addresses, address, 6443) is (address == "192.0.2.10")
+            assert allows(select(moving, "NetworkPolicy", process), address, 6443)
         assert not allows(by_addresses, "192.0.2.10", 80)
         assert allows(by_addresses, "10.1.2.3", 4317)
         assert EXTRA not in by_ports
