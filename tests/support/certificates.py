@@ -11,18 +11,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def certificates_for(host: str, *others: str) -> tuple[str, str]:
+def certificates_for(host: str, *others: str, days: int = 2) -> tuple[str, str]:
     """The authority's certificate, and one of a server at names or addresses with its key behind it, as PEM."""
     authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "mcp-exec tests")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     ca = (
-        _blank(subject=name, issuer=name, key=authority.public_key())
+        _blank(subject=name, issuer=name, key=authority.public_key(), days=days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .sign(authority, hashes.SHA256())
     )
     certificate = (
-        _blank(subject=subject, issuer=name, key=server.public_key())
+        _blank(subject=subject, issuer=name, key=server.public_key(), days=days)
         .add_extension(x509.SubjectAlternativeName([_name(each) for each in (host, *others)]), critical=False)
         .sign(authority, hashes.SHA256())
     )
@@ -46,7 +46,9 @@ def _name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _blank(*, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _blank(
+    *, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (
         x509.CertificateBuilder()
@@ -55,5 +57,5 @@ def _blank(*, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublic
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=2))
+        .not_valid_after(now + timedelta(days=days))
     )

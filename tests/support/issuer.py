@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from tests.support.certificates import certificates_for
+from tests.support.constants import AUDIENCE
 
-AUDIENCE: Final = "mcp-exec-gateway"
 DISCOVERY: Final = "/.well-known/openid-configuration"
 KEYS: Final = "/keys"
 

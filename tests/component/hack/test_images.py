@@ -47,6 +47,7 @@ def docker(machine: Machine) -> Machine:
         "data_image",
         "servers_image",
         "skills",
+        "tests/identity",
         "locks",
     ):
         shutil.copytree(
@@ -76,13 +77,16 @@ def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> 
     }  # fmt: skip
 
 
-def test_the_image_with_libraries_for_data_is_built_on_the_sandboxes_and_only_if_it_is_named(docker: Machine) -> None:
-    done = docker.run("images", "data")
+@pytest.mark.parametrize(("image", "base"), [("data", "sandbox"), ("identity", "servers")])
+def test_an_image_that_no_release_has_is_built_on_another_and_only_if_it_is_named(
+    docker: Machine, image: str, base: str
+) -> None:
+    done = docker.run("images", image)
     assert done.returncode == 0, done.stderr
-    sandbox, data = builds(docker)
-    assert "--tag localhost/mcp-exec-sandbox:dev" in sandbox
-    assert "--build-arg BASE=localhost/mcp-exec-sandbox:dev " in data
-    assert "--tag localhost/mcp-exec-data:dev" in data
+    first, second = builds(docker)
+    assert f"--tag localhost/mcp-exec-{base}:dev" in first
+    assert f"--build-arg BASE=localhost/mcp-exec-{base}:dev " in second
+    assert f"--tag localhost/mcp-exec-{image}:dev" in second
 
 
 def test_dependencies_come_from_the_lock_file_with_hashes_for_the_images_interpreter(docker: Machine) -> None:
