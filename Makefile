@@ -7,8 +7,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
 # Set on the command line or in the environment: CLUSTER, KUBECONFIG (for CLUSTER=existing), IMAGE_REPOSITORY, TAG,
-# IMAGES_LOADED, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY, WITHOUT.
-export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED KUBERNETES_BINARIES ONLY WITHOUT
+# IMAGES_LOADED, IDENTITY, KIND_CLUSTER_NAME, KUBERNETES_BINARIES, ONLY, WITHOUT.
+export CLUSTER IMAGE_REPOSITORY TAG IMAGES_LOADED IDENTITY KUBERNETES_BINARIES ONLY WITHOUT
 export PATH := $(VENV)/bin:$(PATH)
 # Compiled modules are kept, whatever the environment says: else each process of the tests compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,7 +47,7 @@ push: venv  ## build the images and push them to IMAGE_REPOSITORY (or REGISTRY)
 up: venv  ## create a cluster and load the images
 	@set -euo pipefail; . hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"
 
-demo:  ## create a cluster, install the release and run an example
+demo:  ## create a cluster, install the release and run an example; IDENTITY=yes adds a provider where people sign in
 	@hack/demo
 
 examples: venv  ## run the tasks of examples/tasks on the release, and print what each saved; TASK=03 runs one
@@ -76,7 +76,7 @@ fmt: venv  ## format Python, and mend what the linter can
 types: venv  ## mypy, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.accounts -p hack.chart -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.new_release
+	mypy --strict -p hack.accounts -p hack.chart -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.new_release -m hack.identity_provider
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`

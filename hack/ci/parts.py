@@ -44,7 +44,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "clients": Part(command=("make", "clients"), minutes=8, cluster=False),
     "cpython": Part(command=("make", "cpython"), minutes=14, cluster=False),
     "data-image": Part(command=("make", "data-image"), minutes=5, cluster=False),
-    "demo": Part(command=("hack/ci/demo-from-nothing",), minutes=12, newest=False),
+    "demo": Part(command=("hack/ci/demo-from-nothing",), minutes=14, newest=False),
     "frameworks": Part(command=("make", "frameworks"), minutes=8),
     "fuzz-component": Part(
         command=("make", "fuzz", "TESTS=tests/component"), environment={"MCP_EXEC_FUZZ_FACTOR": "10"}, minutes=10,

@@ -78,6 +78,28 @@ def test_a_devclusters_gateway_is_reached_by_its_services_address(release: Machi
     assert not any("port-forward" in call for call in release.calls("kubectl"))
 
 
+@pytest.mark.parametrize(("kind", "address"), [("kind", "http://127.0.0.1:8080"), ("devcluster", "http://10.96.0.7")])
+def test_a_provider_where_people_sign_in_is_installed_on_demand_and_the_address_printed(
+    release: Machine, kind: str, address: str
+) -> None:
+    (release.folder / "kind").write_text(kind)
+    (release.checkout / ".venv/bin/python").write_text(
+        f'#!/bin/bash\necho "python $*" >> "{release.folder}/calls"; [ "$3" != show ] || echo "Sign in at $4/mcp"\n'
+    )
+    values = f"--values {release.checkout}/.cache/identity/values.json"
+    done = release.run("demo")
+    assert done.returncode == 0, done.stderr
+    assert values not in " ".join(release.calls("helm"))
+    assert not any(call.startswith("-m hack.identity_provider") for call in release.calls("python"))
+    for _ in range(2):
+        done = release.run("demo", IDENTITY="yes")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines()[-1] == f"Sign in at {address}/mcp"
+    lines = (release.folder / "calls").read_text().splitlines()
+    (upgrade, _) = [number for number, line in enumerate(lines) if values in line]
+    assert "python -m hack.identity_provider install" in lines[:upgrade]
+
+
 @pytest.mark.parametrize("loaded", ["", "yes"])
 def test_the_virtual_environment_is_fetched_while_the_cluster_starts(release: Machine, loaded: str) -> None:
     (release.checkout / "hack/venv").write_text(
