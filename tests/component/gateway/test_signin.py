@@ -447,9 +447,14 @@ async def test_a_decision_in_a_stream_names_the_scopes_of_the_token_that_it_need
     form = {"action": "accept", "content": {"decision": "Approve"}}
     approval = ApprovalToken(execution="exec-a", approval="a1", digest="")
     arguments = {"name": "run_code", "inputResponses": {"a1": form}}
-    messages = (
+    call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+    consent = {"name": "github__merge", "inputResponses": {"approval": form}, "requestState": "x"}
+    task = {"taskId": "exec-a", "inputResponses": {str(approval): form}}
+    messages: tuple[dict[str, Any], ...] = (
         {"jsonrpc": "2.0", "id": str(approval), "result": form},
-        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": arguments},
+        call | {"params": arguments},
+        call | {"params": consent},
+        call | {"method": "tasks/update", "params": task},
     )
     write_rules(
         tmp_path, PEOPLE | {"users": ["oidc/corp/alice"], "approver": True}, {**PEOPLE, "users": ["oidc/corp/bob"]}
