@@ -1,14 +1,15 @@
 """What a Secret holds of each API key: its digest, namespace and limits. And how a key and its digest are made."""
 
 import argparse
+import base64
 import hashlib
 import re
 import secrets
-from typing import Annotated, Final
+from typing import Annotated, Final, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, ValidationError
 
-from mcp_exec_api.meta import Model, now
+from mcp_exec_api.meta import Model, explain_errors, now
 from mcp_exec_api.wire.stats import KeyLimits
 
 KEY_PREFIX: Final = "mcpx_"
@@ -46,6 +47,14 @@ class KeyEntry(Model):
     """Time of its creation."""
     former: FormerKey | None = None
     """The key of this name that this one has replaced, as long as it is accepted, too."""
+
+    @classmethod
+    def parse(cls, encoded: str | None) -> Self:
+        """Return the entry that the Secret's data has in Base64. Raises ValueError, which names all that is wrong."""
+        try:
+            return cls.model_validate_json(base64.b64decode(encoded or ""), strict=True)
+        except ValidationError as error:
+            raise ValueError(explain_errors(error, cls)) from None
 
 
 def check_key_name(name: str) -> None:

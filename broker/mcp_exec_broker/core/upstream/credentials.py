@@ -31,6 +31,7 @@ from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, describe_release_secret, is_release_secret
 from mcp_exec_common.kube.reflector import ObjectKey
+from mcp_exec_common.peers import InvalidAnswer, read_answer
 from mcp_exec_common.process.outgoing_client import CONNECTION_ERRORS, OutgoingClient
 
 log = logging.getLogger(__name__)
@@ -347,14 +348,14 @@ class ClientCredentialsTokens:
                 headers={"Accept": "application/json", "Accept-Encoding": "identity", **headers},
                 timeout=_TIMEOUT,
             ) as response:
-                body = await _read_body(response)
+                body = await read_answer(response, limit=_MAX_RESPONSE_BYTES)
                 answer = json.loads(body) if body.lstrip()[:1] == b"{" else {}
         except CONNECTION_ERRORS as error:
             reason, message = explain_connection_error(error)
             raise TokenRefused(f"the token endpoint cannot be reached: {message}", reason) from None
         except TimeoutError:
             raise TokenRefused(f"the token endpoint does not answer within {_TIMEOUT.total:g} s") from None
-        except (ValueError, RecursionError):
+        except (InvalidAnswer, ValueError, RecursionError):
             raise TokenRefused("the token endpoint does not answer with a JSON object of 256 KiB or less") from None
         except (aiohttp.ClientError, OSError):
             raise TokenRefused("the token endpoint closed the connection before it answered") from None
@@ -363,13 +364,3 @@ class ClientCredentialsTokens:
 
 def _read_word(value: object) -> str:
     return value if isinstance(value, str) and _WORD.fullmatch(value) else ""
-
-
-async def _read_body(response: aiohttp.ClientResponse) -> bytes:
-    """Read the whole body: `read(n)` may return less than that. Raises ValueError if it is too large."""
-    body = b""
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > _MAX_RESPONSE_BYTES:
-            raise ValueError("the answer exceeds its size limit")
-    return body

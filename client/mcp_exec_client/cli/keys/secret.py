@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
 
-from pydantic import ValidationError
-
-from mcp_exec_api.meta import explain_errors
 from mcp_exec_client.cli.exit_codes import CommandError, ExitCode
 from mcp_exec_common.api_keys import KeyEntry
 from mcp_exec_common.kube.client import KubeClient, resource_path
@@ -36,9 +33,7 @@ class KeySecret:
         if name not in self.data:
             raise CommandError(f"there is no key {name} in the Secret", ExitCode.REFUSED)
         try:
-            return KeyEntry.model_validate_json(base64.b64decode(self.data[name] or ""), strict=True)
-        except ValidationError as error:
-            raise CommandError(f"the key {name} is not valid: {explain_errors(error)}", ExitCode.REFUSED) from None
+            return KeyEntry.parse(self.data[name])
         except ValueError as error:
             raise CommandError(f"the key {name} is not valid: {error}", ExitCode.REFUSED) from None
 

@@ -5,7 +5,6 @@ it does not affect the others.
 """
 
 import asyncio
-import base64
 import hmac
 import logging
 from collections.abc import Callable
@@ -13,9 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from pydantic import ValidationError
-
-from mcp_exec_api.meta import explain_errors, now
+from mcp_exec_api.meta import now
 from mcp_exec_api.wire.stats import KeyLimits
 from mcp_exec_common.api_keys import KEY_NAME, KeyEntry, check_key_name, digest_key
 from mcp_exec_common.kube.client import KubeClient, resource_path
@@ -53,9 +50,7 @@ def parse_keys(secret: Object) -> dict[str, ApiKey]:
     for name, encoded in sorted((secret.get("data") or {}).items()):
         try:
             check_key_name(name)
-            entry = KeyEntry.model_validate_json(base64.b64decode(encoded or ""), strict=True)
-        except ValidationError as error:
-            log.warning("API key %s is skipped: %s", name, explain_errors(error, KeyEntry))
+            entry = KeyEntry.parse(encoded)
         except ValueError as error:
             log.warning("API key %s is skipped: %s", name, error)
         else:

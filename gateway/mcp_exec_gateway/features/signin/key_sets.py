@@ -14,6 +14,7 @@ from pydantic_core import from_json
 from yarl import URL
 
 from mcp_exec_common.access import HTTPS, OidcIssuer
+from mcp_exec_common.peers import InvalidAnswer, read_answer
 from mcp_exec_common.process.outgoing import build_client_tls
 from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.util.backoff import delays
@@ -199,12 +200,11 @@ async def _read_json(client: OutgoingClient, url: str, tls: ssl.SSLContext | Non
     async with await client.request("GET", URL(url), tls=tls, headers=headers) as response:
         if response.status != 200:
             raise ValueError(f"{url} answers {response.status}; it must answer 200, without a redirect")
-        content = bytearray()
-        async for chunk in response.content.iter_any():
-            content += chunk
-            if len(content) > _MAX_BYTES:
-                raise ValueError(f"{url} sends more than {_MAX_BYTES} bytes")
-    return from_json(bytes(content), allow_inf_nan=False)
+        try:
+            content = await read_answer(response, limit=_MAX_BYTES)
+        except InvalidAnswer as error:
+            raise ValueError(f"{url}: {error}") from error
+    return from_json(content, allow_inf_nan=False)
 
 
 def _pauses() -> Iterator[float]:
