@@ -31,7 +31,7 @@ async def broker(api: FakeApiServer) -> AsyncIterator[FakeBroker]:
 @pytest.fixture
 def gateway(gateway_with_broker: Gateway) -> Gateway:
     uses = gateway_with_broker.dependencies.get(KeyUses)
-    uses.clock, uses.gather_seconds = lambda: MOMENT, 0.01
+    uses.clock, uses.gather_seconds, uses.retry_seconds = lambda: MOMENT, 0.01, 0.01
     return gateway_with_broker
 
 
@@ -65,8 +65,6 @@ async def test_only_valid_keys_have_uses(gateway: Gateway, broker: FakeBroker, a
 
 
 async def test_a_use_is_recorded_when_the_broker_is_back(gateway: Gateway, broker: FakeBroker) -> None:
-    uses = gateway.dependencies.get(KeyUses)
-    uses.retry_seconds = 0.01
     broker.broken = True
     await gateway.ask("GET", "/v1/executions")
     await until(lambda: broker.paths.count("/v1/records") > 1)
