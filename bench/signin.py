@@ -23,8 +23,8 @@ from waits import within
 
 from mcp_exec_common.access import OidcIssuer
 from mcp_exec_common.api_keys import KEY_PREFIX, digest_key
+from mcp_exec_common.process.company_network import CompanyNetwork
 from mcp_exec_common.process.namespaces import ServedNamespaces
-from mcp_exec_common.process.outgoing import Proxies, build_client_tls
 from mcp_exec_common.process.outgoing_client import OutgoingClient
 from mcp_exec_common.util.addresses import AddressCheck
 from mcp_exec_gateway.core.auth.api_keys import ApiKeyStore
@@ -49,14 +49,13 @@ async def open_authenticator(issuer: Issuer) -> AsyncIterator[Authenticator]:
     """Build what authenticates, once it has the issuer's keys."""
     keys = ApiKeyStore()
     entry = json.dumps({"sha256": digest_key(KEY), "namespace": "agents"}).encode()
-    keys.on_change({"data": {"bench": base64.b64encode(entry).decode()}}, False)
+    keys.on_change({"metadata": {}, "data": {"bench": base64.b64encode(entry).decode()}}, False)
     configured = OidcIssuer.model_validate(issuer.configure())
     tokens = OidcTokens.create([configured], narrows=False)
     (key_set,) = tokens.key_sets.values()
     served = ServedNamespaces(["agents"])
-    tls = build_client_tls(issuer.ca)
-    async with OutgoingClient.open(check=AddressCheck(allowed=LOOPBACK), proxies=Proxies(), tls=tls) as client:
-        following = asyncio.create_task(key_set.follow(client, tls))
+    async with OutgoingClient.open(check=AddressCheck(allowed=LOOPBACK), network=CompanyNetwork()) as client:
+        following = asyncio.create_task(key_set.follow(client))
         try:
             async with within(START_SECONDS, "the keys of the issuer"):
                 await key_set.find("one")
