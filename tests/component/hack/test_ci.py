@@ -42,7 +42,7 @@ def test_a_run_on_the_slowest_machine_fits_without_the_longest_files() -> None:
 
 
 def test_without_another_kubernetes_nothing_runs_twice() -> None:
-    plan = make_plan(factor=1, newest=False, part="demo")
+    plan = make_plan(factor=1, newest=False, part="browser")
     assert [line for line in plan.describe() if "1.20" in line] == ["make test MEASURED=yes, on Kubernetes 1.20"]
 
 
