@@ -98,6 +98,8 @@ kubeAPIQPS: 100
 kubeAPIBurst: 200
 enforceNodeAllocatable: []
 evictionHard: {memory.available: 100Mi, nodefs.available: 1%, imagefs.available: 1%}
+# No registry has the loaded images: those that no pod uses stay, however full the disk is.
+imageGCHighThresholdPercent: 100
 Y
   [ -n "$binaries" ] || return 0
   cat <<Y

@@ -98,6 +98,12 @@ def policies(pods: Pods) -> Iterator[None]:
     pods.cluster.delete("NetworkPolicy", *left, namespace=pods.namespace)
 
 
+def test_loaded_images_stay_on_a_full_disk(cluster: Cluster) -> None:
+    (node,) = cluster.names("Node", namespace=None)
+    done = cluster.run("kubectl", "get", "--raw", f"/api/v1/nodes/{node}/proxy/configz")
+    assert json.loads(done.stdout)["kubeletconfig"]["imageGCHighThresholdPercent"] == 100
+
+
 def test_up_on_a_running_cluster_changes_nothing() -> None:
     before = pids()
     done = devcluster("up")
