@@ -248,7 +248,7 @@ class AsyncClient:
         return await self.channel.fetch(UsageReport, "GET", "/v1/usage", query={"by": by, "since": begin, "until": end})
 
     async def key_uses(self) -> KeyUseList:
-        """Return the hour in which each API key of the namespace was last used.
+        """Return the hour of the last use of each API key of the namespace.
 
         Raises GatewayError if there are no records.
         """

@@ -1,8 +1,10 @@
 """Client of the broker's records, for operator and gateway. All replicas have the same store."""
 
+import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, ValidationError
@@ -20,6 +22,7 @@ MAX_RECORDS_BYTES: Final = 8 * 1024 * 1024
 RECORDS_OFF_STATUS: Final = NOT_IMPLEMENTED
 """HTTP status of a broker without records."""
 _SECONDS: Final = 30.0
+_FLUSH_SECONDS: Final = 2.0
 
 RecordRow = Mapping[str, object]
 _Answer = TypeVar("_Answer", bound=Model)
@@ -95,7 +98,7 @@ class RecordsClient:
         return await self.ask(RecordRows, "GET", f"/v1/records/{table}", params=params)
 
     async def find_last_uses(self, *, namespace: str, caller: str | None = None) -> dict[str, int]:
-        """Return the last hour in which each API key of a namespace, or one of them, was used, by its name."""
+        """Return the hour of the last use of each API key of a namespace, or of one of them, by its name."""
         params = {"namespace": namespace} | _name_caller(caller)
         return (await self.ask(LastUses, "GET", "/v1/records/last-uses", params=params)).hours
 
@@ -143,3 +146,47 @@ class RecordsClient:
 
 def _name_caller(caller: str | None) -> dict[str, str]:
     return {} if caller is None else {"caller": caller}
+
+
+@dataclass(kw_only=True, eq=False)
+class RecordsQueue(ABC):
+    """What waits for its records. It is sent soon after something was added, and again after a failure."""
+
+    gather_seconds: float
+    """Seconds in which more is gathered before it is sent."""
+    retry_seconds: float
+    """Further seconds after a failure."""
+    _wakeup: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def changed(self) -> None:
+        """Send soon."""
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Send until cancelled, then what waits, for at most two seconds."""
+        try:
+            while True:
+                await self._wakeup.wait()
+                await asyncio.sleep(self.gather_seconds)
+                if not await self._send():
+                    await asyncio.sleep(self.retry_seconds)
+        finally:
+            try:
+                async with asyncio.timeout(_FLUSH_SECONDS):
+                    await self._send()
+            except TimeoutError:
+                self.lose_all()
+
+    async def _send(self) -> bool:
+        self._wakeup.clear()
+        if not (is_done := await self.send_all()):
+            self.changed()
+        return is_done
+
+    @abstractmethod
+    async def send_all(self) -> bool:
+        """Send what waits, in batches. Return whether nothing is left."""
+
+    @abstractmethod
+    def lose_all(self) -> None:
+        """Take note that the process ends with what waits."""

@@ -33,7 +33,7 @@ class KeyUse(Model):
     name: str
     """Name of the key."""
     last_used_at: MicroTime
-    """Beginning of the hour in which a request last had the key."""
+    """Beginning of the hour of the last request with the key."""
 
 
 class KeyUseList(Model):

@@ -37,7 +37,7 @@ _Sums = Select[Any]
 
 
 async def find_last_uses(store: RecordStore, *, namespace: str, caller: str | None) -> dict[str, int]:
-    """Return the last hour in which each API key was used, by its name. Raises RecordsUnavailable."""
+    """Return the hour of the last use of each API key, by its name. Raises RecordsUnavailable."""
     columns = KEY_USES.c
     last = select(columns.caller, func.max(columns.at).label("at")).where(columns.namespace == namespace)
     if caller is not None:

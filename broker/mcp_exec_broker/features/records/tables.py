@@ -188,7 +188,7 @@ KEY_USES: Final = Table(
     _stored_at(),
     Index("key_uses_stored", "stored_at", "namespace", "caller", "at"),
 )
-"""An hour in which a request had an API key. `caller` is the key's name, and `at` the beginning of the hour."""
+"""An hour with a request by an API key. `caller` is the key's name, and `at` the beginning of the hour."""
 AUDIT: Final = Table(
     "calls",
     MetaData(),  # of its own: each replica has its own file

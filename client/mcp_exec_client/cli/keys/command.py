@@ -51,7 +51,7 @@ The former key is accepted for the hours of grace. A key that expires gets as ma
 example:
   kubectl mcp-exec keys rotate team-a --grace-hours 24
 """
-_USES: Final = """Lists the hour in which each API key of the namespace was last used, from the records.
+_USES: Final = """Lists the hour of the last use of each API key of the namespace, from the records.
 
 It asks the gateway, as a caller who may list executions of the namespace. A key that is missing was not used as long as
 records are kept.

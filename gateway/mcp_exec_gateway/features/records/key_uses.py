@@ -1,16 +1,14 @@
-"""Uses of API keys: a record for each key and hour in which a request had the key."""
+"""Uses of API keys: a record for each key and hour with a request."""
 
-import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Final
 
 from mcp_exec_api.meta import now
-from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
+from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff, RecordsQueue
 from mcp_exec_gateway.core.auth.api_keys import ApiKey
 
 log = logging.getLogger(__name__)
@@ -19,7 +17,6 @@ _MAX_KEYS: Final = 10_000
 """Keys whose last hour is remembered; after more, all begin again. Rows that are sent again change nothing."""
 _GATHER_SECONDS: Final = 20.0
 _RETRY_SECONDS: Final = 60.0
-_FLUSH_SECONDS: Final = 2.0
 _HOUR: Final = 3600
 
 _Name = tuple[str, str]
@@ -27,7 +24,7 @@ _Name = tuple[str, str]
 
 
 @dataclass(kw_only=True, eq=False)
-class KeyUses:
+class KeyUses(RecordsQueue):
     """Records the uses of keys, each key once an hour. A request never waits for it.
 
     While the broker is away, the last hour of each key is kept, and earlier ones are not recorded.
@@ -41,7 +38,6 @@ class KeyUses:
     """The last hour of each key, in hours since 1970."""
     _waiting: dict[_Name, int] = field(default_factory=dict, init=False)
     """Those without a record yet."""
-    _wakeup: asyncio.Event = field(default_factory=asyncio.Event, init=False)
 
     def observe(self, key: ApiKey) -> None:
         """Record that a request had a valid key."""
@@ -54,26 +50,12 @@ class KeyUses:
         self._hours[name] = self._waiting[name] = hour
         self.changed()
 
-    def changed(self) -> None:
-        """Send soon."""
-        self._wakeup.set()
+    def lose_all(self) -> None:
+        """Log what waits as lost."""
+        log.warning("uses of %d API keys have no record at the end", len(self._waiting))
 
-    async def run(self) -> None:
-        """Send records until cancelled, then those that wait, for at most two seconds."""
-        try:
-            while True:
-                await self._wakeup.wait()
-                await asyncio.sleep(self.gather_seconds)
-                if not await self._send_all():
-                    await asyncio.sleep(self.retry_seconds)
-        finally:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FLUSH_SECONDS):
-                    await self._send_all()
-
-    async def _send_all(self) -> bool:
-        """Send what waits, and return whether nothing is left."""
-        self._wakeup.clear()
+    async def send_all(self) -> bool:
+        """Send what waits, in batches. Return whether nothing is left."""
         while batch := dict(islice(self._waiting.items(), MAX_RECORDS)):
             rows = [
                 {"namespace": namespace, "caller": name, "at": hour * _HOUR * 1_000_000}
@@ -86,7 +68,6 @@ class KeyUses:
                 return True
             except RecordsError as error:
                 log.warning("uses of %d API keys have no record yet: %s", len(self._waiting), error)
-                self.changed()
                 return False
             for name, hour in batch.items():
                 if self._waiting.get(name) == hour:

@@ -130,7 +130,7 @@ async def list_key_uses(
 ) -> Response:
     """List the last uses of API keys.
 
-    Returns the hour in which each API key of the namespace was last used, by any request with the key. A key that is
+    Returns the hour of the last use of each API key of the namespace, by any request with the key. A key that is
     missing was not used as long as records are kept. A key that sees only its own executions sees only itself.
     """
     return json_response(await read_key_uses(dependencies.get(Records).client, caller=caller))

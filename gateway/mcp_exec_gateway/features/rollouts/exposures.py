@@ -1,6 +1,5 @@
 """Exposures of rollouts: each unit that asked for its arm is recorded once, by requests to the broker in batches."""
 
-import asyncio
 import logging
 import time
 from collections import OrderedDict
@@ -9,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, zip_longest
 from typing import Final
 
-from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff
+from mcp_exec_common.broker.records import MAX_RECORDS, RecordsClient, RecordsError, RecordsOff, RecordsQueue
 from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.metrics import Metrics
 
@@ -20,7 +19,6 @@ _MAX_SENT: Final = 100_000
 """Units that are known to have a record. Those that are forgotten are sent again, which changes nothing."""
 _GATHER_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 5.0
-_FLUSH_SECONDS: Final = 2.0
 
 _Key = tuple[str, str]
 """Uid of the rollout, and unit."""
@@ -85,14 +83,15 @@ def _take_turns(groups: Iterable[Iterable[_Key]]) -> Iterator[_Key]:
 
 
 @dataclass(kw_only=True, eq=False)
-class ExposureLog:
+class ExposureLog(RecordsQueue):
     """Records each unit of a rollout once. An answer never waits for it, and its memory is bounded."""
 
     client: RecordsClient | None
     metrics: Metrics
+    gather_seconds: float = _GATHER_SECONDS
+    retry_seconds: float = _RETRY_SECONDS
     _waiting: WaitingUnits = field(default_factory=WaitingUnits)
     _sent: OrderedDict[_Key, None] = field(default_factory=OrderedDict)
-    _wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def add(self, *, caller: Caller, rollout: str, uid: str, unit: str, arm: str, stage: str) -> None:
         """Record a unit soon, unless it has a record. If too many wait, one is dropped and counted."""
@@ -105,28 +104,12 @@ class ExposureLog:
             self.metrics.exposures_dropped.inc()
         self.changed()
 
-    def changed(self) -> None:
-        """Send soon."""
-        self._wakeup.set()
+    def lose_all(self) -> None:
+        """Count what waits as dropped."""
+        self.metrics.exposures_dropped.inc(len(self._waiting))
 
-    async def run(self) -> None:
-        """Send exposures until cancelled, then those that wait, for at most two seconds."""
-        try:
-            while True:
-                await self._wakeup.wait()
-                await asyncio.sleep(_GATHER_SECONDS)
-                if not await self._send_all():
-                    await asyncio.sleep(_RETRY_SECONDS)
-        finally:
-            try:
-                async with asyncio.timeout(_FLUSH_SECONDS):
-                    await self._send_all()
-            except TimeoutError:
-                self.metrics.exposures_dropped.inc(len(self._waiting))
-
-    async def _send_all(self) -> bool:
-        """Send what waits, and return whether nothing is left."""
-        self._wakeup.clear()
+    async def send_all(self) -> bool:
+        """Send what waits, in batches. Return whether nothing is left."""
         while self._waiting and self.client is not None:
             batch = self._waiting.take(MAX_RECORDS)
             try:
@@ -136,7 +119,6 @@ class ExposureLog:
                 return True
             except RecordsError as error:
                 log.warning("%d exposures have no record yet: %s", len(self._waiting), error)
-                self.changed()
                 return False
             self._waiting.remove_all(batch)  # a refused row would be refused again
             for key in batch:
