@@ -7,7 +7,7 @@ servers send other names. An identifier cannot be converted back to the original
 import hashlib
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from heapq import nlargest
 from itertools import islice
 from typing import Final
@@ -15,6 +15,8 @@ from typing import Final
 _LONGEST: Final = 64
 """Maximum length of a function's name in characters. A tool's name may have 128 by the protocol."""
 _LONGEST_PARAMETER: Final = 100
+KEYWORDS: Final = frozenset({*keyword.kwlist, "__debug__"})
+"""Words that Python does not accept as the name of a parameter."""
 _SOFT_KEYWORDS: Final = ("_", "case", "match")
 """Those of Python 3.11: wrappers are the same whichever Python generates them."""
 _NO_LETTER: Final = re.compile("[^0-9A-Za-z_]")
@@ -62,20 +64,20 @@ def identifier(name: str) -> str:
     return text + "_" if keyword.iskeyword(text) or text in _SOFT_KEYWORDS else text
 
 
-def parameter_names(names: Iterable[str]) -> dict[str, str]:
+def parameter_names(names: Iterable[str], *, reserved: Collection[str] = KEYWORDS) -> dict[str, str]:
     """Return the name of each parameter as a keyword in code, by its own name: `from_` for `from`, `cik_A` for `cik-A`.
 
     A parameter that code can write as it is keeps its name. The names are unique identifiers, normalised as Python
-    does. A name without any letter or digit is named by its position.
+    does, and none of the reserved words. A name without any letter or digit is named by its position.
     """
     listed = list(dict.fromkeys(names))
-    spelled = {name: name for name in listed if _is_plain(name)}
+    spelled = {name: name for name in listed if _is_plain(name, reserved)}
     taken = set(spelled)
     counts: dict[str, int] = {}
     for position, name in enumerate(listed, 1):
         if name in spelled:
             continue
-        base = _to_keyword(name, position)
+        base = _to_keyword(name, position, reserved)
         code = base
         while code in taken:
             counts[base] = counts.get(base, 1) + 1
@@ -85,22 +87,19 @@ def parameter_names(names: Iterable[str]) -> dict[str, str]:
     return {name: spelled[name] for name in listed}
 
 
-def _is_plain(name: str) -> bool:
-    return len(name) <= _LONGEST_PARAMETER and _is_writable(name) and normalize(name) == name
+def _is_plain(name: str, reserved: Collection[str]) -> bool:
+    is_writable = name.isidentifier() and name not in reserved
+    return len(name) <= _LONGEST_PARAMETER and is_writable and normalize(name) == name
 
 
-def _is_writable(text: str) -> bool:
-    return text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
-
-
-def _to_keyword(name: str, position: int) -> str:
+def _to_keyword(name: str, position: int, reserved: Collection[str]) -> str:
     text = _clean(normalize(name[:_LONGEST_PARAMETER]))[:_LONGEST]
     text = text if name.startswith("_") else text.lstrip("_")
     text = text if name.endswith("_") else text.rstrip("_")
     if not text.strip("_"):
         return f"parameter_{position}"
     text = text if text.isidentifier() else "_" + text
-    return text if _is_writable(text) else text + "_"
+    return text + "_" if text in reserved else text
 
 
 def _clean(text: str) -> str:

@@ -29,6 +29,8 @@ from typing import Any, Final, Self
 from mcp_exec_tools.catalog import Catalog, Tool
 
 _SHIPPED: Final = Path(__file__).parent
+_ENDINGS: Final = {"python": ".py.in", "typescript": ".js.in"}
+"""Endings of the sources of functions, by language."""
 _HEAD: Final = 2000
 """The boundary's name must occur within so many characters."""
 _BOUNDARY: Final = re.compile(r"<(untrusted-data-[0-9A-Za-z-]{1,64})>")
@@ -43,7 +45,8 @@ class ComposedFunction:
     summary: str
     input_schema: Mapping[str, Any]
     """JSON Schema of its keyword arguments."""
-    source: str
+    sources: Mapping[str, str]
+    """Its source by language. A language without one does not have the function."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +155,17 @@ def _load_call(entry: Mapping[str, Any], folder: Path) -> ToolCall:
 
 def _load_function(name: str, entry: Mapping[str, Any], folder: Path) -> ComposedFunction:
     _check_keys(entry, {"needs", "summary", "input_schema"}, folder)
-    source = (folder / f"{name}.py.in").read_text(encoding="utf-8")
-    compile(source, f"{name}.py.in", "exec")
+    sources = {
+        language: path.read_text(encoding="utf-8")
+        for language, ending in _ENDINGS.items()
+        if (path := folder / f"{name}{ending}").exists()
+    }
+    if not sources:
+        raise ValueError(f"{folder}: the function {name!r} has no source: add {' or '.join(_ENDINGS.values())}")
+    if "python" in sources:
+        compile(sources["python"], f"{name}.py.in", "exec")
     return ComposedFunction(
-        needs=tuple(entry["needs"]), summary=entry["summary"], input_schema=entry["input_schema"], source=source
+        needs=tuple(entry["needs"]), summary=entry["summary"], input_schema=entry["input_schema"], sources=sources
     )
 
 

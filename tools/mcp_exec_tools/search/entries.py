@@ -4,13 +4,13 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any, Final
 
 from mcp_exec_tools.catalog import SKILLS, Catalog, Schema, Tool
 from mcp_exec_tools.names import words
-from mcp_exec_tools.overlays import apply_overlays, load_shipped
+from mcp_exec_tools.overlays import Additions, apply_overlays, load_shipped
 from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.schemas.reading import as_mapping, as_sequence
 from mcp_exec_tools.search.synonyms import SAME
@@ -50,30 +50,55 @@ class SearchEntry:
     """Whether it comes from an overlay."""
     is_skill: bool = False
     """Whether it is the function `run` of a skill."""
+    names: "CamelNames | None" = None
+    """Other names of the server's functions."""
 
-    def to_json(self, level: str) -> dict[str, Any]:
-        """Return the entry as a search result of a level of detail."""
-        result: dict[str, Any] = {"name": self.function, "server": self.server}
+    def to_json(self, level: str, *, language: str = "python") -> dict[str, Any]:
+        """Return the entry as a search result of a level of detail, for code in a language."""
+        is_python = language == "python"
+        name = self.function if is_python or self.names is None else self.names.find(self.function)
+        result: dict[str, Any] = {"name": name, "server": self.server}
         if self.is_skill:
             result["kind"] = "skill"
         if level == "name_only":
             return result
-        line = f"from servers.{self.module} import {self.function}"
+        package, function = (f"servers/{self.module}", name)
         if self.is_skill:
-            line = f"from {SKILLS}.{self.function} import run"
+            package, function = f"{SKILLS}/{self.function}", "run"
+        line = f'import {{ {function} }} from "{package}"'
+        if is_python:
+            line = f"from {package.replace('/', '.')} import {function}"
         result |= {"description": self.description, "import": line}
         if level == "full":
             # Imported if it is needed, not in every idle sandbox.
-            from mcp_exec_tools.wrappers.package import format_signature
+            from mcp_exec_tools.wrappers.signature import format_signature
 
             result |= {
-                "signature": format_signature(
-                    "run" if self.is_skill else self.function, self.input_schema, self.output_schema
-                ),
+                "signature": format_signature(function, self.input_schema, self.output_schema, language=language),
                 "input_schema": self.input_schema,
                 "output_schema": self.output_schema,
             }
         return result
+
+
+@dataclass(kw_only=True)
+class CamelNames:
+    """Names of a server's functions in camelCase, as TypeScript has them."""
+
+    added: Additions
+
+    def find(self, function: str) -> str:
+        """Return the name that code imports: the function's own if it has none in camelCase."""
+        # Imported if it is needed, not in every idle sandbox.
+        from mcp_exec_tools.wrappers.typescript.text import declare_name
+
+        return declare_name(next(iter(self._aliases.get(function, ())), function))
+
+    @cached_property
+    def _aliases(self) -> Mapping[str, tuple[str, ...]]:
+        from mcp_exec_tools.wrappers.functions import choose_aliases
+
+        return choose_aliases(self.added)
 
 
 def list_entries(catalog: Catalog, module: str) -> list[SearchEntry]:
@@ -81,6 +106,7 @@ def list_entries(catalog: Catalog, module: str) -> list[SearchEntry]:
     if catalog.has_skills:
         return [_build_skill(tool, module) for tool in catalog.tools]
     added = apply_overlays(load_shipped().values(), catalog)
+    names = CamelNames(added=added)
     functions = [(tool, False) for tool in added.catalog.tools]
     functions += [(function.tool, True) for function in added.functions.values()]
     entries = [
@@ -94,6 +120,7 @@ def list_entries(catalog: Catalog, module: str) -> list[SearchEntry]:
             input_schema=tool.input_schema,
             output_schema=tool.returned_schema,
             added=is_added,
+            names=names,
         )
         for tool, is_added in functions
     ]
@@ -107,6 +134,7 @@ def list_entries(catalog: Catalog, module: str) -> list[SearchEntry]:
             description=function.summary,
             input_schema=function.input_schema,
             added=True,
+            names=names,
         )
         for name, function in added.composed.items()
     ]

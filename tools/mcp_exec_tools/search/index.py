@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, get_args
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
+from mcp_exec_tools.languages import check_language
 from mcp_exec_tools.names import fold, words
 from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.search.entries import (
@@ -82,12 +83,12 @@ class Index:
         detail_level: str = "name_only",
         limit: int = DEFAULT_LIMIT,
         allow: Iterable[str] | None = None,
+        language: str = "python",
     ) -> list[dict[str, Any]]:
         """Return the tools that match the query, best first. An empty query lists all tools by server and name.
 
         Functions of overlays are found like tools. A query that is only a server's name lists its tools, then the
-        tools of other servers that have it in their names. Each result has `name` (of the Python function) and
-        `server`.
+        tools of other servers that have it in their names. Each result has `name` (of the function) and `server`.
 
         Args:
             query: words, or the name of a tool or server.
@@ -96,29 +97,33 @@ class Index:
             limit: maximum number of results.
             allow: patterns such as `github.create_*`. Tools that none of them matches are left out, and functions
                 that need such a tool. None allows all.
+            language: language of the names, imports and signatures: that of the code that uses them.
 
-        Raises ValueError if the level, the limit or the query is invalid.
+        Raises ValueError if the level, the limit, the query or the language is invalid.
         """
         _check_arguments(query, detail_level, limit)
+        check_language(language)
         patterns = None if allow is None else ToolPatterns(allow)
         results: list[dict[str, Any]] = []
         for number in self._rank(query):
             entry = self._entries[number]
             if _is_allowed(entry, patterns):
-                results.append(entry.to_json(detail_level))
+                results.append(entry.to_json(detail_level, language=language))
                 if len(results) == limit:
                     break
         return results
 
-    def find(self, name: str, *, allow: Iterable[str] | None = None) -> dict[str, Any] | None:
+    def find(self, name: str, *, allow: Iterable[str] | None = None, language: str = "python") -> dict[str, Any] | None:
         """Return the tool with this name, as `search` does with the level `full`, or None.
 
         The name may have any spelling, with its server or without; of several tools the first server's is meant.
+        Raises ValueError if there is no such language.
         """
+        check_language(language)
         patterns = None if allow is None else ToolPatterns(allow)
         for number in self._exact.get(fold(name.removeprefix("mcp__")), ()):
             if _is_allowed(self._entries[number], patterns):
-                return self._entries[number].to_json("full")
+                return self._entries[number].to_json("full", language=language)
         return None
 
     def _rank(self, query: str) -> list[int]:

@@ -1,7 +1,8 @@
-"""Typed Python wrappers of MCP tools, generated from catalogs. Imports the standard library only."""
+"""Typed wrappers of MCP tools, generated from catalogs. Imports the standard library only."""
 
 from mcp_exec_tools.catalog import assign_modules
 from mcp_exec_tools.overlays import Overlay
-from mcp_exec_tools.wrappers.package import HEADER, build_files, format_catalog
+from mcp_exec_tools.wrappers.package import build_files, format_catalog
+from mcp_exec_tools.wrappers.python.module import HEADER
 
 __all__ = ["HEADER", "Overlay", "assign_modules", "build_files", "format_catalog"]

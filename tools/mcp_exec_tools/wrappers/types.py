@@ -1,8 +1,6 @@
-"""Conversion of JSON Schemas to Python types: a module's type definitions."""
+"""Types of JSON Schemas, in no language: the definitions that a tool's arguments and result need."""
 
-import keyword
-import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,26 +15,79 @@ from mcp_exec_tools.schemas.reading import (
     merge_all_of,
     resolve_reference,
 )
-from mcp_exec_tools.wrappers.text import (
-    ANY,
-    NONE,
-    Expression,
-    Generic,
-    Name,
-    Union,
-    format_docstring,
-    format_expression,
-    format_literal,
-    make_union,
-)
-
-BUILTINS: Final = frozenset({"str", "int", "float", "bool", "list", "dict"})
-"""Built-in names in generated types. A tool may have any of these names."""
-TYPING: Final = frozenset({"Any", "Literal", "NotRequired", "TypeAlias", "TypedDict", "Union", "Unpack"})
 
 _DEPTH, _TYPES, _FIELDS, _VALUES, _NAME, _INLINE = 12, 200, 500, 100, 50, 60
-_SAFE: Final = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,59}")
-_SCALARS: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"}
+_SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """Type of JSON by its name there, or `any`."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Literals:
+    """Union of values: the kind and the value of each. `True` and `1` differ by their kinds."""
+
+    values: tuple[tuple[str, str | int | bool], ...]
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """List of items of a type."""
+
+    item: "Kind"
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """Object whose values have a type, by any text."""
+
+    value: "Kind"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Definition by its name. One that is `later` follows the definition that refers to it, or is the same."""
+
+    name: str
+    is_later: bool = False
+
+
+@dataclass(frozen=True)
+class UnionOf:
+    """Union. No member is a union."""
+
+    members: tuple["Kind", ...]
+
+
+Kind = Scalar | Literals | ListOf | MapOf | Reference | UnionOf
+
+ANY: Final = Scalar("any")
+NULL: Final = Scalar("null")
+
+
+def make_union(members: Sequence[Kind], *, most: int = 16) -> Kind:
+    """Return the union of the members, without duplicates, with one list of literals, and with null last.
+
+    A union of more than `most` members is `any`.
+    """
+    kinds: dict[Kind, None] = {}
+    literals: dict[tuple[str, str | int | bool], None] = {}
+    for member in members:
+        for option in member.members if isinstance(member, UnionOf) else (member,):
+            if isinstance(option, Literals):
+                literals |= dict.fromkeys(option.values)
+            kinds[Literals(()) if isinstance(option, Literals) else option] = None
+    if ANY in kinds or not kinds or len(kinds) > most:
+        return ANY
+    is_optional = NULL in kinds
+    kinds.pop(NULL, None)
+    options = [Literals(tuple(literals)) if isinstance(option, Literals) else option for option in kinds]
+    options += [NULL] if is_optional else []
+    return options[0] if len(options) == 1 else UnionOf(tuple(options))
 
 
 def pascal_case(name: str) -> str:
@@ -46,58 +97,48 @@ def pascal_case(name: str) -> str:
     return text if text.isidentifier() else f"_{text}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """Property of an object."""
+
+    key: str
+    kind: Kind
+    is_required: bool
+    schema: object
+    """The property's own schema, for what a comment says of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TypeDefinition:
-    """Named type: an alias if `alias` is set, else a TypedDict."""
+    """Named type: an alias if `alias` is set, else an object."""
 
     name: str
-    alias: Expression | None = None
-    fields: tuple[tuple[str, Expression, bool], ...] = ()
-    """Key, type and whether it is required, for each field of a TypedDict."""
+    alias: Kind | None = None
+    fields: tuple[Field, ...] = ()
+    is_open: bool = False
+    """Whether the object's schema allows other properties explicitly."""
     doc: str = ""
-
-    def lines(self, taken: frozenset[str], *, stub: bool = False) -> list[str]:
-        """Return the definition's source. `taken` are names with another meaning in the module."""
-        if self.alias is not None:
-            return format_expression(f"{self.name}: TypeAlias = ", self.alias)
-        if all(_SAFE.fullmatch(key) and not keyword.iskeyword(key) and key not in taken for key, _, _ in self.fields):
-            return self._class(stub=stub)
-        lines = [f"{self.name} = TypedDict(", f"    {format_literal(self.name)},", "    {"]
-        for key, kind, needed in self.fields:
-            lines += format_expression(f"{format_literal(key)}: ", _field_type(kind, needed), ",", indent=" " * 8)
-        return [*lines, "    },", ")"]
-
-    def _class(self, *, stub: bool) -> list[str]:
-        lines = [f"class {self.name}(TypedDict):"]
-        if stub and not self.fields:
-            return [f"class {self.name}(TypedDict): ..."]
-        if not stub:
-            lines += format_docstring(self.doc, indent="    ") + ([""] if self.fields else [])
-        for key, kind, needed in self.fields:
-            lines += format_expression(f"{key}: ", _field_type(kind, needed), indent="    ")
-        return lines
 
 
 class TypeBuilder:
     """Builder of one module's definitions, ordered so that each follows those that it needs."""
 
-    def __init__(self, *names: str, is_shadowed: bool = False) -> None:
+    def __init__(self, *names: str, reserved: Collection[str], measure: Callable[[Kind], int]) -> None:
+        """Create a builder.
+
+        Args:
+            names: the names of the definitions that are asked for.
+            reserved: names that no definition may have.
+            measure: returns the number of characters of a type in the language. A long one gets a definition.
+        """
         self.definitions: list[TypeDefinition] = []
-        self._names = {*names, *TYPING}
-        self._prefix = "builtins." if is_shadowed else ""
+        self.names = {*names, *reserved}
+        """Names of the definitions, and the reserved ones."""
+        self._measure = measure
         self._root: Mapping[str, Any] = {}
         self._title = ""
-        self._resolved: dict[str, Expression] = {}
+        self._resolved: dict[str, Kind] = {}
         self._unfinished: dict[str, str | None] = {}
-
-    @property
-    def taken(self) -> frozenset[str]:
-        """The names that a field of a class must not have, because they are names of types in the module."""
-        return frozenset(self._names | BUILTINS | {"builtins"})
-
-    def builtin(self, name: str) -> Name:
-        """Return the name of a built-in type, qualified if a tool has the same name."""
-        return Name(self._prefix + name)
 
     def define_arguments(self, name: str, parameters: Parameters, *, doc: str) -> None:
         """Define a name that was given to the constructor as the type of all arguments.
@@ -106,28 +147,29 @@ class TypeBuilder:
         """
         self._begin(name, parameters.schema)
         if len(parameters.schemas) > _FIELDS or (parameters.is_open and not parameters.schemas):
-            kind = Generic(self._prefix + "dict", (self.builtin("str"), ANY))
-            self.definitions.append(TypeDefinition(name, alias=kind))
+            self.definitions.append(TypeDefinition(name=name, alias=MapOf(ANY)))
             return
         fields = self._build_fields(parameters.schemas, parameters.required, name, 0)
-        self.definitions.append(TypeDefinition(name, fields=fields, doc=doc))
+        self.definitions.append(TypeDefinition(name=name, fields=fields, is_open=parameters.is_open, doc=doc))
 
     def define(self, name: str, schema: object, *, doc: str) -> None:
         """Define a name that was given to the constructor as the schema's type."""
         self._begin(name, schema)
         kind = self._resolve_type(schema, name, 0, root=True)
-        if kind != Name(name):
-            self.definitions.append(TypeDefinition(name, alias=kind))
+        if kind != Reference(name):
+            self.definitions.append(TypeDefinition(name=name, alias=kind, doc=doc))
         else:
             self.definitions = [
-                TypeDefinition(name, fields=definition.fields, doc=doc) if definition.name == name else definition
-                for definition in self.definitions
+                TypeDefinition(name=name, fields=each.fields, is_open=each.is_open, doc=doc)
+                if each.name == name
+                else each
+                for each in self.definitions
             ]
 
     def _begin(self, name: str, schema: object) -> None:
         self._root, self._title, self._resolved, self._unfinished = as_mapping(schema), name, {}, {}
 
-    def _resolve_type(self, schema: object, name: str, depth: int, *, root: bool = False) -> Expression:
+    def _resolve_type(self, schema: object, name: str, depth: int, *, root: bool = False) -> Kind:
         if not isinstance(schema, Mapping) or depth > _DEPTH or len(self.definitions) >= _TYPES:
             return ANY
         resolved, pointer = resolve_reference(schema, self._root)
@@ -139,28 +181,28 @@ class TypeBuilder:
             kind = self._resolved[pointer]
         elif pointer in self._unfinished:
             unfinished = self._unfinished[pointer]
-            return ANY if unfinished is None else Name(f'"{unfinished}"')
+            return ANY if unfinished is None else Reference(unfinished, is_later=True)
         else:
             self._unfinished[pointer] = None
             hint = name if root else self._title + pascal_case(pointer.rpartition("/")[2])
             kind = self._build(resolved, hint, depth, pointer)
             self._resolved[pointer] = kind
         if is_nullable(schema) or is_nullable(resolved):
-            kind = make_union([kind, NONE])
-        if not root and len(kind.flat()) > _INLINE and kind.flat() != ANY.text:
+            kind = make_union([kind, NULL])
+        if not root and kind != ANY and self._measure(kind) > _INLINE:
             alias = self._unique_name(name)
-            self.definitions.append(TypeDefinition(alias, alias=kind))
-            kind = Name(alias)
+            self.definitions.append(TypeDefinition(name=alias, alias=kind, doc=f"Part of `{self._title}`."))
+            kind = Reference(alias)
             if pointer is not None:
                 self._resolved[pointer] = kind
         return kind
 
-    def _build(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
+    def _build(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Kind:
         schema = merge_all_of(schema, self._root)
         if "const" in schema:
-            return self._build_literals([schema["const"]])
+            return _build_literals([schema["const"]])
         if isinstance(values := schema.get("enum"), list):
-            return self._build_literals(values)
+            return _build_literals(values)
         options = as_sequence(schema.get("anyOf")) or as_sequence(schema.get("oneOf"))
         if options and as_mapping(schema.get("properties")):
             schema = flatten_object(schema, self._root)
@@ -177,18 +219,18 @@ class TypeBuilder:
 
     def _build_from_type(
         self, schema: Mapping[str, Any], kind: object, name: str, depth: int, pointer: str | None
-    ) -> Expression:
+    ) -> Kind:
         if kind == "null":
-            return NONE
+            return NULL
         if isinstance(kind, str) and kind in _SCALARS:
-            return self.builtin(_SCALARS[kind])
+            return Scalar(kind)
         if kind == "array" or (kind is None and "items" in schema):
-            return Generic(self._prefix + "list", (self._build_items(schema, name, depth),))
+            return ListOf(self._build_items(schema, name, depth))
         if kind == "object" or (kind is None and ("properties" in schema or "additionalProperties" in schema)):
             return self._build_object(schema, name, depth, pointer)
         return ANY
 
-    def _build_items(self, schema: Mapping[str, Any], name: str, depth: int) -> Expression:
+    def _build_items(self, schema: Mapping[str, Any], name: str, depth: int) -> Kind:
         first = schema.get("prefixItems", schema.get("items"))
         if not isinstance(first, list):
             return self._resolve_type(first, f"{name}Item", depth + 1)
@@ -198,13 +240,13 @@ class TypeBuilder:
             [self._resolve_type(item, f"{name}Item{at}", depth + 1) for at, item in enumerate((first + rest)[:32], 1)]
         )
 
-    def _build_object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Expression:
+    def _build_object(self, schema: Mapping[str, Any], name: str, depth: int, pointer: str | None) -> Kind:
         fields: Mapping[str, Any] = {}
         if as_mapping(schema.get("properties")) or depth == 0:
             fields = list_properties(schema)
+        patterns = list(as_mapping(schema.get("patternProperties")).values())
+        additional = schema.get("additionalProperties")
         if not fields or len(fields) > _FIELDS:
-            patterns = list(as_mapping(schema.get("patternProperties")).values())
-            additional = schema.get("additionalProperties")
             values = (
                 [*patterns, additional]
                 if isinstance(additional, Mapping) or (patterns and additional is True)
@@ -215,68 +257,51 @@ class TypeBuilder:
                 if not fields
                 else ANY
             )
-            return Generic(self._prefix + "dict", (self.builtin("str"), value))
+            return MapOf(value)
         own = name if depth == 0 and name == self._title else self._unique_name(name)
         if pointer is not None:
             self._unfinished[pointer] = own
         kinds = self._build_fields(fields, list_required(schema), own, depth)
-        self.definitions.append(TypeDefinition(own, fields=kinds, doc=f"Part of `{self._title}`."))
-        return Name(own)
+        is_open = bool(patterns) or additional is True or isinstance(additional, Mapping)
+        self.definitions.append(
+            TypeDefinition(name=own, fields=kinds, is_open=is_open, doc=f"Part of `{self._title}`.")
+        )
+        return Reference(own)
 
     def _build_fields(
         self, fields: Mapping[str, Any], needed: Collection[str], own: str, depth: int
-    ) -> tuple[tuple[str, Expression, bool], ...]:
+    ) -> tuple[Field, ...]:
         return tuple(
-            (key, self._resolve_type(field, own + pascal_case(key), depth + 1), key in needed)
-            for key, field in fields.items()
+            Field(
+                key=key,
+                kind=self._resolve_type(schema, own + pascal_case(key), depth + 1),
+                is_required=key in needed,
+                schema=schema,
+            )
+            for key, schema in fields.items()
         )
-
-    def _build_literals(self, values: list[Any]) -> Expression:
-        return make_union([self._build_literal(value) for value in values[:1000]], most=8) if values else ANY
-
-    def _build_literal(self, value: object) -> Expression:
-        if value is None:
-            return NONE
-        if isinstance(value, bool):
-            return Generic("Literal", (Name(str(value)),))
-        if isinstance(value, int):
-            return Generic("Literal", (Name(str(value)),)) if abs(value) < 2**63 else self.builtin("int")
-        if isinstance(value, str):
-            return Generic("Literal", (Name(format_literal(value)),)) if len(value) <= _VALUES else self.builtin("str")
-        return self.builtin("float") if isinstance(value, float) else ANY
 
     def _unique_name(self, preferred: str) -> str:
         """Return a name that no other type has."""
         base = preferred[:_NAME]
         name, number = base, 2
-        while name in self._names:
+        while name in self.names:
             name, number = f"{base}{number}", number + 1
-        self._names.add(name)
+        self.names.add(name)
         return name
 
 
-def _field_type(kind: Expression, needed: bool) -> Expression:
-    return kind if needed else Generic("NotRequired", (kind,))
+def _build_literals(values: list[Any]) -> Kind:
+    return make_union([_build_literal(value) for value in values[:1000]], most=8) if values else ANY
 
 
-def find_imports(definitions: Iterable[TypeDefinition]) -> set[str]:
-    """Return the names that the definitions import from `typing`, and "builtins" if they need that module."""
-    imports: set[str] = set()
-    for definition in definitions:
-        if definition.alias is not None:
-            imports |= {"TypeAlias"} | _find_names(definition.alias)
-            continue
-        imports.add("TypedDict")
-        for _, kind, needed in definition.fields:
-            imports |= _find_names(_field_type(kind, needed))
-    return imports
-
-
-def _find_names(kind: Expression) -> set[str]:
-    if isinstance(kind, Name):
-        return {kind.text} & TYPING | ({"builtins"} if kind.text.startswith("builtins.") else set())
-    if isinstance(kind, Union):
-        own = {"Union"} if kind.flat().startswith("Union[") else set()
-        return own.union(*map(_find_names, kind.members))
-    own = {"builtins"} if kind.name.startswith("builtins.") else {kind.name} & TYPING
-    return own.union(*map(_find_names, kind.items))
+def _build_literal(value: object) -> Kind:
+    if value is None:
+        return NULL
+    if isinstance(value, bool):
+        return Literals((("boolean", value),))
+    if isinstance(value, int):
+        return Literals((("integer", value),)) if abs(value) < 2**63 else Scalar("integer")
+    if isinstance(value, str):
+        return Literals((("string", value),)) if len(value) <= _VALUES else Scalar("string")
+    return Scalar("number") if isinstance(value, float) else ANY

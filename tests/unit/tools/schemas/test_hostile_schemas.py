@@ -17,7 +17,7 @@ from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.schemas.model_schema import MAX_BYTES, MAX_DESCRIPTION, build_model_schema
 from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.wrappers import build_files
-from mcp_exec_tools.wrappers.package import format_signature
+from mcp_exec_tools.wrappers.signature import format_signature
 
 KEYWORDS = (
     *["type", "properties", "required", "items", "prefixItems", "additionalProperties", "patternProperties", "anyOf"],

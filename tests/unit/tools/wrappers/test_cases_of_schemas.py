@@ -24,7 +24,7 @@ from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.schemas.model_schema import build_model_schema
 from mcp_exec_tools.schemas.parameters import read_parameters
 from mcp_exec_tools.wrappers import build_files
-from mcp_exec_tools.wrappers.package import format_signature
+from mcp_exec_tools.wrappers.signature import format_signature
 
 TEXT = {"type": "string"}
 NUMBER = {"type": "integer"}

@@ -14,7 +14,8 @@ from tests.unit.tools.wrappers.hostile import HOSTILE_TEXTS, hostile_catalog
 from mcp_exec_sandbox.sdk import client
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.wrappers import assign_modules, build_files, format_catalog
-from mcp_exec_tools.wrappers.text import clean_line, format_docstring, format_literal
+from mcp_exec_tools.wrappers.python.text import format_docstring, format_literal
+from mcp_exec_tools.wrappers.text import clean_line
 
 
 def statements(source: str) -> set[str]:

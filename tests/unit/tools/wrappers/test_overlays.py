@@ -70,7 +70,9 @@ def test_documentation_is_found_by_a_librarys_name(load: Load, monkeypatch: pyte
 def test_a_functions_schema_matches_its_parameters() -> None:
     for overlay in load_shipped().values():
         for name, function in overlay.functions.items():
-            (defined,) = (each for each in ast.parse(function.source).body if isinstance(each, ast.AsyncFunctionDef))
+            (defined,) = (
+                each for each in ast.parse(function.sources["python"]).body if isinstance(each, ast.AsyncFunctionDef)
+            )
             schema, named = function.input_schema, [each.arg for each in defined.args.args]
             if named:
                 assert (defined.name, list(schema["properties"])) == (name, named)

@@ -19,7 +19,7 @@ from mcp_exec_tools.catalog import Catalog, Tool
 from mcp_exec_tools.names import camel_case, parameter_names, snake_case
 from mcp_exec_tools.schemas.model_schema import build_model_schema
 from mcp_exec_tools.wrappers import build_files
-from mcp_exec_tools.wrappers.package import format_signature
+from mcp_exec_tools.wrappers.signature import format_signature
 
 CATALOGS = real_catalogs()
 TOOLS = [(catalog, tool) for catalog in CATALOGS for tool in catalog.tools]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
-from mcp_exec_tools.wrappers.package import format_signature
+from mcp_exec_tools.wrappers.signature import format_signature
 
 ISSUE = {
     "type": "object",

@@ -9,13 +9,14 @@ from tests.unit.tools.wrappers.conftest import Load
 from mcp_exec_sandbox.tools.errors import ToolError
 from mcp_exec_tools.catalog import Catalog
 from mcp_exec_tools.wrappers import build_files
+from mcp_exec_tools.wrappers.python.types import TYPING, build_expression, format_definition
 from mcp_exec_tools.wrappers.types import TypeBuilder
 
 
 def source(schema: Any) -> str:
-    types = TypeBuilder("T")
+    types = TypeBuilder("T", reserved=TYPING, measure=lambda kind: len(build_expression(kind, "").flat()))
     types.define("T", schema, doc="A type.")
-    return "\n".join(line for each in types.definitions for line in each.lines(types.taken))
+    return "\n".join(line for each in types.definitions for line in format_definition(each, types.names, prefix=""))
 
 
 def field(schema: Any) -> str:

@@ -1,0 +1,1 @@
+"""Wrappers in TypeScript: a JavaScript module for each server, with a file of types for each tool."""
