@@ -1,6 +1,7 @@
 """Tool search: results, their order, and invalid queries."""
 
 import random
+import re
 from typing import Any
 
 import pytest
@@ -246,3 +247,38 @@ def test_misspelled_words_values_and_the_texts_of_schemas_find_their_tool(query:
 )
 def test_one_letter_or_a_swap_makes_a_misspelled_word(word: str, other: str, misspelled: bool) -> None:
     assert is_misspelled(word, other) == is_misspelled(other, word) == misspelled
+
+
+def test_results_for_typescript_have_its_names_imports_and_signatures() -> None:
+    [found] = INDEX.search("create_issue", detail_level="full", limit=1, language="typescript")
+    [python] = INDEX.search("create_issue", detail_level="full", limit=1)
+    assert (found["name"], found["import"]) == ("createIssue", 'import { createIssue } from "servers/github"')
+    assert found["signature"].startswith("createIssue(")
+    assert {key for key in found if found[key] != python[key]} == {"name", "import", "signature"}
+    assert INDEX.find("github.create_issue", language="typescript") == found
+    assert INDEX.find("createIssue", language="typescript") == found
+    assert INDEX.search("create_issue", limit=1, language="typescript") == [{"name": "createIssue", "server": "github"}]
+
+
+def test_a_name_for_typescript_is_one_that_code_can_import() -> None:
+    tools = [tool(name, "It works") for name in ("delete", "then", "list_all", "listAll", "x" * 60)]
+    index = Index([Catalog.from_tools("s", tools)])
+    names = {found["name"] for found in index.search("", language="typescript")}
+    files = build_files([Catalog.from_tools("s", tools)], language="typescript")
+    exported = set(re.findall(r"export function (\w+)|as (\w+)", files["s/mod.js"]))
+    assert names <= {name for pair in exported for name in pair}
+    assert {"delete_", "then_"} <= names
+
+
+def test_a_skill_is_imported_by_its_name_in_each_language() -> None:
+    index = Index([Catalog.from_skills([{"name": "weekly_report", "description": "Reports a week."}])])
+    lines = [
+        index.search("weekly", detail_level="full", language=each)[0]["import"] for each in ("python", "typescript")
+    ]
+    assert lines == ["from skills.weekly_report import run", 'import { run } from "skills/weekly_report"']
+
+
+def test_an_unknown_language_is_refused() -> None:
+    for call in (lambda: INDEX.search("", language="cobol"), lambda: INDEX.find("create_issue", language="cobol")):
+        with pytest.raises(ValueError, match="language must be one of python, typescript, not 'cobol'"):
+            call()

@@ -1,5 +1,9 @@
+import re
+
+import pytest
+
 from mcp_exec_client.agent import TOOLS
-from mcp_exec_tools.prompt import describe_libraries, system_prompt
+from mcp_exec_tools.prompt import describe_libraries, describe_run, system_prompt
 
 CHARACTERS_A_TOKEN = 4
 
@@ -39,3 +43,32 @@ def test_a_prompt_names_the_first_of_very_many_libraries() -> None:
     long = describe_libraries("3.13.5", [("x" * 100, "1" * 100)] * 100)
     assert len(long) < 600
     assert long.endswith(" and 98 more")
+
+
+def test_the_prompt_in_typescript_says_the_same_in_its_own_words() -> None:
+    python, typescript = (system_prompt(["github"], language=each) for each in ("python", "typescript"))
+    assert python == system_prompt(["github"])
+    assert "await TOOL({ parameter: value })" in typescript
+    assert 'import { TOOL } from "servers/SERVER"' in typescript
+    assert not re.search(r"[Pp]ython|asyncio|from servers|len\(|call_mcp_tool", typescript)
+    for name in ("ToolError", "ToolDenied", "ToolTimeout", "ToolProtocolError", "progress(", "show(", "context"):
+        assert name in python
+        assert name in typescript
+    assert typescript.count("\n- ") == python.count("\n- ") + 1  # a pool does not say what Deno has
+
+
+def test_the_tool_that_runs_code_is_described_by_the_languages_of_the_pools() -> None:
+    assert describe_run(["python"]).startswith("Run Python in a sandbox, ")
+    assert '`import { TOOL } from "servers/SERVER"` and `await TOOL({ name: value })` call tools' in describe_run(
+        ["typescript"]
+    )
+    both = describe_run(["python", "typescript"])
+    assert both.startswith("Run Python or TypeScript in a sandbox, ")
+    assert "Python: `from servers.SERVER import TOOL`" in both
+    assert "TypeScript: `import { TOOL } from" in both
+
+
+@pytest.mark.parametrize("build", [lambda: system_prompt([], language="cobol"), lambda: describe_run(["cobol"])])
+def test_a_prompt_in_an_unknown_language_is_refused(build) -> None:
+    with pytest.raises(ValueError, match="language must be one of python, typescript, not 'cobol'"):
+        build()

@@ -1,19 +1,23 @@
 """Calls of functions in one line, in the language of the code."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
+from mcp_exec_tools.catalog import Schema
 from mcp_exec_tools.languages import check_language
 from mcp_exec_tools.wrappers.python import signature as python
 from mcp_exec_tools.wrappers.typescript import signature as typescript
 
-_LANGUAGES: Final = {"python": python, "typescript": typescript}
+_LANGUAGES: Final[Mapping[str, Callable[[str, Schema, Schema | None], str]]] = {
+    "python": python.format_signature,
+    "typescript": typescript.format_signature,
+}
 
 
 def format_signature(
     function: str,
-    input_schema: Mapping[str, Any],
-    output_schema: Mapping[str, Any] | None,
+    input_schema: Schema,
+    output_schema: Schema | None,
     *,
     language: str = "python",
 ) -> str:
@@ -23,4 +27,4 @@ def format_signature(
     such language.
     """
     check_language(language)
-    return _LANGUAGES[language].format_signature(function, input_schema, output_schema)
+    return _LANGUAGES[language](function, input_schema, output_schema)

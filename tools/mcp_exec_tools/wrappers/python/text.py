@@ -61,15 +61,6 @@ def _escape(character: str, quote: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _escape(character: str, quote: str) -> str:
-    if character in (quote, "\\"):
-        return "\\" + character
-    if " " <= character <= "~":
-        return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 _STEP: Final = "    "
 
 

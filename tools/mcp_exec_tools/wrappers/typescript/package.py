@@ -62,7 +62,8 @@ class TypeScriptPackage:
 
     def _list_exports(self, name: str) -> list[str]:
         """Return the names that a package exports of a function."""
-        aliases = {each.function: each.aliases for each in self.functions.functions} | self.functions.composed_aliases
+        aliases = {each.function: each.aliases for each in self.functions.functions}
+        aliases |= self.functions.composed_aliases
         return [
             exported
             for each in (name, *aliases[name])
