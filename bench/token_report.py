@@ -8,6 +8,7 @@ from typing import Any, Final
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "agents" / "savings.md"
 ARMS: Final = ("direct, all servers", "direct, needed servers", "code", "hybrid")
+_LANGUAGES: Final = {"python": "Python", "typescript": "TypeScript"}
 _BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z ]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 Figures = Mapping[str, Any]
 
@@ -24,6 +25,7 @@ def blocks(figures: Figures) -> dict[str, str]:
         "modes": _mode_table(tasks),
         "levels": _level_table(figures["levels"]),
         "sizes": _size_table(figures["sizes"]),
+        "languages": _language_table(figures["languages"]),
         "live": live_table(figures["live"]),
         "published": _published_table(figures["published"]),
         "reported": _reported_table(figures["reported"]),
@@ -185,6 +187,19 @@ def _size_table(sizes: Sequence[Figures]) -> str:
     ]  # fmt: skip
     head = ["tools", "of them demo", "definitions", "input, direct", "input, code", "less input", "less money, caching"]
     return _markdown(head, rows)
+
+
+def _language_table(found: Figures) -> str:
+    rows = [
+        [each["task"], *(f"{each[part][name]:,}" for part in ("code", "tokens") for name in _LANGUAGES)]
+        for each in found["tasks"]
+    ]
+    sums = [sum(each[part][name] for each in found["tasks"]) for part in ("code", "tokens") for name in _LANGUAGES]
+    rows.append(["all tasks", *(f"{each:,}" for each in sums)])
+    for part, name in (("prompt", "system prompt"), ("signatures", "signatures of 100 functions")):
+        rows.append([name, *(f"{found[part][language]:,}" for language in _LANGUAGES), "", ""])
+    titles = _LANGUAGES.values()
+    return _markdown(["task", *titles, *(f"whole task, {title}" for title in titles)], rows)
 
 
 def _reported_table(reported: Sequence[Figures]) -> str:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import languages
 import token_report
 import tokenizer
 from harness import parser, write_json
@@ -24,6 +25,7 @@ from mcp_exec_client.agent import HybridRules
 from mcp_exec_client.agent.code_mode import TOOLS
 from mcp_exec_client.agent.direct_mode import SYSTEM_PROMPT
 from mcp_exec_tools.catalog import Catalog
+from mcp_exec_tools.languages import LANGUAGES
 from mcp_exec_tools.prompt import system_prompt
 from mcp_exec_tools.search.index import Index
 from mcp_exec_tools.text import estimate_tokens
@@ -89,6 +91,44 @@ def _cost_code(count: Count, transcript: Transcript, catalogs: Mapping[str, list
     return cost_of(count, system=system_prompt(sorted(catalogs)), definitions=TOOLS, messages=transcript.arms["code"])
 
 
+def compare_languages(count: Count, transcripts: Sequence[Transcript]) -> dict[str, Any]:
+    """Return what the tasks cost by code in each language: the code's own tokens, and those of the whole task."""
+    catalogs, blocks = load_catalogs(), languages.load_tasks()
+    index = Index([Catalog.from_tools(server, tools) for server, tools in catalogs.items()])
+    rows = []
+    for each in transcripts:
+        versions = {"python": each, "typescript": languages.translate(each, blocks[each.task], index)}
+        codes = {
+            name: sum(count(use["input"]["code"]) for use in _list_code(version)) for name, version in versions.items()
+        }
+        tokens = {
+            name: cost_of(
+                count,
+                system=system_prompt(sorted(catalogs), language=name),
+                definitions=TOOLS,
+                messages=version.arms["code"],
+            ).tokens
+            for name, version in versions.items()
+        }
+        rows.append({"task": each.task, "code": codes, "tokens": tokens})
+    functions = index.search("", limit=1000, detail_level="full")
+    signatures = {
+        name: sum(
+            count(found["signature"]) for found in index.search("", limit=1000, detail_level="full", language=name)
+        )
+        for name in LANGUAGES
+    }
+    return {
+        "tasks": rows,
+        "prompt": {name: count(system_prompt(sorted(catalogs), language=name)) for name in LANGUAGES},
+        "signatures": {name: round(100 * size / len(functions)) for name, size in signatures.items()},
+    }
+
+
+def _list_code(transcript: Transcript) -> list[dict[str, Any]]:
+    return [use for use in transcript.uses("code") if use["name"] == "execute_code"]
+
+
 def _describe(cost: ArmCost) -> dict[str, Any]:
     money = {pricing: round(cost.money(pricing), 3) for pricing in PRICINGS}
     return {"definitions": cost.definitions, "turns": cost.turns, "input": cost.input, "output": cost.output,
@@ -121,7 +161,8 @@ def measure_prompt(count: Count) -> dict[str, Any]:
 def digest_inputs() -> str:
     """Return a digest of the transcripts and catalogs."""
     texts = [path.read_text() for path in sorted(FOLDER.glob("*.json"))]
-    return hashlib.sha256(json.dumps([texts, load_catalogs(), load_catalogs(RECORDED)]).encode()).hexdigest()
+    inputs = [texts, languages.load_tasks(), load_catalogs(), load_catalogs(RECORDED)]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
 
 def compute(count: Count) -> dict[str, Any]:
@@ -136,6 +177,7 @@ def compute(count: Count) -> dict[str, Any]:
         "tasks": compare(count, transcripts),
         "levels": measure_levels(count),
         "sizes": compare_sizes(count, transcripts),
+        "languages": compare_languages(count, transcripts),
         "live": json.loads(FIGURES.read_text())["live"],
         **json.loads(PUBLISHED.read_text()),
         "rules": {

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.support.deno import run_deno
-from tests.unit.tools.wrappers.conftest import real_catalogs, write
+from tests.unit.tools.wrappers.conftest import ROOT, real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
@@ -67,8 +67,13 @@ def prepare(folder: Path, catalogs: Sequence[Catalog]) -> None:
 
 def check(folder: Path, source: str) -> str:
     """Return what Deno's type checker finds in a program: nothing if it is right."""
-    write(folder, {"program.ts": source})
-    checked = run_deno(["check", "--no-remote", "--no-npm", "program.ts"], folder=folder, seconds=110)
+    return check_all(folder, {"program.ts": source})
+
+
+def check_all(folder: Path, sources: Mapping[str, str]) -> str:
+    """Return what Deno's type checker finds in programs, by their files' names."""
+    write(folder, sources)
+    checked = run_deno(["check", "--no-remote", "--no-npm", *sources], folder=folder, seconds=110)
     assert (checked.returncode == 0) == ("ERROR" not in checked.stderr), checked.stderr[-3000:]
     return checked.stderr if checked.returncode else ""
 
@@ -202,3 +207,14 @@ def test_signatures_are_typescript_whatever_a_schema_says(tmp_path: Path) -> Non
     # what is said of hostile defaults may be wrong as a type, but each line is one function
     found = check(tmp_path, "\n".join(lines))
     assert not re.findall(r"^TS1\d{3} .*$", found, re.MULTILINE), found
+
+
+def test_the_code_of_the_token_benchmark_passes_the_type_checker(tmp_path: Path) -> None:
+    prepare(tmp_path, CATALOGS)
+    settings = json.loads((tmp_path / "deno.json").read_text())
+    # models write no types of parameters; the sandbox strips types and checks none
+    settings["compilerOptions"]["noImplicitAny"] = False
+    write(tmp_path, {"deno.json": json.dumps(settings)})
+    tasks = json.loads((ROOT / "bench" / "data" / "typescript.json").read_text())
+    blocks = {f"{task}-{at}.ts": code for task, codes in tasks.items() for at, code in enumerate(codes)}
+    assert check_all(tmp_path, {name.replace(" ", "-"): code for name, code in blocks.items()}) == ""

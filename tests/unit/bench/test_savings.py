@@ -4,6 +4,7 @@ import json
 import re
 from typing import Any
 
+import languages
 import pytest
 import token_report
 import tokens
@@ -133,3 +134,22 @@ def test_each_request_repeats_what_came_before_and_the_cache_reads_it() -> None:
     assert cost.money("plain") == pytest.approx(1000 * (2125 * 3 + 12 * 15) / 1e6)
     assert cost.money("cached") == pytest.approx(1000 * ((1.25 * 1115 + 0.1 * 1010) * 3 + 12 * 15) / 1e6)
     assert cost.money("warm") < cost.money("cached")
+
+
+def test_a_transcript_in_typescript_has_its_code_and_its_names() -> None:
+    index = Index([Catalog.from_tools(server, found) for server, found in CATALOGS.items()])
+    found = FOUND["triage old issues"]
+    translated = languages.translate(found, ["await issueWrite({})"], index)
+    blocks = [block for message in translated.arms["code"] for block in message["content"]]
+    assert [block["input"]["code"] for block in blocks if block.get("name") == "execute_code"] == [
+        "await issueWrite({})"
+    ]
+    [first, *_] = [json.loads(block["content"]) for block in blocks if block["type"] == "tool_result"]
+    assert 'import { issueWrite } from "servers/github_official"' in {each["import"] for each in first}
+    assert len(translated.arms["code"]) == len(found.arms["code"])
+    with pytest.raises(ValueError, match="1 blocks of code are left over"):
+        languages.translate(found, ["a", "b"], index)
+
+
+def test_the_prompt_in_typescript_is_as_small() -> None:
+    assert estimate_tokens(system_prompt(sorted(CATALOGS), language="typescript")) <= MAX_PROMPT_TOKENS
