@@ -11,7 +11,7 @@ from tests.unit.tools.wrappers.conftest import ROOT, real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
-from mcp_exec_tools.wrappers import build_files
+from mcp_exec_tools.wrappers import build_files, format_index
 from mcp_exec_tools.wrappers.signature import format_signature
 
 CLIENT_TYPES = """\
@@ -56,13 +56,12 @@ CATALOGS = real_catalogs()
 def prepare(folder: Path, catalogs: Sequence[Catalog]) -> None:
     """Write the wrappers, a client that returns each call, and the package of all servers."""
     modules = sorted(assign_modules(catalogs).values())
-    whole = "".join(f'export * as {module} from "./{module}/mod.js";\n' for module in modules)
-    files = {f"servers/{name}": text for name, text in build_files(catalogs, language="typescript").items()}
+    files = {**build_files(catalogs, language="typescript"), **format_index(modules)}
     names = {"client": "./client.js", "servers": "./servers/mod.js"}
     names |= {f"servers/{module}": f"./servers/{module}/mod.js" for module in modules}
     settings = {"imports": names, "compilerOptions": {"strict": True}}
     client = {"client.js": CLIENT, "client.d.ts": CLIENT_TYPES, "deno.json": json.dumps(settings)}
-    write(folder, {**files, **client, "servers/mod.js": whole})
+    write(folder, {f"servers/{name}": text for name, text in files.items()} | client)
 
 
 def check(folder: Path, source: str) -> str:

@@ -252,3 +252,25 @@ def test_a_gateways_catalog_gives_the_same_wrappers_as_the_servers_own(
     written = {path.name: path.read_text() for path in (tmp_path / "context7").iterdir()}
     generate("--from-file", ROOT / "servers" / "catalogs" / "context7.json", "--out", tmp_path / "file")
     assert written == {path.name: path.read_text() for path in (tmp_path / "file" / "context7").iterdir()}
+
+
+def test_typescript_is_written_beside_python_and_other_servers(catalog: Path, tmp_path: Path) -> None:
+    out = tmp_path / "servers"
+    generate("--from-file", catalog, "--out", out)
+    before = {path: path.read_text() for path in out.rglob("*.py*")}
+    generate("--from-file", catalog, "--out", out, "--language", "typescript")
+    generate("--from-file", ROOT / "servers" / "catalogs" / "context7.json", "--out", out, "--language", "typescript")
+    assert {path: path.read_text() for path in out.rglob("*.py*")} == before
+    assert {path.name for path in (out / "notes").iterdir()} >= {
+        "mod.js",
+        "mod.d.ts",
+        "add_note.d.ts",
+        "list_notes.d.ts",
+    }
+    assert 'export * as notes from "./notes/mod.js";' in (out / "mod.js").read_text()
+    assert 'export * as context7 from "./context7/mod.d.ts";' in (out / "mod.d.ts").read_text()
+    catalog.write_text(json.dumps({"tools": TOOLS[:1]}))
+    generate("--from-file", catalog, "--out", out, "--language", "typescript")
+    assert not (out / "notes" / "list_notes.d.ts").exists()
+    assert (out / "notes" / "list_notes.py").exists()
+    generate("--from-file", catalog, "--out", out, "--language", "typescript", "--check")

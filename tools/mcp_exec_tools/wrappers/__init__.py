@@ -2,7 +2,7 @@
 
 from mcp_exec_tools.catalog import assign_modules
 from mcp_exec_tools.overlays import Overlay
-from mcp_exec_tools.wrappers.package import build_files, format_catalog
-from mcp_exec_tools.wrappers.python.module import HEADER
+from mcp_exec_tools.wrappers.package import HEADERS, build_files, format_catalog
+from mcp_exec_tools.wrappers.typescript.package import format_index
 
-__all__ = ["HEADER", "Overlay", "assign_modules", "build_files", "format_catalog"]
+__all__ = ["HEADERS", "Overlay", "assign_modules", "build_files", "format_catalog", "format_index"]

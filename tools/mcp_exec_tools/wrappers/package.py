@@ -2,13 +2,19 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from mcp_exec_tools.catalog import Catalog, assign_modules
 from mcp_exec_tools.languages import check_language
 from mcp_exec_tools.overlays import Overlay, load_shipped
 from mcp_exec_tools.wrappers.functions import list_functions
+from mcp_exec_tools.wrappers.python import module as python
 from mcp_exec_tools.wrappers.python.package import PythonPackage
+from mcp_exec_tools.wrappers.typescript import declaration as typescript
 from mcp_exec_tools.wrappers.typescript.package import TypeScriptPackage
+
+HEADERS: Final = {"python": python.HEADER, "typescript": typescript.HEADER}
+"""First line of every generated file, by language. A file with this line may be overwritten and removed."""
 
 
 def build_files(

@@ -1,8 +1,9 @@
 """`mcp-exec servers generate`: writes typed wrappers of MCP servers into a folder.
 
-It writes one package per server and one file per tool: `servers/github/create_issue.py`. The tools come from one of
---from-file, --from-url, --from-command and --from-toolserver. Generated files of removed tools are deleted; files
-without the header of generated files are never changed.
+It writes one package per server and one file per tool: `servers/github/create_issue.py`, or with --language typescript
+`servers/github/create_issue.d.ts`. The tools come from one of --from-file, --from-url, --from-command and
+--from-toolserver. Generated files of removed tools are deleted; files without the header of generated files are never
+changed.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from mcp_exec_client.cli.options import (
     add_repeated,
     run_interruptible,
 )
+from mcp_exec_tools.languages import LANGUAGES
 
 if TYPE_CHECKING:
     from mcp_exec_tools.catalog import Catalog
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _INIT: Final = '"""MCP servers: one package per server, with one function per tool."""'
+_PATTERNS: Final = {"python": ("*.py", "*.pyi"), "typescript": ("*.js", "*.d.ts")}
+"""Files of a package that may be generated ones, by language."""
 
 
 def add_to(commands: Subcommands) -> None:
@@ -46,7 +50,8 @@ def add_to(commands: Subcommands) -> None:
         "--name", help="name of the server in code; default: the name in the file, or from the address"
     )
     command.add_argument("--out", metavar="DIR", type=Path, default=Path("servers"), help="default: servers")
-    command.add_argument("--stubs", action=argparse.BooleanOptionalAction, default=True, help="write .pyi files too")
+    command.add_argument("--language", choices=LANGUAGES, default=LANGUAGES[0], help="default: %(default)s")
+    command.add_argument("--stubs", action=argparse.BooleanOptionalAction, default=True, help="Python's .pyi files too")
     command.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file would change")
     add_repeated(
         command,
@@ -67,7 +72,7 @@ def add_to(commands: Subcommands) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Run the command. Raises CommandError."""
-    from mcp_exec_tools.wrappers import HEADER, build_files
+    from mcp_exec_tools.wrappers import build_files
 
     _check_options(options)
     catalogs = run_interruptible(_load_catalogs(options))
@@ -76,9 +81,10 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(message)
     if len({catalog.server for catalog in catalogs}) < len(catalogs):
         raise CommandError("two catalogs have the same server name")
-    files = {"__init__.py": f"{HEADER}\n{_INIT}\n"} | build_files(catalogs, stubs=options.stubs)
+    files = build_files(catalogs, language=options.language, stubs=options.stubs)
+    files |= _build_index(options.out, files, language=options.language)
     try:
-        changes = plan_changes(options.out, files)
+        changes = plan_changes(options.out, files, language=options.language)
         if not options.check:
             apply_changes(options.out, changes)
     except (OSError, ValueError) as error:
@@ -87,6 +93,16 @@ def run(options: argparse.Namespace) -> None:
         raise CommandError(f"{options.out} is not up to date: {', '.join(list(changes)[:10])}")
     tools = sum(len(catalog.tools) for catalog in catalogs)
     print(f"{options.out}: {tools} tools of {len(catalogs)} servers, {len(changes)} files changed")  # noqa: T201
+
+
+def _build_index(folder: Path, files: Mapping[str, str], *, language: str) -> dict[str, str]:
+    """Return the files of the package of all servers, with those that the folder has already."""
+    from mcp_exec_tools.wrappers import HEADERS, format_index
+
+    if language == "python":
+        return {"__init__.py": f"{HEADERS[language]}\n{_INIT}\n"}
+    present = {path.parent.name for path in folder.glob("*/mod.js") if _is_generated(_read_text(path) or "")}
+    return format_index(present | {name.partition("/")[0] for name in files})
 
 
 async def _load_catalogs(options: argparse.Namespace) -> "list[Catalog]":
@@ -153,27 +169,25 @@ def _name_from_url(url: str) -> str:
     return labels[0]
 
 
-def plan_changes(folder: Path, files: Mapping[str, str]) -> dict[str, str | None]:
+def plan_changes(folder: Path, files: Mapping[str, str], *, language: str) -> dict[str, str | None]:
     """Return what to write (the text) and to remove (None), by path, so that the folder has these generated files.
 
-    In the packages of these files, all other generated files are removed. Files without the header of generated ones
-    stay. Raises ValueError if such a file has a path that is needed.
+    In the packages of these files, all other generated files of the language are removed. Files without the header of
+    generated ones stay. Raises ValueError if such a file has a path that is needed.
     """
-    from mcp_exec_tools.wrappers import HEADER
-
     changes: dict[str, str | None] = {}
     for name, text in sorted(files.items()):
         path = _path_inside(folder, name)
         present = _read_text(path)
         if present == text:
             continue
-        if present and not present.startswith(HEADER):
+        if present and not _is_generated(present):
             raise ValueError(f"{path} exists and was not generated: move it, or choose another folder")
         changes[name] = text
     for package in sorted({name.partition("/")[0] for name in files if "/" in name}):
-        for path in _list_sources(folder / package):
+        for path in _list_sources(folder / package, language):
             name = path.relative_to(folder).as_posix()
-            if name not in files and (_read_text(path) or "").startswith(HEADER):
+            if name not in files and _is_generated(_read_text(path) or ""):
                 changes[name] = None
     return changes
 
@@ -221,6 +235,12 @@ def _read_text(path: Path) -> str | None:
         return "\0"
 
 
-def _list_sources(folder: Path) -> Iterator[Path]:
-    for pattern in ("*.py", "*.pyi"):
+def _is_generated(text: str) -> bool:
+    from mcp_exec_tools.wrappers import HEADERS
+
+    return text.startswith(tuple(HEADERS.values()))
+
+
+def _list_sources(folder: Path, language: str) -> Iterator[Path]:
+    for pattern in _PATTERNS[language]:
         yield from sorted(folder.glob(pattern))

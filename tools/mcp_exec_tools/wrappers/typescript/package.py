@@ -4,7 +4,7 @@ The functions are small and in one file, so that an import of a server with many
 reads their types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from mcp_exec_tools.catalog import Tool
@@ -76,6 +76,21 @@ class TypeScriptPackage:
         function = declare_name(name)
         others = [_rename(function, each) for each in self._list_exports(name) if each != function]
         return _format_export(others, "") if others else []
+
+
+def format_index(modules: Iterable[str]) -> dict[str, str]:
+    """Return the files of the package of all servers, by the names of their packages."""
+    names = sorted(modules)
+    return {
+        "mod.js": "\n".join(
+            [
+                *(HEADER, '// @ts-self-types="./mod.d.ts"'),
+                *(f'export * as {name} from "./{name}/mod.js";' for name in names),
+                "",
+            ]
+        ),
+        "mod.d.ts": "\n".join([HEADER, *(f'export * as {name} from "./{name}/mod.d.ts";' for name in names), ""]),
+    }
 
 
 def _rename(name: str, exported: str) -> str:
