@@ -330,6 +330,16 @@ TOOLS = {
         lambda n: json.loads('{"items":' * n + "{}" + "}" * n),
         50,
     ),
+    "parameters in TypeScript": Case(
+        lambda schema: build_files([catalog(tool("t", schema))], language="typescript"),
+        lambda n: properties(n, {"enum": ["a", "b"], "description": "a. " * 200}),
+        50,
+    ),
+    "a tool's description in TypeScript": Case(
+        lambda text: build_files([catalog(tool("t", description=text))], language="typescript"),
+        lambda n: "*/ " * n,
+        5000,
+    ),
     "a tool's description": Case(
         lambda text: build_files([catalog(tool("t", description=text))]), lambda n: "a. " * n, 5000
     ),

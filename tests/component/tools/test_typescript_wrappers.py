@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hypothesis import HealthCheck, given, settings
 from tests.support.deno import run_deno
+from tests.unit.tools.schemas.test_hostile_schemas import SCHEMAS
 from tests.unit.tools.wrappers.conftest import ROOT, real_catalogs, write
 from tests.unit.tools.wrappers.hostile import hostile_catalog
 
@@ -59,8 +61,8 @@ def prepare(folder: Path, catalogs: Sequence[Catalog]) -> None:
     files = {**build_files(catalogs, language="typescript"), **format_index(modules)}
     names = {"client": "./client.js", "servers": "./servers/mod.js"}
     names |= {f"servers/{module}": f"./servers/{module}/mod.js" for module in modules}
-    settings = {"imports": names, "compilerOptions": {"strict": True}}
-    client = {"client.js": CLIENT, "client.d.ts": CLIENT_TYPES, "deno.json": json.dumps(settings)}
+    options = {"imports": names, "compilerOptions": {"strict": True}}
+    client = {"client.js": CLIENT, "client.d.ts": CLIENT_TYPES, "deno.json": json.dumps(options)}
     write(folder, {f"servers/{name}": text for name, text in files.items()} | client)
 
 
@@ -87,6 +89,20 @@ def run(folder: Path, source: str) -> Any:
 
 def test_every_wrapper_passes_the_type_checker(tmp_path: Path) -> None:
     prepare(tmp_path, [*CATALOGS, hostile_catalog("evil")])
+    assert check(tmp_path, 'import * as servers from "servers";\nconsole.log(servers);\n') == ""
+
+
+def test_wrappers_of_any_schemas_pass_the_type_checker(tmp_path: Path) -> None:
+    schemas: list[Any] = []
+
+    @settings(max_examples=200, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(SCHEMAS)
+    def collect(schema: Any) -> None:
+        schemas.append(schema)
+
+    collect()
+    tools = [{"name": f"t{at}", "inputSchema": each, "outputSchema": each} for at, each in enumerate(schemas)]
+    prepare(tmp_path, [Catalog.from_tools("s", tools)])
     assert check(tmp_path, 'import * as servers from "servers";\nconsole.log(servers);\n') == ""
 
 
@@ -210,10 +226,10 @@ def test_signatures_are_typescript_whatever_a_schema_says(tmp_path: Path) -> Non
 
 def test_the_code_of_the_token_benchmark_passes_the_type_checker(tmp_path: Path) -> None:
     prepare(tmp_path, CATALOGS)
-    settings = json.loads((tmp_path / "deno.json").read_text())
+    options = json.loads((tmp_path / "deno.json").read_text())
     # models write no types of parameters; the sandbox strips types and checks none
-    settings["compilerOptions"]["noImplicitAny"] = False
-    write(tmp_path, {"deno.json": json.dumps(settings)})
+    options["compilerOptions"]["noImplicitAny"] = False
+    write(tmp_path, {"deno.json": json.dumps(options)})
     tasks = json.loads((ROOT / "bench" / "data" / "typescript.json").read_text())
     blocks = {f"{task}-{at}.ts": code for task, codes in tasks.items() for at, code in enumerate(codes)}
     assert check_all(tmp_path, {name.replace(" ", "-"): code for name, code in blocks.items()}) == ""

@@ -71,6 +71,9 @@ def check_signature(schema: Any) -> None:
     text = format_signature("f", tool.input_schema, tool.returned_schema)
     assert len(text) <= 2500
     assert text.isprintable()
+    typescript = format_signature("f", tool.input_schema, tool.returned_schema, language="typescript")
+    assert len(typescript) <= 2500
+    assert typescript.isprintable()
     [definition] = ast.parse(f"async def {text}: ...").body
     assert isinstance(definition, ast.AsyncFunctionDef)
     names = list(read_parameters(tool.input_schema).code_names.values())
@@ -83,6 +86,9 @@ def check_wrappers(schema: Any) -> None:
     catalog = Catalog.from_tools("s", [{"name": "f", "inputSchema": schema, "outputSchema": schema}])
     for name, text in build_files([catalog], stubs=True).items():
         compile(text, name, "exec")
+    for name, text in build_files([catalog], language="typescript").items():
+        assert "\u2028" not in text, name
+        assert text.count("/**") == text.count("*/"), name
 
 
 def check_model_schema(schema: Any, description: str = "It works.") -> None:
