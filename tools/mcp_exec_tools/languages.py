@@ -1,8 +1,9 @@
 """Languages of the code that calls tools."""
 
-from typing import Final
+from typing import Final, Literal, get_args
 
-LANGUAGES: Final = ("python", "typescript")
+Language = Literal["python", "typescript"]
+LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
 """The languages, the default one first."""
 
 

@@ -20,15 +20,15 @@ class FoundTool(Model):
     model_config = ConfigDict(alias_generator=None)
 
     name: str
-    """Name in Python."""
+    """Name of the function in code."""
     server: str
     """Name of the server."""
     description: str | None = None
     """Description that the server gives."""
     import_line: Annotated[str | None, Field(alias="import")] = None
-    """Python statement that imports the tool."""
+    """Statement that imports the tool, in the requested language."""
     signature: str | None = None
-    """The call in Python, with the parameters in their positional order."""
+    """The call in that language, with the parameters in their positional order."""
     input_schema: dict[str, Any] | None = None
     """JSON Schema of the arguments."""
     output_schema: dict[str, Any] | None = None

@@ -84,14 +84,19 @@ class ServerFunctions:
     composed_aliases: Mapping[str, tuple[str, ...]]
     """The camelCase names of each composed function."""
 
-    @property
+    @cached_property
+    def aliases(self) -> Mapping[str, tuple[str, ...]]:
+        """The camelCase names of each function."""
+        return {each.function: each.aliases for each in self.functions} | dict(self.composed_aliases)
+
+    @cached_property
     def summaries(self) -> dict[str, str]:
         """The first line of each function's description, ordered by name."""
         found = {each.function: split_description(each.tool.description, each.function)[0] for each in self.functions}
         found |= {name: function.summary for name, function in self.composed.items()}
         return dict(sorted(found.items()))
 
-    @property
+    @cached_property
     def exports(self) -> dict[str, list[str]]:
         """The names that the package has from each module, ordered by module. The first of two counts."""
         exports = {each.function: each.names for each in self.functions}

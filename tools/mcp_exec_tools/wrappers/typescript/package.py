@@ -6,6 +6,7 @@ reads their types.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from mcp_exec_tools.catalog import Tool
 from mcp_exec_tools.overlays import ComposedFunction
@@ -19,6 +20,8 @@ from mcp_exec_tools.wrappers.typescript.text import (
     format_own_key,
     list_exports,
 )
+
+_SELF_TYPES: Final = '// @ts-self-types="./mod.d.ts"'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +40,11 @@ class TypeScriptPackage:
 
     def _describe(self, name: str, function: ComposedFunction) -> WrapperFunction:
         tool = Tool(name=name, function=name, description=function.summary, input_schema=function.input_schema)
-        aliases = self.functions.composed_aliases[name]
+        aliases = self.functions.aliases[name]
         return WrapperFunction(server=self.functions.server, tool=tool, function=name, aliases=aliases)
 
     def _module(self) -> str:
-        lines = [HEADER, '// @ts-self-types="./mod.d.ts"', 'import { callWrapped as $call } from "client";']
+        lines = [HEADER, _SELF_TYPES, 'import { callWrapped as $call } from "client";']
         for wrapper in sorted(self.functions.functions, key=lambda each: each.function):
             lines += ["", *_format_function(wrapper), *self._format_exports(wrapper.function)]
         for name in self.functions.composed:
@@ -62,13 +65,9 @@ class TypeScriptPackage:
 
     def _list_exports(self, name: str) -> list[str]:
         """Return the names that a package exports of a function."""
-        aliases = {each.function: each.aliases for each in self.functions.functions}
-        aliases |= self.functions.composed_aliases
+        own = self.functions.exports[name]
         return [
-            exported
-            for each in (name, *aliases[name])
-            if each in self.functions.exports[name]
-            for exported in list_exports(each)
+            exported for each in (name, *self.functions.aliases[name]) if each in own for exported in list_exports(each)
         ]
 
     def _format_exports(self, name: str) -> list[str]:
@@ -81,16 +80,9 @@ class TypeScriptPackage:
 def format_index(modules: Iterable[str]) -> dict[str, str]:
     """Return the files of the package of all servers, by the names of their packages."""
     names = sorted(modules)
-    return {
-        "mod.js": "\n".join(
-            [
-                *(HEADER, '// @ts-self-types="./mod.d.ts"'),
-                *(f'export * as {name} from "./{name}/mod.js";' for name in names),
-                "",
-            ]
-        ),
-        "mod.d.ts": "\n".join([HEADER, *(f'export * as {name} from "./{name}/mod.d.ts";' for name in names), ""]),
-    }
+    module = [HEADER, _SELF_TYPES, *(f'export * as {name} from "./{name}/mod.js";' for name in names), ""]
+    types = [HEADER, *(f'export * as {name} from "./{name}/mod.d.ts";' for name in names), ""]
+    return {"mod.js": "\n".join(module), "mod.d.ts": "\n".join(types)}
 
 
 def _rename(name: str, exported: str) -> str:
