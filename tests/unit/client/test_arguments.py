@@ -258,3 +258,11 @@ def test_an_empty_key_or_address_is_never_replaced_by_that_of_the_environment(
         kind(api_key="")
     with pytest.raises(ClientMisconfigured, match="address"):
         kind("")
+
+
+async def test_a_search_names_the_language_of_the_code_unless_it_is_the_default() -> None:
+    gateway = RefusingGateway([])
+    for options in ({}, {"language": "python"}, {"language": "typescript"}):
+        with pytest.raises(McpExecError):
+            await gateway.client().search_tools("issues", **options)
+    assert [request.url.params.get("language") for request in gateway.requests] == [None, None, "typescript"]
