@@ -1,6 +1,6 @@
 """The parameters that an input schema names, also in its parts and alternatives, and its rules for several of them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -21,13 +21,21 @@ Schema = Mapping[str, Any]
 Names = Mapping[str, str]
 
 
-def list_rules(schema: Schema, root: Schema, names: Names, *, listed: Collection[str] = ()) -> list[str]:
+def list_rules(
+    schema: Schema,
+    root: Schema,
+    names: Names,
+    *,
+    listed: Collection[str] = (),
+    show: Callable[[str | bool], str] = repr,
+) -> list[str]:
     """Return sentences such as `pass either content, or source_url`, without a capital and a full stop.
 
-    `names` are the shown names of parameters, `listed` those that every call has in any case.
+    `names` are the shown names of parameters, `listed` those that every call has in any case. `show` returns a value as
+    code.
     """
     found: list[str] = []
-    for rule in _iterate_rules(schema, root, _Speaker(names, root, listed), depth=0):
+    for rule in _iterate_rules(schema, root, _Speaker(names, root, listed, show), depth=0):
         text = " ".join("".join(each if each.isprintable() else " " for each in rule).split())
         text = text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 4] + " ..."
         if text not in found:
@@ -40,8 +48,8 @@ def list_rules(schema: Schema, root: Schema, names: Names, *, listed: Collection
 class _Speaker:
     """Phrases of schemas that are part of a rule."""
 
-    def __init__(self, names: Names, root: Schema, listed: Collection[str]) -> None:
-        self._names, self._root, self._listed = names, root, listed
+    def __init__(self, names: Names, root: Schema, listed: Collection[str], show: Callable[[str | bool], str]) -> None:
+        self._names, self._root, self._listed, self._show = names, root, listed, show
         self._left = _MAX_RULE_PARTS
 
     def may_read(self) -> bool:
@@ -83,8 +91,7 @@ class _Speaker:
         resolved, _ = resolve_reference(part, self._root)
         return merge_all_of(as_mapping(resolved), self._root)
 
-    @staticmethod
-    def _list_values(schema: Schema) -> dict[str, str]:
+    def _list_values(self, schema: Schema) -> dict[str, str]:
         """Return `='value'` for each property that has only one value."""
         values: dict[str, str] = {}
         for name, each in as_mapping(schema.get("properties")).items():
@@ -92,7 +99,7 @@ class _Speaker:
             only = [about["const"]] if "const" in about else as_sequence(about.get("enum"))
             if 0 < len(only) <= 3 and all(isinstance(value, str | bool) for value in only):
                 values[name] = "=" + " or ".join(
-                    repr(value[:_MAX_VALUE] if isinstance(value, str) else value) for value in only
+                    self._show(value[:_MAX_VALUE] if isinstance(value, str) else value) for value in only
                 )
         return values
 
@@ -196,9 +203,9 @@ class Parameters:
         """Rules of the schema for several parameters together, in sentences with the names in code."""
         return self.describe_rules(self.code_names)
 
-    def describe_rules(self, names: Mapping[str, str]) -> list[str]:
-        """Return the rules with other names."""
-        return list_rules(self.schema, self.schema, names, listed=self.listed)
+    def describe_rules(self, names: Mapping[str, str], *, show: Callable[[str | bool], str] = repr) -> list[str]:
+        """Return the rules with other names, and with values as another language writes them."""
+        return list_rules(self.schema, self.schema, names, listed=self.listed, show=show)
 
 
 def read_parameters(schema: Schema) -> Parameters:

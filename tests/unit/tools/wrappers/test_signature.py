@@ -92,8 +92,12 @@ def test_a_signature_in_typescript_has_the_same_parameters_in_the_same_order() -
         ),
         ({"additionalProperties": True}, "f(input: Record<string, any>)"),
         (
+            {"if": {"properties": {"a": {"const": True}}}, "then": {"required": ["b"]}, "properties": {"a": {}}},
+            "f(a?: any /* with a=true, pass b */, b?: any)",
+        ),
+        (
             {"anyOf": [{"properties": {"a": {"const": "*/"}}, "required": ["a"]}, {"required": ["b"]}]},
-            "f(a?: \"*/\" /* pass either a='*\\/', or b */, b?: any)",
+            'f(a?: "*/" /* pass either a="*\\/", or b */, b?: any)',
         ),
     ],
 )

@@ -1,5 +1,6 @@
 """Types of one function in TypeScript: a file of declarations, which people and models read and checkers use."""
 
+import json
 from collections.abc import Mapping
 from typing import Final
 
@@ -56,7 +57,7 @@ def _format_doc(wrapper: WrapperFunction, names: Mapping[str, str]) -> list[str]
     summary, rest = split_description(wrapper.tool.description, wrapper.function)
     rules = [
         line
-        for rule in wrapper.parameters.describe_rules(names)
+        for rule in wrapper.parameters.describe_rules(names, show=json.dumps)
         for line in wrap_paragraphs(f"{rule[0].upper()}{rule[1:]}.", _RULE)
     ]
     inferred = "The server declares no result type. This type was inferred from earlier results."

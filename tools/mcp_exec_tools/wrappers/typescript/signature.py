@@ -1,5 +1,6 @@
 """Calls of functions in one line of TypeScript."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -72,7 +73,7 @@ def _format_parameter(
     name: str, schema: object, parameters: Parameters, names: Mapping[str, str], *, is_object: bool
 ) -> str:
     kind = _TYPESCRIPT.format_type(schema, parameters.schema)
-    if name == next(iter(parameters.schemas)) and (rules := parameters.describe_rules(names)):
+    if name == next(iter(parameters.schemas)) and (rules := parameters.describe_rules(names, show=json.dumps)):
         kind = f"{kind} /* {escape_comment('; '.join(rules))} */"
     if name in parameters.required:
         return f"{names[name]}: {kind}"
