@@ -20,12 +20,13 @@ from mcp_exec_api.constants import (
     MAX_OUTPUT_BYTES,
     MAX_TIMEOUT_SECONDS,
     MAX_TOOL_CALLS,
+    Language,
 )
 from mcp_exec_api.constants import Phase as Phase
 from mcp_exec_api.files import MAX_ARTIFACTS, Artifact, WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, SessionName, ToolPattern, check_one_line
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_api.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, module_name
+from mcp_exec_api.skill import MAX_SAVED_SKILLS, MAX_SKILLS_PER_EXECUTION, SkillName, SkillRef, format_run
 
 MUTABLE = frozenset({"cancelRequested", "approvals", "ttlSecondsAfterFinished"})
 """Fields of the spec that can change after creation."""
@@ -107,7 +108,7 @@ class CodeExecutionSpec(Model):
     code: Annotated[
         str, Field(max_length=MAX_CODE_BYTES, validate_default=True, json_schema_extra={"minLength": 1})
     ] = ""
-    """Python source, at most 256 KiB in UTF-8. Exactly one of `code` and `skillRef` is needed."""
+    """Source of a program, at most 256 KiB in UTF-8. Exactly one of `code` and `skillRef` is needed."""
     skills: Annotated[list[SkillName], Field(max_length=MAX_SKILLS_PER_EXECUTION)] = Field(default_factory=list)
     """Skills that the code imports by computed names. Those that it names in `skills.NAME` or `from skills import
     NAME` need not be listed."""
@@ -116,6 +117,9 @@ class CodeExecutionSpec(Model):
     variable of its own."""
     pool_ref: PoolRef = PoolRef()
     """Pool whose pod runs the code; by default the pool named `default`."""
+    language: Language | None = None
+    """Language of the code: python or typescript. By default it is that of the pool; a pool of another language refuses
+    the execution."""
     timeout_seconds: Annotated[int, Field(ge=1, le=MAX_TIMEOUT_SECONDS)] = 30
     """Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool. The time while a call waits
     for an approval does not count."""
@@ -162,12 +166,9 @@ class CodeExecutionSpec(Model):
             raise ValueError(f"code has {size} bytes; at most {MAX_CODE_BYTES} are allowed")
         return code
 
-    @property
-    def source(self) -> str:
-        """The code to run: `code`, or what calls the referenced skill."""
-        if self.skill_ref is None:
-            return self.code
-        return f"from skills.{module_name(self.skill_ref.name, self.skill_ref.version)} import run\nrun(**context)\n"
+    def build_source(self, language: Language) -> str:
+        """Return the code to run: `code`, or what calls the referenced skill in this language."""
+        return self.code if self.skill_ref is None else format_run(self.skill_ref, language)
 
     @field_validator("context")
     @classmethod

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from mcp_exec_api.constants import Language
 from mcp_exec_api.meta import Model, OpenEnum, Quantity
 
 MAX_FINDINGS: Final = 20
@@ -57,6 +58,10 @@ class Finding(Model):
         return f"line {self.line}: {self.message} ({self.rule})"
 
 
+CHECKED_LANGUAGES: Final[frozenset[Language]] = frozenset({"python"})
+"""Languages that the rules read. A pool that has rules refuses code of others."""
+
+
 class CodeCheckMode(StrEnum):
     """Action on findings."""
 
@@ -75,7 +80,10 @@ ModuleName = Annotated[
 
 
 class CodeCheck(Model):
-    """Static check of the code before it runs. It helps to find mistakes; it is not a security boundary."""
+    """Static check of the code before it runs. It helps to find mistakes; it is not a security boundary.
+
+    The rules read Python. Unless the mode is Off, a pool of another language refuses all its executions.
+    """
 
     mode: CodeCheckMode = CodeCheckMode.OFF
     """Off: no check. Warn: the code runs and its findings are in the status. Strict: code with findings is rejected."""

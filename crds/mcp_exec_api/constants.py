@@ -1,7 +1,16 @@
 """Constants shared by several processes, and the enumerations that the command line reads without a library."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
+
+Language = Literal["python", "typescript"]
+"""Language of the code that a sandbox runs."""
+LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
+DEFAULT_LANGUAGE: Final[Language] = "python"
+"""Language of a pool that names none."""
+SOURCE_ENDINGS: Final[Mapping[Language, str]] = {"python": ".py", "typescript": ".ts"}
+"""Ending of the names of files with code."""
 
 GROUP: Final = "mcp-exec.dev"
 VERSION: Final = "v1beta1"

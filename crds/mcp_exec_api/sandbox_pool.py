@@ -1,13 +1,20 @@
 """SandboxPool: warm sandbox pods, each for one execution."""
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 
 from mcp_exec_api.code_findings import CodeCheck
-from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, DEFAULT_MAX_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS
+from mcp_exec_api.constants import (
+    DEFAULT_LANGUAGE,
+    DEFAULT_MAX_QUEUED,
+    DEFAULT_MAX_TIMEOUT_SECONDS,
+    MAX_TIMEOUT_SECONDS,
+    Language,
+)
 from mcp_exec_api.meta import Condition, ConditionStatus, Image, Model, Quantity, ToolPattern, parse_quantity
 from mcp_exec_api.reasons.execution import Reason
 
@@ -227,21 +234,37 @@ class PoolTools(Model):
     """Denied tools, even if `allow` contains them."""
 
 
+_PREIMPORTING: Final[Language] = "python"
+"""Language whose modules a sandbox can import before it is warm."""
+
+
+def _build_rules() -> list[JsonValue]:
+    rules: list[JsonValue] = [
+        {
+            "rule": f"!has(self.warm.{bound}) || self.warm.{bound} <= self.maxPods",
+            "message": f"spec.warm.{bound} must not be more than spec.maxPods{default}",
+        }
+        for bound, default in (("min", f"; it is {Warm().min} by default"), ("max", ""))
+    ]
+    rules.append(
+        {"rule": "self.language == oldSelf.language", "message": "spec.language is immutable: create another pool"}
+    )
+    rules.append(
+        {
+            "rule": f"!has(self.preimport) || size(self.preimport) == 0 || self.language == '{_PREIMPORTING}'",
+            "message": f"spec.preimport is only for pools of the language {_PREIMPORTING}",
+        }
+    )
+    return rules
+
+
 class SandboxPoolSpec(Model):
     """Template of the sandbox pods and the number of warm ones."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "x-kubernetes-validations": [
-                {
-                    "rule": f"!has(self.warm.{bound}) || self.warm.{bound} <= self.maxPods",
-                    "message": f"spec.warm.{bound} must not be more than spec.maxPods{default}",
-                }
-                for bound, default in (("min", f"; it is {Warm().min} by default"), ("max", ""))
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-validations": _build_rules()})
 
+    language: Language = DEFAULT_LANGUAGE
+    """Language of the code that the pool runs: python or typescript. The image must be one for this language."""
     image: Image
     """Image of the sandbox."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"
@@ -305,6 +328,12 @@ class SandboxPoolSpec(Model):
         if parse_quantity(size) < 1024 * 1024:
             raise ValueError(f"workspaceSize is {size}; it must be at least 1Mi")
         return size
+
+    @model_validator(mode="after")
+    def _preimport_has_modules(self) -> Self:
+        if self.preimport and self.language != _PREIMPORTING:
+            raise ValueError(f"preimport is only for pools of the language {_PREIMPORTING}; it is {self.language}")
+        return self
 
     @model_validator(mode="after")
     def _warm_pods_have_room(self) -> Self:
@@ -384,6 +413,16 @@ class SandboxPoolStatus(Model):
     replaced."""
 
 
+_MAX_LISTED: Final = 20
+
+
+def format_languages(pools: Mapping[str, Language]) -> str:
+    """Return pools with their languages for people: `default (python), scripts (typescript)`, at most 20."""
+    named = [f"{name} ({language})" for name, language in sorted(pools.items())[:_MAX_LISTED]]
+    more = [f"{len(pools) - _MAX_LISTED} more"] if len(pools) > _MAX_LISTED else []
+    return ", ".join([*named, *more]) or "none"
+
+
 UNOBSERVED_STATUS: Final[dict[str, Any]] = {
     "conditions": [
         {
@@ -412,6 +451,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Reason", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Ready")].reason'},
     {"name": "Runtime", "type": "string", "jsonPath": ".spec.runtimeClassName"},
     {"name": "Image", "type": "string", "jsonPath": ".spec.image", "priority": 1},
+    {"name": "Language", "type": "string", "jsonPath": ".spec.language", "priority": 1},
     {"name": "Python", "type": "string", "jsonPath": ".status.python", "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
 ]

@@ -1,10 +1,10 @@
-"""Skill: one version of a reusable piece of code, whose function `run` other code can import."""
+"""Skill: one version of a reusable piece of code, whose function `run` other code of its language can import."""
 
 import hashlib
 import json
 import keyword
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from enum import StrEnum
 from itertools import count
 from typing import Annotated, Any, Final
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, field_validator
 
 from mcp_exec_api.code_findings import MAX_FINDINGS, Finding
-from mcp_exec_api.constants import MAX_CODE_BYTES
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, MAX_CODE_BYTES, Language
 from mcp_exec_api.constants import SkillState as SkillState
 from mcp_exec_api.meta import Condition, MicroTime, Model, OpenEnum, ToolPattern
 
@@ -29,6 +29,13 @@ _VERSIONED: Final = re.compile(r"(.+)_v([1-9][0-9]{0,4})")
 _MUTABLE: Final = frozenset({"review"})
 _NOT_DIGESTED: Final = frozenset({"review", "provenance"})
 """Fields that are no part of the content that a person reviews."""
+_IMPORTS: Final[Mapping[Language, str]] = {
+    "python": "from skills.{module} import run",
+    "typescript": 'import {{ run }} from "skills/{module}";',
+}
+"""Statement that imports a skill's function, by language."""
+_CALLS: Final[Mapping[Language, str]] = {"python": "run(**context)", "typescript": "await run(context);"}
+"""Call of a skill's function with the context as its arguments, by language."""
 
 
 def _check_name(name: str) -> str:
@@ -124,7 +131,9 @@ class SkillSpec(Model):
     ]
     """What the skill does and when to use it, in one line. Searches find the skill by it."""
     code: Annotated[str, Field(min_length=1, max_length=MAX_CODE_BYTES)]
-    """Python source with a function `run`, plain or `async`, at most 256 KiB in UTF-8."""
+    """Source with a function `run`, plain or `async`, at most 256 KiB in UTF-8; TypeScript exports it."""
+    language: Language = DEFAULT_LANGUAGE
+    """Language of the code: python or typescript. Executions can use skills of their own language."""
     instructions: Annotated[str | None, Field(max_length=MAX_INSTRUCTIONS_BYTES)] = None
     """How to use the skill, in Markdown: the body of SKILL.md. At most 64 KiB in UTF-8."""
     tools: Annotated[list[ToolPattern], Field(max_length=64)] = Field(default_factory=list)
@@ -199,6 +208,7 @@ PRINTER_COLUMNS: list[dict[str, Any]] = [
     {"name": "Uses", "type": "integer", "jsonPath": ".status.uses"},
     {"name": "Successes", "type": "integer", "jsonPath": ".status.successes"},
     {"name": "Last-Used", "type": "date", "jsonPath": ".status.lastUsedAt"},
+    {"name": "Language", "type": "string", "jsonPath": ".spec.language", "priority": 1},
     {"name": "Description", "type": "string", "jsonPath": ".spec.description", "priority": 1},
     {"name": "Valid", "type": "string", "jsonPath": '.status.conditions[?(@.type=="Valid")].status', "priority": 1},
     {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
@@ -218,6 +228,22 @@ def module_name(name: str, version: int | None = None) -> str:
     return module + "_" if keyword.iskeyword(module) or keyword.issoftkeyword(module) else module
 
 
+def read_language(spec: Mapping[str, Any]) -> Language:
+    """Return the language of a stored skill. One of a release without languages has the default one."""
+    language: Language = spec.get("language") or DEFAULT_LANGUAGE
+    return language
+
+
+def format_import(name: str, version: int | None, language: Language) -> str:
+    """Return the statement that imports a skill's function `run`, of one version or of the one that is found."""
+    return _IMPORTS[language].format(module=module_name(name, version))
+
+
+def format_run(reference: SkillRef, language: Language) -> str:
+    """Return code that runs a skill with the context as its arguments."""
+    return f"{format_import(reference.name, reference.version, language)}\n{_CALLS[language]}\n"
+
+
 def first_free(taken: Container[int], proven: Iterable[int]) -> int:
     """Return the smallest version that is not taken, after the newest proven one."""
     return next(version for version in count(max(proven, default=0) + 1) if version not in taken)
@@ -232,7 +258,11 @@ def split_module(module: str) -> tuple[str, int | None]:
 
 def content_digest(spec: dict[str, Any]) -> str:
     """Return a digest of what a person reviews, of a spec as the API server has it, to detect changes."""
-    names = (str(field.alias) for field in SkillSpec.model_fields.values())
-    content = {name: spec[name] for name in names if name not in _NOT_DIGESTED and spec.get(name) not in (None, "", [])}
+    defaults = {str(field.alias): field.default for field in SkillSpec.model_fields.values()}
+    content = {
+        name: spec[name]
+        for name, default in defaults.items()
+        if name not in _NOT_DIGESTED and spec.get(name) not in (None, "", [], default)
+    }
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

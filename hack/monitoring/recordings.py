@@ -18,6 +18,8 @@ CALLERS_OWN: Final = (
     Reason.CANCELLED,
     Reason.REJECTED,
     Reason.POOL_NOT_FOUND,
+    Reason.LANGUAGE_NOT_OFFERED,
+    Reason.LANGUAGE_NOT_CHECKED,
     Reason.SESSION_BUSY,
     Reason.SESSION_LIMIT,
     Reason.WORKSPACE_BUSY,

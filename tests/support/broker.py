@@ -68,6 +68,8 @@ class FakeBroker:
         self.usage: Object = {}
         """What was used, in all namespaces."""
         self.usage_queries: list[dict[str, str]] = []
+        self.languages: list[str] = []
+        """Languages of the wrappers that were requested, in their order."""
         self.wrappers: Object = {"hash": "one", "files": {"github/__init__.py": "", "catalog.json": GITHUB_CATALOG}}
         self.calls: dict[str, Object] = {}
         self.pending: list[Object] = []
@@ -180,6 +182,7 @@ class FakeBroker:
 
     async def _wrappers(self, request: web.Request) -> web.Response:
         self._check(request)
+        self.languages.append(request.query.get("language", "python"))
         is_known = request.query.get("hash") == self.wrappers.get("hash", "")
         return web.json_response({"hash": self.wrappers["hash"]} if is_known else self.wrappers)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_exec_api.skill import module_name
-from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder
+from mcp_exec_common.skills.folder import CODE_FILES, SKILL_FILE, SkillFolder
 from mcp_exec_common.skills.interface import promote_code
 
 ROOT = Path(__file__).parents[2] / "skills"
@@ -13,7 +13,9 @@ NAMES = sorted(path.name for path in ROOT.iterdir() if path.is_dir())
 
 
 def read_folder(name: str) -> SkillFolder:
-    return SkillFolder.from_files({path: (ROOT / name / path).read_text() for path in (SKILL_FILE, CODE_FILE)})
+    return SkillFolder.from_files(
+        {path: (ROOT / name / path).read_text() for path in (SKILL_FILE, CODE_FILES["python"])}
+    )
 
 
 def read_example(name: str) -> str:

@@ -25,12 +25,15 @@ from mcp_exec_client.agent.written_calls import read_written_calls
 from mcp_exec_common.broker.grants import Grant, GrantSigner
 from mcp_exec_common.code_check.rules import find_issues
 from mcp_exec_common.sandbox_keys import SandboxKeys
+from mcp_exec_common.skills.interface import InvalidSkill
+from mcp_exec_common.skills.languages import read_interface
 from mcp_exec_common.util.weight import weigh_json
 from mcp_exec_gateway.core.auth.kubernetes_tokens import read_token_expiry
 from mcp_exec_gateway.core.events.follower import StreamPosition
 from mcp_exec_gateway.core.http.parameters import reject_repeated_parameters
 from mcp_exec_gateway.core.http.request_body import parse_spec
 from mcp_exec_gateway.features.signin.tokens import read_unverified
+from mcp_exec_operator.features.skills.resolver import find_skills
 from mcp_exec_sandbox.supervisor.http.connection import MAX_HEADER_BYTES
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_tools.catalog import Catalog, Tool, assign_modules
@@ -113,6 +116,12 @@ def read_calls(text: str) -> object:
 
 def check(code: str) -> object:
     return find_issues(code, memory=1024)
+
+
+def read_skill(code: str) -> object:
+    with contextlib.suppress(InvalidSkill):
+        return read_interface(code, "typescript")
+    return find_skills(code, "typescript")
 
 
 def read_head(data: bytes) -> object:
@@ -361,6 +370,13 @@ CODE = {
     "imports": Case(check, lambda n: "import a\n" * n, 900),
     "calls that a model writes": Case(read_calls, lambda n: "```json\n{}" * n, 20_000),
     "a call without its end": Case(read_calls, lambda n: "<think>" + "<tool_call>[TOOL_CALLS]" * n, 10_000),
+    "templates in templates": Case(read_skill, lambda n: "`${" * n, 20_000),
+    "levels of a skill": Case(read_skill, lambda n: "{" * n, 20_000),
+    "exports of a skill": Case(read_skill, lambda n: "export {" * n, 5_000),
+    "slashes in a skill": Case(read_skill, lambda n: "/" * n, 20_000),
+    "arrays in a type": Case(read_skill, lambda n: "export function run(a: {a: " + "x[]" * n, 10_000),
+    "arguments of a type": Case(read_skill, lambda n: "export function run(a: {a: " + "<" * n, 20_000),
+    "names of skills": Case(read_skill, lambda n: "export const run = 1;" + '"skills/a' * n, 10_000),
     "a quantity": Case(parse_quantity, lambda n: "1" * n + "x", 100_000),
 }
 SUPERVISOR = {

@@ -1,4 +1,4 @@
-"""Skills as folders: a file SKILL.md with front matter, as agentskills.io specifies it, and the code in scripts/run.py.
+"""Skills as folders: a file SKILL.md with front matter, as agentskills.io specifies it, and a file with the code.
 
 Archives come from callers and are hostile: only regular files of known names count, and sizes are checked first.
 """
@@ -12,13 +12,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from mcp_exec_api.constants import MAX_CODE_BYTES
-from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, MAX_CODE_BYTES, SOURCE_ENDINGS, Language
+from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, read_language
 from mcp_exec_common.skills.interface import InvalidSkill
 
 SKILL_FILE: Final = "SKILL.md"
-CODE_FILE: Final = "scripts/run.py"
-_LIMITS: Final = {SKILL_FILE: MAX_INSTRUCTIONS_BYTES + 16 * 1024, CODE_FILE: MAX_CODE_BYTES}
+CODE_FILES: Final[Mapping[Language, str]] = {
+    language: f"scripts/run{ending}" for language, ending in SOURCE_ENDINGS.items()
+}
+"""File of the code, by language. A folder has one of them."""
+_CODE_TYPES: Final[Mapping[Language, str]] = {"python": "text/x-python", "typescript": "text/typescript"}
+FILE_TYPES: Final[Mapping[str, str]] = {
+    SKILL_FILE: "text/markdown",
+    **{path: _CODE_TYPES[language] for language, path in CODE_FILES.items()},
+}
+"""Media type of each file that a folder may have, by its path."""
+_LIMITS: Final = {
+    SKILL_FILE: MAX_INSTRUCTIONS_BYTES + 16 * 1024,
+    **dict.fromkeys(CODE_FILES.values(), MAX_CODE_BYTES),
+}
+_NEEDED: Final = f"{SKILL_FILE} and one of {', '.join(CODE_FILES.values())}"
 _MAX_MEMBERS: Final = 16
 _MAX_LINES: Final = 100
 _MAX_VALUE: Final = 8 * 1024
@@ -33,6 +46,7 @@ class SkillFolder:
     name: str
     description: str
     code: str
+    language: Language = DEFAULT_LANGUAGE
     instructions: str = ""
     tools: list[str] = field(default_factory=list)
     tags: list[str] = field(default_factory=list)
@@ -40,16 +54,18 @@ class SkillFolder:
     @classmethod
     def from_files(cls, files: dict[str, str]) -> "SkillFolder":
         """Read the texts of the folder's files by their paths. Raises InvalidSkill."""
-        for path, limit in _LIMITS.items():
-            if path not in files:
-                raise InvalidSkill(f"the folder has no file {path}; it needs {SKILL_FILE} and {CODE_FILE}")
-            if (size := len(files[path].encode("utf-8", "surrogatepass"))) > limit:
-                raise InvalidSkill(f"{path} has {size} bytes; at most {limit} are allowed")
+        languages = [language for language, path in CODE_FILES.items() if path in files]
+        if SKILL_FILE not in files or len(languages) != 1:
+            raise InvalidSkill(f"the folder has {', '.join(sorted(files)) or 'no such file'}; it needs {_NEEDED}")
+        for path, text in files.items():
+            if (size := len(text.encode("utf-8", "surrogatepass"))) > _LIMITS[path]:
+                raise InvalidSkill(f"{path} has {size} bytes; at most {_LIMITS[path]} are allowed")
         values, metadata, body = _parse_skill_file(files[SKILL_FILE])
         return cls(
             name=values.get("name", ""),
             description=values.get("description", ""),
-            code=files[CODE_FILE],
+            code=files[CODE_FILES[languages[0]]],
+            language=languages[0],
             instructions=body,
             tools=values.get("allowed-tools", "").replace(",", " ").split(),
             tags=[tag for part in metadata.get("tags", "").split(",") if (tag := part.strip())],
@@ -62,6 +78,7 @@ class SkillFolder:
             name=spec["name"],
             description=spec["description"],
             code=spec["code"],
+            language=read_language(spec),
             instructions=spec.get("instructions") or "",
             tools=spec.get("tools") or [],
             tags=spec.get("tags") or [],
@@ -75,7 +92,7 @@ class SkillFolder:
                 lines.append(f"{key}: {_quote(value)}")
             else:
                 lines += [f"{key}:", *(f"  {name}: {_quote(text)}" for name, text in value.items())]
-        return {SKILL_FILE: "\n".join([*lines, "---", self.instructions]), CODE_FILE: self.code}
+        return {SKILL_FILE: "\n".join([*lines, "---", self.instructions]), CODE_FILES[self.language]: self.code}
 
     def to_frontmatter(self, *, version: int | None = None) -> dict[str, str | dict[str, str]]:
         """Return the front matter of SKILL.md. All its values are texts, whatever YAML takes them for."""
@@ -89,7 +106,10 @@ class SkillFolder:
 def read_folders(root: Path) -> tuple[SkillFolder, ...]:
     """Read all skills' folders in a folder, by name. Raises InvalidSkill and OSError."""
     folders = sorted(path for path in root.iterdir() if (path / SKILL_FILE).is_file())
-    texts = ({path: (folder / path).read_text(encoding="utf-8") for path in _LIMITS} for folder in folders)
+    texts = (
+        {path: (folder / path).read_text(encoding="utf-8") for path in _LIMITS if (folder / path).is_file()}
+        for folder in folders
+    )
     return tuple(map(SkillFolder.from_files, texts))
 
 
@@ -154,7 +174,7 @@ def _list_files(archive: tarfile.TarFile) -> Iterator[tuple[str, tarfile.TarInfo
         if path not in _LIMITS or not member.isreg() or member.issparse():
             raise InvalidSkill(
                 f"{member.name[:100]!r} is not allowed in the archive; "
-                f"it may have the regular files {SKILL_FILE} and {CODE_FILE}, at its top or in one folder"
+                f"it may have the regular files {_NEEDED}, at its top or in one folder"
             )
         if member.size > _LIMITS[path]:
             raise InvalidSkill(f"{path} has {member.size} bytes; at most {_LIMITS[path]} are allowed")

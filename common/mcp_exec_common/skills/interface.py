@@ -1,4 +1,4 @@
-"""Interface of a skill's code: the parameters of its function `run` as a JSON Schema.
+"""Interface of a skill in Python: the parameters of its function `run` as a JSON Schema.
 
 The code is read and never executed. It is hostile: its tree is bounded by the size that the static check accepts.
 """
@@ -16,7 +16,7 @@ from mcp_exec_tools.text import shorten_line
 
 ENTRY: Final = "run"
 """Name of the function that a skill defines."""
-_MAX_PARAMETERS: Final = 64
+MAX_PARAMETERS: Final = 64
 _MAX_TEXT: Final = 500
 _MAX_SCHEMA_BYTES: Final = 16 * 1024
 _MAX_DEPTH: Final = 6
@@ -74,7 +74,7 @@ def read_interface(code: str) -> SkillInterface:
     if entry.args.posonlyargs:
         raise InvalidSkill("`run` has positional-only parameters; arguments are passed by their names")
     text = ast.get_docstring(entry) or ast.get_docstring(tree) or ""
-    return SkillInterface(parameters=_bound(_build_schema(entry.args, text)), summary=_first_line(text))
+    return SkillInterface(parameters=bound_schema(_build_schema(entry.args, text)), summary=_first_line(text))
 
 
 def _missing() -> str:
@@ -92,7 +92,7 @@ def _build_schema(arguments: ast.arguments, text: str) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
     pairs = [*zip(plain, defaults, strict=True), *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-    for argument, default in pairs[:_MAX_PARAMETERS]:
+    for argument, default in pairs[:MAX_PARAMETERS]:
         schema = _read_annotation(argument.annotation, 0)
         if argument.arg in documented:
             schema = {**schema, "description": documented[argument.arg]}
@@ -104,12 +104,12 @@ def _build_schema(arguments: ast.arguments, text: str) -> dict[str, Any]:
     result: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         result["required"] = required
-    if arguments.kwarg is None and len(pairs) <= _MAX_PARAMETERS:
+    if arguments.kwarg is None and len(pairs) <= MAX_PARAMETERS:
         result["additionalProperties"] = False
     return result
 
 
-def _bound(schema: dict[str, Any]) -> dict[str, Any]:
+def bound_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema, or one that allows any object if it is too large to be shown."""
     text = json.dumps(schema, ensure_ascii=False).encode("utf-8", "replace")
     bounded: dict[str, Any] = json.loads(text) if len(text) <= _MAX_SCHEMA_BYTES else {"type": "object"}

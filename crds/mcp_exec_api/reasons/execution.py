@@ -170,6 +170,16 @@ class Reason(OpenEnum):
         "the namespace has no pool of that name",
         "name a pool that exists: kubectl get sandboxpools",
     )
+    LANGUAGE_NOT_OFFERED = (
+        "LanguageNotOffered",
+        "the pool runs another language than that of the execution",
+        "name a pool of this language: the message lists the pools, as `kubectl get sandboxpools -o wide` does",
+    )
+    LANGUAGE_NOT_CHECKED = (
+        "LanguageNotChecked",
+        "the pool checks code before it runs, and there are no rules for the language of this code",
+        "use a pool whose `codeCheck.mode` is Off",
+    )
     POOL_UNAVAILABLE = (
         "PoolUnavailable",
         "no pod became ready in time, or the pool's spec is invalid",

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, Required, TypedDict, get_args, get_origin, get_type_hints
 
-from mcp_exec_api.constants import MAX_APPROVAL_SECONDS, MAX_OUTPUT_BYTES, MAX_TIMEOUT_SECONDS, MAX_TOOL_CALLS
+from mcp_exec_api.constants import (
+    MAX_APPROVAL_SECONDS,
+    MAX_OUTPUT_BYTES,
+    MAX_TIMEOUT_SECONDS,
+    MAX_TOOL_CALLS,
+    Language,
+)
 
 OptionKind = Literal["text", "number", "choice", "texts", "pairs", "object"]
 """Kind of an option's values: `pairs` has texts by their names, `object` any JSON by its name."""
@@ -106,6 +112,16 @@ class ExecutionOptions(TypedDict, total=False):
     pool: Annotated[
         str | None,
         ExecutionOption(help="pool whose pod runs the code", default="default", field="poolRef.name", metavar="NAME"),
+    ]
+    language: Annotated[
+        Language | None,
+        ExecutionOption(
+            help="language of the code; without --pool, a pool that runs it",
+            default="that of the pool",
+            metavar="LANGUAGE",
+            argument="language",
+            argument_help="language of the code",
+        ),
     ]
     approval_timeout_seconds: Annotated[
         int | None,

@@ -87,6 +87,7 @@ def read_own_labels(labels: Object) -> dict[str, str]:
 def _read_identity(metadata: Object, spec: Object, caller: str) -> Object:
     labels = metadata.get("labels") or {}
     about = {
+        "language": spec.get("language"),
         "caller": caller,
         "description": spec.get("description"),
         "labels": read_own_labels(labels),

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, Validati
 
 from mcp_exec_api.approvals import Approval, ApprovalChoice, PendingApproval
 from mcp_exec_api.code_execution import CodeExecutionSpec, CodeExecutionStatus, Phase, Start, UseCase
-from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE, Language
 from mcp_exec_api.files import Artifact, WorkspaceMode, WorkspaceRef, WorkspaceStatus
 from mcp_exec_api.meta import MicroTime, Model
 from mcp_exec_api.reasons.execution import Reason
@@ -163,6 +163,8 @@ class Execution(CodeExecutionStatus):
     """Namespace of the execution."""
     pool: str
     """Pool of the execution."""
+    language: Language | None = None
+    """Language of the code, if the execution names one; else it is that of the pool."""
     caller: str | None = None
     """Creator: a caller of the gateway as a label value, or `k8s/USERNAME` for an account that created it with kubectl.
     `claimed:` precedes a name that nothing proves. Not set if nothing names a creator."""

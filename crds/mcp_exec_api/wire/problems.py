@@ -32,6 +32,8 @@ PROBLEM_TITLES: Final = {
     "not-acceptable": "No accepted media type is available",
     "invalid": "The request is invalid",
     "code-refused": "The pool rejects this code",
+    "language-not-offered": "No pool runs this language",
+    "language-not-checked": "The pool checks code, and has no rules for this language",
     "refused": "The cluster rejected the execution",
     "key-reused": "The Idempotency-Key was used with another body",
     "too-many": "Too many at once",

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from mcp_exec_api.constants import Language
 from mcp_exec_api.meta import Condition, MicroTime, Model, SessionName
 from mcp_exec_api.reasons.execution import SessionReason
 from mcp_exec_api.sandbox_session import SandboxSessionSpec, SessionPhase
@@ -12,6 +13,8 @@ class NewSession(SandboxSessionSpec):
 
     name: SessionName
     """Name of the session, unique for its owner: lower-case letters, digits and `-`, at most 50."""
+    language: Language | None = None
+    """Language of the session's code: python or typescript. Without `poolRef`, the session gets a pool that runs it."""
 
 
 class Session(Model):

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mcp_exec_api.code_findings import Finding
-from mcp_exec_api.constants import MAX_CODE_BYTES
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, MAX_CODE_BYTES, Language
 from mcp_exec_api.meta import MicroTime, Model, ToolPattern
 from mcp_exec_api.skill import MAX_ARCHIVE_BYTES, MAX_INSTRUCTIONS_BYTES, Provenance, SkillName, SkillState, Tag
 
@@ -18,12 +18,14 @@ class NewSkill(Model):
     description: Annotated[str | None, Field(min_length=1, max_length=1024)] = None
     """What the skill does and when to use it, in one line. Not needed with `archive`."""
     code: Annotated[str | None, Field(min_length=1, max_length=MAX_CODE_BYTES)] = None
-    """Python source with a function `run`."""
+    """Source with a function `run`; TypeScript exports it."""
+    language: Language | None = None
+    """Language of `code`: python or typescript, by default python. A folder and an execution have their own."""
     from_execution: Annotated[str | None, Field(min_length=1, max_length=253)] = None
     """Name of an execution of the caller that succeeded. If its code defines `run`, its definitions become the skill,
     else a function around all of it, with the members of its context as parameters."""
     archive: Annotated[str | None, Field(min_length=1, max_length=4 * MAX_ARCHIVE_BYTES // 3 + 4)] = None
-    """Folder of a skill, as a tar archive in base64: SKILL.md and scripts/run.py."""
+    """Folder of a skill, as a tar archive in base64: SKILL.md, and scripts/run.py or scripts/run.ts."""
     instructions: Annotated[str, Field(max_length=MAX_INSTRUCTIONS_BYTES)] = ""
     """How to use the skill, in Markdown."""
     tools: Annotated[list[ToolPattern] | None, Field(max_length=64)] = None
@@ -68,6 +70,8 @@ class Skill(Model):
     """What the skill does."""
     state: SkillState
     """Draft, Approved or Deprecated."""
+    language: Language = DEFAULT_LANGUAGE
+    """Language of the code."""
     import_line: Annotated[str, Field(alias="import")]
     """Line of code that imports this version."""
     author: str | None = None

@@ -6,6 +6,7 @@ from typing import Annotated
 from pydantic import Field
 
 from mcp_exec_api.code_execution import Priority
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, Language
 from mcp_exec_api.meta import Model, ToolPattern, UserPattern
 from mcp_exec_api.sandbox_pool import Library
 from mcp_exec_tools.patterns import NamePatterns, ToolPatterns
@@ -75,6 +76,8 @@ class PoolCapacity(Model):
 
     name: str
     """Name of the pool, for `poolRef.name`."""
+    language: Language = DEFAULT_LANGUAGE
+    """Language of the code that it runs."""
     memory_bytes: int | None = None
     """Memory limit of a sandbox in bytes. Not set if the spec is invalid."""
     cpus: float | None = None

@@ -6,10 +6,19 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
+from mcp_exec_api.code_execution import PoolRef
 from mcp_exec_api.code_findings import CodeCheck
-from mcp_exec_api.constants import DEFAULT_MAX_QUEUED, DEFAULT_MAX_TIMEOUT_SECONDS, POOLS, SANDBOX_CONTAINER
+from mcp_exec_api.constants import (
+    DEFAULT_LANGUAGE,
+    DEFAULT_MAX_QUEUED,
+    DEFAULT_MAX_TIMEOUT_SECONDS,
+    LANGUAGES,
+    POOLS,
+    SANDBOX_CONTAINER,
+    Language,
+)
 from mcp_exec_api.meta import FieldError, parse_quantity
-from mcp_exec_api.sandbox_pool import PoolTools, Resources, SandboxPoolSpec
+from mcp_exec_api.sandbox_pool import PoolTools, Resources, SandboxPoolSpec, format_languages
 from mcp_exec_api.wire.stats import PoolCapacity
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.objects import Object
@@ -19,6 +28,8 @@ from mcp_exec_gateway.core.auth.callers import Caller
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, too_many
 from mcp_exec_tools.prompt import describe_libraries
 
+DEFAULT_POOL: Final = PoolRef().name
+"""Pool of requests that name none."""
 _MAX_CONTAINERS: Final = 16
 _MAX_PODS: Final[int] = SandboxPoolSpec.model_fields["max_pods"].default
 
@@ -44,6 +55,7 @@ def read_capacity(pool: Object) -> PoolCapacity:
     counts = {name: int(status.get(name) or 0) for name in ("warm", "starting", "busy", "queued")}
     return PoolCapacity(
         name=pool["metadata"]["name"],
+        language=read_language(spec),
         memory_bytes=memory,
         cpus=cpus,
         runtime=spec.get("runtimeClassName") or None,
@@ -54,6 +66,11 @@ def read_capacity(pool: Object) -> PoolCapacity:
         libraries=image.libraries if image is not None else None,
         **counts,
     )
+
+
+def read_language(spec: Object) -> Language:
+    """Return the language of a pool's spec; the default one if the spec has none validly."""
+    return next((each for each in LANGUAGES if each == spec.get("language")), DEFAULT_LANGUAGE)
 
 
 def read_libraries(status: Object) -> SandboxLibraries | None:
@@ -118,6 +135,11 @@ class CachedPool:
         )
 
     @property
+    def language(self) -> Language:
+        """Language of the code that it runs."""
+        return self.capacity.language
+
+    @property
     def retry_after(self) -> int:
         """Seconds until a full queue has room for the callers that it rejected."""
         if self.expected_wait_seconds is None:
@@ -155,6 +177,12 @@ class PoolCache:
     def find(self, namespace: str, name: str) -> CachedPool | None:
         """Return the pool, or None if it does not exist."""
         return self._pools.get((namespace, name))
+
+    def list_usable(self, caller: Caller) -> list[CachedPool]:
+        """Return the pools that a caller may use, in alphabetical order, but that which is chosen by default first."""
+        allowed, namespace = caller.limits.pools, caller.namespace
+        names = [name for name in self.list_names(namespace) if allowed is None or name in allowed]
+        return [self._pools[namespace, name] for name in sorted(names, key=lambda name: name != DEFAULT_POOL)]
 
     def list_capacities(self, namespace: str) -> list[PoolCapacity]:
         """Return what the pools of a namespace offer, in alphabetical order."""
@@ -200,6 +228,26 @@ def find_pool(name: str, *, caller: Caller, pools: PoolCache, field: str) -> Cac
         message = f"there is no pool {name} in namespace {caller.namespace}; there are: {names}"
         raise invalid_field(field, message)
     return pool
+
+
+def choose_pool(named: str | None, language: Language | None, *, caller: Caller, pools: PoolCache) -> CachedPool:
+    """Return the pool that a request names, or else one that runs its language.
+
+    Raises HttpProblem: 403 for a pool that the caller may not use, 422 if there is no such pool.
+    """
+    usable = pools.list_usable(caller)
+    if named is not None or language is None:
+        name = DEFAULT_POOL if named is None else named
+        check_pool(name, caller=caller, field="poolRef.name")
+        usable = [find_pool(name, caller=caller, pools=pools, field="poolRef.name")]
+    found = next((pool for pool in usable if language is None or pool.language == language), None)
+    if found is not None:
+        return found
+    refusal = f"no pool runs {language}" if named is None else f"pool {named} does not run {language}"
+    there = format_languages({pool.name: pool.language for pool in pools.list_usable(caller)})
+    message = f"{refusal}; the pools are {there}"
+    errors = [FieldError(field="language", message=message)]
+    raise HttpProblem("language-not-offered", 422, f"language: {message}", errors=errors)
 
 
 def describe_pool(name: str, *, caller: Caller, pools: PoolCache) -> str:

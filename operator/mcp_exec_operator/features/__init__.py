@@ -5,6 +5,7 @@ from typing import Final
 from mcp_exec_operator.core.feature import Feature
 from mcp_exec_operator.features.checks.feature import ChecksFeature
 from mcp_exec_operator.features.files.feature import FilesFeature
+from mcp_exec_operator.features.languages.feature import LanguagesFeature
 from mcp_exec_operator.features.records.feature import RecordsFeature
 from mcp_exec_operator.features.rollouts.feature import RolloutsFeature
 from mcp_exec_operator.features.sessions.feature import SessionsFeature
@@ -12,7 +13,8 @@ from mcp_exec_operator.features.skills.feature import SkillsFeature
 from mcp_exec_operator.features.tools.feature import ToolsFeature
 
 FEATURES: Final[dict[str, type[Feature]]] = {
-    "sessions": SessionsFeature,  # first: whoever waits for a turn holds nothing else meanwhile
+    "languages": LanguagesFeature,
+    "sessions": SessionsFeature,  # before all that hold: whoever waits for a turn holds nothing else meanwhile
     "checks": ChecksFeature,
     "tools": ToolsFeature,
     "skills": SkillsFeature,

@@ -69,7 +69,7 @@ async def test_wrong_arguments_are_an_error_for_the_model_and_wrong_settings_one
             ({"code": "1", "timeout": "soon"}, "timeout: Input should be a valid integer"),
             ({"code": "1", "tools": ["github"]}, "tools.0: "),
             ({"code": "1", "tools": "github"}, "tools.0: "),
-            ({"code": ""}, "code is missing: send the Python to run"),
+            ({"code": ""}, "code is missing: send the code to run"),
             ({"code": "1", "context": '{"a": 1'}, "context: "),
             ({"code": "1", "session": "My Session"}, "session: "),
         ):

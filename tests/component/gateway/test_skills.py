@@ -336,7 +336,7 @@ async def test_mcp_clients_save_find_and_run_skills(gateway: Gateway) -> None:
             assert (refused.is_error, refused.content[0].text.startswith(said)) == (True, True), refused.content
         assert len(gateway.executions) == count
         empty = await client.call_tool("run_code", {"code": ""})
-        assert empty.content[0].text == "code is missing: send the Python to run"
+        assert empty.content[0].text == "code is missing: send the code to run"
         forged = await client.call_tool("run_code", {"skill": {"name": "report"}, "code": "1"})
         assert "unknown arguments: skill" in forged.content[0].text
 

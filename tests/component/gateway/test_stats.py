@@ -24,6 +24,7 @@ async def test_pools_have_their_limits_and_their_pods(gateway: Gateway, api: Fak
     assert [each["name"] for each in answer.json["pools"]] == ["big", "default", "long"]
     assert answer.json["pools"][0] == {
         "name": "big",
+        "language": "python",
         "memoryBytes": 2 * 2**30,
         "cpus": 1.5,
         "runtime": "gvisor",

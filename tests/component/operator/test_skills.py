@@ -76,7 +76,10 @@ async def test_a_reference_runs_a_skill_with_the_context_as_arguments(world: Wor
         status, skills = await run(world, "missing", "", skillRef={"name": "nothing", "version": 2})
     assert skills is None
     assert status["reason"] == "Rejected"
-    assert "spec.skillRef: there is no skill nothing-v2 that this execution may use" in status["error"]["message"]
+    assert (
+        "spec.skillRef: there is no skill nothing-v2 in python that this execution may use"
+        in status["error"]["message"]
+    )
 
 
 async def test_a_draft_runs_for_its_author_and_user_alone(world: World, operating: Operating) -> None:

@@ -129,6 +129,7 @@ def test_each_kind_is_served_and_stored_in_one_version(plural: str) -> None:
 
 
 POOL = {
+    "language": "python",
     "maxPods": 10,
     "warm": {"min": 1},
     "scaling": {"fastWindowSeconds": 10, "slowWindowSeconds": 120},
@@ -147,6 +148,27 @@ def test_cel_rules_keep_warm_pods_within_all_pods(warm: dict[str, Any], broken: 
     rules = schema_of("sandboxpools", "spec")["x-kubernetes-validations"]
     found = [rule["message"] for rule in rules if not holds(rule["rule"], new=POOL | {"warm": warm}, old=POOL)]
     assert found == broken
+
+
+@pytest.mark.parametrize(
+    ("change", "broken"),
+    [
+        ({"preimport": ["json"]}, []),
+        ({"language": "typescript"}, ["spec.language is immutable: create another pool"]),
+    ],
+)
+def test_cel_rules_keep_the_language_of_a_pool(change: dict[str, Any], broken: list[str]) -> None:
+    rules = schema_of("sandboxpools", "spec")["x-kubernetes-validations"]
+    found = [rule["message"] for rule in rules if not holds(rule["rule"], new=POOL | change, old=POOL)]
+    assert found == broken
+
+
+@pytest.mark.parametrize(("modules", "broken"), [([], False), (["json"], True)])
+def test_a_cel_rule_refuses_modules_of_python_in_a_pool_of_another_language(modules: list[str], broken: bool) -> None:
+    rules = schema_of("sandboxpools", "spec")["x-kubernetes-validations"]
+    pool = POOL | {"language": "typescript", "preimport": modules}
+    found = [rule["message"] for rule in rules if not holds(rule["rule"], new=pool, old=pool)]
+    assert found == ["spec.preimport is only for pools of the language python"] * broken
 
 
 def test_a_cel_rule_keeps_the_slow_window_no_shorter_than_the_fast_one() -> None:

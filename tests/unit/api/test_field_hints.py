@@ -63,10 +63,10 @@ def test_an_unknown_field_names_the_one_that_was_meant_and_all_allowed_ones(give
 
 
 def test_a_field_of_a_field_is_looked_for_there_and_hidden_ones_are_not_named() -> None:
-    found = errors(CodeExecutionSpec, {"code": "1", "limits": {"outputbyte": 1}, "language": 1}, "approvals")
+    found = errors(CodeExecutionSpec, {"code": "1", "limits": {"outputbyte": 1}, "dialect": 1}, "approvals")
     assert found["limits.outputbyte"].startswith("unknown field; did you mean outputBytes?")
-    assert found["language"].startswith("unknown field; allowed: ")
-    assert "approvals" not in found["language"]
+    assert found["dialect"].startswith("unknown field; allowed: ")
+    assert "approvals" not in found["dialect"]
     tolerations = errors(SandboxPoolSpec, {"image": "i", "tolerations": [{"key": "a", "EFFECT": "NoExecute"}]})
     assert tolerations["tolerations.0.EFFECT"].startswith("unknown field; did you mean effect?")
 

@@ -34,5 +34,5 @@ def test_a_digest_changes_with_all_that_a_person_reviews_and_nothing_else() -> N
 
 def test_an_execution_of_a_skill_runs_what_calls_it() -> None:
     spec = CodeExecutionSpec.model_validate({"skillRef": {"name": "profile-table", "version": 2}})
-    assert spec.source == "from skills.profile_table_v2 import run\nrun(**context)\n"
-    assert CodeExecutionSpec(code="1").source == "1"
+    assert spec.build_source("python") == "from skills.profile_table_v2 import run\nrun(**context)\n"
+    assert CodeExecutionSpec(code="1").build_source("python") == "1"

@@ -35,7 +35,7 @@ SERVERS = BROKER + "test_a_server_of_another_namespace_is_as_if_it_were_not"
 
 FIELDS: dict[str, dict[str, str]] = {
     "codeexecutions": {
-        "code context description timeoutSeconds approvalTimeoutSeconds limits.* priority": OWN,
+        "code language context description timeoutSeconds approvalTimeoutSeconds limits.* priority": OWN,
         "ttlSecondsAfterFinished cancelRequested": OWN,
         "skillRef.* skills[]": "tests/component/operator/test_skills.py"
         "::test_a_skill_of_another_namespace_is_as_if_it_were_not",
@@ -54,7 +54,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "sandboxpools": {
         "imagePullPolicy resources.* workspaceSize workspaceMedium warm.* scaling.* reuse.* onEmpty codeCheck.*": OWN,
-        "maxProcesses maxTimeoutSeconds maxPods maxQueued maxIdleAgeSeconds logOutput preimport[]": OWN,
+        "language maxProcesses maxTimeoutSeconds maxPods maxQueued maxIdleAgeSeconds logOutput preimport[]": OWN,
         "image runtimeClassName priorityClassName": CLUSTER,
         "nodeSelector{} tolerations[].* affinity": CLUSTER,
         "imagePullSecrets[].name": OWN_POD,
@@ -82,7 +82,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "allow[] deny[] direct[] policy.* scan.* limits.* refreshSeconds": OWN,
     },
     "skills": {
-        "name version description code instructions tags[] provenance.*": OWN,
+        "name version description code language instructions tags[] provenance.*": OWN,
         "tools[]": "tests/component/operator/test_skills.py::test_a_skill_adds_no_tool_to_an_execution",
         "user": "tests/component/operator/test_skills.py::test_a_draft_runs_for_its_author_and_user_alone",
         "review.*": "tests/unit/common/test_skill_proofs.py",

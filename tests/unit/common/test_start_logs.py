@@ -75,11 +75,11 @@ async def test_a_broker_that_is_not_ready_yet_is_waited_for_without_a_warning(
     absent = Absent(BrokerError("no broker replica is ready"), 3)
     state = NamespaceBundle()
     state.observe({"metadata": {"name": "github"}}, deleted=False)
-    distributor = cast(WrapperDistributor, type("Distributor", (), {"bundles": {"agents": state}})())
+    distributor = cast(WrapperDistributor, type("Distributor", (), {"bundles": {("agents", "python"): state}})())
     refresher = BundleRefresher(
-        broker=cast(BrokerClient, absent), distributor=distributor, refresh_seconds=60, warm_pods=lambda _: ()
+        broker=cast(BrokerClient, absent), distributor=distributor, refresh_seconds=60, warm_pods=lambda *_: ()
     )
-    await run_until_done(refresher.run("agents"), absent)
+    await run_until_done(refresher.run(("agents", "python")), absent)
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
         (level, "no wrappers for namespace agents: no broker replica is ready")
     ]

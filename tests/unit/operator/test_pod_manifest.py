@@ -354,3 +354,14 @@ def test_what_a_sandbox_must_not_reach_has_each_family_that_is_known(
 
 def test_a_pods_last_words_are_kept() -> None:
     assert container_of(build())["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
+def test_only_a_pod_of_another_language_is_told_its_language_so_that_all_others_stay_as_they_are() -> None:
+    def variables(**spec: Any) -> dict[str, str]:
+        return {each["name"]: each["value"] for each in container_of(build(**spec))["env"]}
+
+    assert "MCP_EXEC_LANGUAGE" not in variables()
+    assert variables(language="python") == variables()
+    assert variables(language="typescript") == {**variables(), "MCP_EXEC_LANGUAGE": "typescript"}
+    plain, other = (SandboxPoolSpec(image="sandbox:1", language=each) for each in ("python", "typescript"))
+    assert template_hash(plain) == template_hash(SandboxPoolSpec(image="sandbox:1")) != template_hash(other)

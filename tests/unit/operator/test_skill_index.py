@@ -23,7 +23,11 @@ def test_an_answer_that_is_older_than_a_skills_deletion_does_not_bring_it_back()
     index.observe(skill, deleted=False)
     index.observe(skill, deleted=True)
     assert index.observe(skill, deleted=False) is None
-    assert index.find("report", 1, owner=Owner(namespace="agents")) is index.get("agents", "report-v1") is None
+    assert (
+        index.find("report", 1, owner=Owner(namespace="agents"), language="python")
+        is index.get("agents", "report-v1")
+        is None
+    )
     assert index.next_version("agents", "report") == 1
 
 
@@ -84,10 +88,10 @@ def test_a_draft_that_code_saved_does_not_replace_what_its_owner_saved(
     for version, given in enumerate(saved, start=1):
         skill = make_skill("report", version, author="ann", uid=f"u{version}", **given)
         index.observe(skill, deleted=False)
-    found = index.find("report", None, owner=ANN)
+    found = index.find("report", None, owner=ANN, language="python")
     assert found is not None
     assert found.version == imported
-    newest = index.find("report", len(saved), owner=ANN)
+    newest = index.find("report", len(saved), owner=ANN, language="python")
     assert newest is not None
     assert newest.version == len(saved)
 

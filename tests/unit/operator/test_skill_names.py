@@ -21,7 +21,7 @@ from mcp_exec_operator.features.skills.resolver import MAX_NAMES, NamedSkills, f
     ],
 )
 def test_code_names_the_modules_below_skills(code: str, modules: list[str]) -> None:
-    assert list(find_skills(code).modules) == modules
+    assert list(find_skills(code, "python").modules) == modules
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,32 @@ def test_code_names_the_modules_below_skills(code: str, modules: list[str]) -> N
     ],
 )
 def test_code_that_may_search_gets_the_catalog(code: str, searches: bool) -> None:
-    assert find_skills(code).searches is searches
+    assert find_skills(code, "python").searches is searches
 
 
 def test_names_beyond_the_limit_are_ignored() -> None:
-    named = find_skills(" ".join(f"skills.a{number}" for number in range(20_000)))
+    named = find_skills(" ".join(f"skills.a{number}" for number in range(20_000)), "python")
     assert named == NamedSkills(modules=tuple(f"a{number}" for number in range(MAX_NAMES)))
 
 
 def test_the_same_code_is_read_once() -> None:
-    assert find_skills("skills.once").modules is find_skills("skills." + "once").modules
+    assert find_skills("skills.once", "python").modules is find_skills("skills." + "once", "python").modules
+
+
+@pytest.mark.parametrize(
+    ("code", "modules"),
+    [
+        ('import { run } from "skills/report";', ["report"]),
+        ("import * as r from 'skills/report_v2'; await import(`skills/my-report`)", ["report_v2", "my_report"]),
+        ('from skills.report import run; import "myskills/report"; skills/report', []),
+        ('import "skills/Report"; import "skills/"', []),
+    ],
+)
+def test_typescript_names_skills_by_the_texts_of_its_imports(code: str, modules: list[str]) -> None:
+    assert list(find_skills(code, "typescript").modules) == modules
+
+
+def test_typescript_searches_in_either_spelling() -> None:
+    for code in ("await searchSkills('x')", "searchTools('x')", "search_skills('x')"):
+        assert find_skills(code, "typescript").searches
+    assert not find_skills("researchTools(); searchToolset()", "typescript").searches

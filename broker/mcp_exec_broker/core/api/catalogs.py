@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import mcp_exec_tools
+from mcp_exec_api.constants import Language
 from mcp_exec_broker.core.access.policy import is_callable
 from mcp_exec_broker.core.catalog.entry import CatalogEntry
 from mcp_exec_broker.core.catalog.sync import CatalogSync
@@ -27,8 +28,8 @@ class NamespaceCatalogs:
 
     servers: ToolServerCache
     catalogs: CatalogSync
-    _wrappers: dict[str, tuple[str, bytes]] = field(default_factory=dict)
-    """Hash of the catalogs and the encoded wrappers, by namespace."""
+    _wrappers: dict[tuple[str, Language], tuple[str, bytes]] = field(default_factory=dict)
+    """Hash of the catalogs and the encoded wrappers, by namespace and language."""
 
     def describe(self, namespace: str) -> dict[str, Any]:
         """Return all servers of a namespace with their tools, and the hash of their catalogs."""
@@ -38,8 +39,8 @@ class NamespaceCatalogs:
             "servers": [_describe_server(server, entry) for server, entry in entries],
         }
 
-    async def build_wrappers(self, namespace: str, *, known: str | None) -> bytes:
-        """Return the wrappers of a namespace as JSON: `{"hash": ..., "files": {name: text}}`.
+    async def build_wrappers(self, namespace: str, *, language: Language, known: str | None) -> bytes:
+        """Return the wrappers of a namespace in a language as JSON: `{"hash": ..., "files": {name: text}}`.
 
         There are no files if the hash is the known one.
         """
@@ -47,10 +48,10 @@ class NamespaceCatalogs:
         hash = _compute_hash(catalogs)
         if hash == known:
             return json.dumps({"hash": hash}).encode()
-        built_hash, body = self._wrappers.get(namespace, ("", b""))
+        built_hash, body = self._wrappers.get((namespace, language), ("", b""))
         if built_hash != hash:
-            body = await asyncio.to_thread(_encode_wrappers, hash, catalogs)
-            self._wrappers[namespace] = (hash, body)
+            body = await asyncio.to_thread(_encode_wrappers, hash, catalogs, language)
+            self._wrappers[namespace, language] = (hash, body)
         return body
 
     def _list_entries(self, namespace: str) -> list[tuple[ToolServer, CatalogEntry]]:
@@ -97,8 +98,8 @@ def _describe_server(server: ToolServer, entry: CatalogEntry) -> dict[str, Any]:
     }
 
 
-def _encode_wrappers(hash: str, catalogs: list[Catalog]) -> bytes:
+def _encode_wrappers(hash: str, catalogs: list[Catalog], language: Language) -> bytes:
     from mcp_exec_tools.wrappers import build_files, format_catalog
 
-    files = {**build_files(catalogs), "catalog.json": format_catalog(catalogs)}
+    files = {**build_files(catalogs, language=language), "catalog.json": format_catalog(catalogs)}
     return json.dumps({"hash": hash, "files": files}, separators=(",", ":")).encode()

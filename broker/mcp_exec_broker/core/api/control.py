@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, LANGUAGES
 from mcp_exec_broker.core.access.approvals import Approvals
 from mcp_exec_broker.core.access.quotas import ExecutionQuotas, WaitingTime
 from mcp_exec_broker.core.api.calls import CallsApi
@@ -132,8 +133,12 @@ class ControlApi:
         namespace = request.path_params["namespace"]
         if namespace not in self.namespaces:
             return _refuse_namespace(namespace)
-        known = request.query_params.get("hash")
-        return Response(await self.catalogs.build_wrappers(namespace, known=known), media_type="application/json")
+        known, given = request.query_params.get("hash"), request.query_params.get("language", DEFAULT_LANGUAGE)
+        language = next((each for each in LANGUAGES if each == given), None)
+        if language is None:
+            return PlainTextResponse(f"language: {given[:100]!r} is not one of {', '.join(LANGUAGES)}\n", 422)
+        body = await self.catalogs.build_wrappers(namespace, language=language, known=known)
+        return Response(body, media_type="application/json")
 
     async def _get_approvals(self, request: Request) -> Response:
         """Return the calls of a namespace, or of one caller there, that wait for an approval."""

@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from cachetools import LRUCache
 
-from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.constants import DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
+from mcp_exec_api.code_execution import CodeExecutionSpec, PoolRef
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, DEFAULT_MAX_STORED, DEFAULT_MAX_STORED_BYTES
 from mcp_exec_api.meta import FieldError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey
 from mcp_exec_common.util.token_bucket import TokenBucket
 from mcp_exec_gateway.core.auth.callers import Caller, check_user
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, too_many
-from mcp_exec_gateway.core.pools import CachedPool, PoolCache, check_pool, find_pool
+from mcp_exec_gateway.core.pools import CachedPool, PoolCache, choose_pool
 from mcp_exec_tools.patterns import TooManyPatterns, intersect
 
 _MAX_NARROWED: Final = 256
@@ -30,12 +30,20 @@ def fit_spec(spec: CodeExecutionSpec, *, caller: Caller, pools: PoolCache) -> Co
 
     Raises HttpProblem: 403 for a pool, tool or user that the caller may not use, 422 for a value beyond a limit.
     """
-    name = spec.pool_ref.name
-    check_pool(name, caller=caller, field="poolRef.name")
+    named = spec.pool_ref.name if "pool_ref" in spec.model_fields_set else None
+    pool = choose_pool(named, spec.language, caller=caller, pools=pools)
     check_tools(spec.tools, caller=caller)
     check_user(spec.user, caller=caller)
-    pool = find_pool(name, caller=caller, pools=pools, field="poolRef.name")
-    return _fit_priority(_fit_timeout(spec, caller=caller, pool=pool), caller=caller)
+    fitted = _fit_language(_fit_timeout(spec, caller=caller, pool=pool), pool=pool)
+    return _fit_priority(fitted, caller=caller)
+
+
+def _fit_language(spec: CodeExecutionSpec, *, pool: CachedPool) -> CodeExecutionSpec:
+    """Return the spec with its pool, and with the pool's language, so that no other pool ever runs it."""
+    language = None if pool.language == DEFAULT_LANGUAGE else pool.language
+    if spec.pool_ref.name == pool.name and language in (None, spec.language):
+        return spec
+    return spec.model_copy(update={"pool_ref": PoolRef(name=pool.name), "language": language or spec.language})
 
 
 def check_tools(patterns: Iterable[str], *, caller: Caller) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from mcp_exec_api.code_execution import CodeExecutionSpec, spec_digest
-from mcp_exec_api.code_findings import CodeCheckMode
+from mcp_exec_api.code_findings import CHECKED_LANGUAGES, CodeCheckMode
 from mcp_exec_api.constants import (
     ANNOTATION_CALLER,
     ANNOTATION_CALLER_PROOF,
@@ -296,9 +296,18 @@ def _key_reused(name: str) -> HttpProblem:
 
 
 async def check_code(spec: CodeExecutionSpec, *, namespace: str, pools: PoolCache, metrics: Metrics) -> None:
-    """Raise HttpProblem, a 422 with all findings, if the pool's mode is Strict. The operator checks again."""
+    """Raise HttpProblem, a 422 with all findings, if the pool's mode is Strict. The operator checks again.
+
+    Code that the pool's rules cannot read is refused in any mode but Off.
+    """
     pool = pools.find(namespace, spec.pool_ref.name)
-    if pool is None or pool.code_check.mode is not CodeCheckMode.STRICT:
+    if pool is None or pool.code_check.mode is CodeCheckMode.OFF:
+        return
+    if pool.language not in CHECKED_LANGUAGES:
+        message = f"pool {pool.name} checks code before it runs, and has no rules for {pool.language}"
+        errors = [FieldError(field="language", message=message)]
+        raise HttpProblem("language-not-checked", 422, f"language: {message}", errors=errors)
+    if pool.code_check.mode is not CodeCheckMode.STRICT:
         return
     # in a thread, because long code takes longer than other requests should wait
     findings = await asyncio.to_thread(code_rules.check_code, spec.code, pool.code_check)

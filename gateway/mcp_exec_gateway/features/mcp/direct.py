@@ -27,6 +27,7 @@ from mcp_exec_api.approvals import ApprovalChoice
 from mcp_exec_common.broker.grants import ApprovedCall
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.http.problems import invalid_field
+from mcp_exec_gateway.core.pools import DEFAULT_POOL
 from mcp_exec_gateway.features.mcp.code_mode.definitions import INSTRUCTIONS as CODE_INSTRUCTIONS
 from mcp_exec_gateway.features.mcp.code_mode.definitions import TOOLS as CODE_TOOLS
 from mcp_exec_gateway.features.mcp.code_mode.definitions import list_definitions
@@ -301,11 +302,7 @@ class HybridTools(CodeTools):
     async def list_tools(self, request: McpRequest, cursor: str | None) -> ListToolsResult:
         """Return the tools of code on the first page, before the others."""
         page = await self.direct.list_tools(request, cursor)
-        first = (
-            list_definitions(request.sender.describe_pool(), max_tokens=request.sender.options.max_tokens)
-            if cursor is None
-            else []
-        )
+        first = list_definitions(request.sender) if cursor is None else []
         return page.model_copy(update={"tools": [*first, *page.tools]})
 
     async def call_tool(self, request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
@@ -321,7 +318,7 @@ def check_access(request: McpRequest) -> DirectAccess:
     return DirectAccess.check(
         sender.caller,
         pools=sender.dependencies.pools,
-        pool=options.pool,
+        pool=options.pool or DEFAULT_POOL,
         tools=sender.allowed_tools,
         user=options.user,
         conversation=options.conversation,

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 
 from mcp_exec_api.code_execution import UseCase
-from mcp_exec_api.constants import EXECUTIONS, LABEL_MCP_REQUEST
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, EXECUTIONS, LABEL_MCP_REQUEST, Language
 from mcp_exec_api.meta import FieldError, ToolPattern, field_errors
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_gateway.core.auth.callers import Caller, InsufficientScope, Verb
@@ -33,7 +33,7 @@ from mcp_exec_gateway.core.executions.limits import narrow_tools
 from mcp_exec_gateway.core.http.access_log import get_trace
 from mcp_exec_gateway.core.http.limits import Reservation
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid, invalid_field
-from mcp_exec_gateway.core.pools import describe_pool
+from mcp_exec_gateway.core.pools import DEFAULT_POOL, describe_pool
 from mcp_exec_gateway.features.mcp.abandoned_runs import AbandonedRuns, Departure
 from mcp_exec_gateway.features.mcp.budget import DEFAULT_TOKENS, MAX_TOKENS, MIN_TOKENS, TokenBudget
 from mcp_exec_gateway.features.mcp.sdk import as_request_id
@@ -61,8 +61,8 @@ class McpOptions(BaseModel):
     tools of all servers; `hybrid` has those of `code`, and of the others those that ToolServers mark as cheap."""
     namespace: Annotated[str | None, Field(min_length=1, max_length=63)] = None
     """Namespace of executions and tools; by default the caller's own."""
-    pool: Annotated[str, Field(min_length=1, max_length=63)] = "default"
-    """Pool of executions."""
+    pool: Annotated[str | None, Field(min_length=1, max_length=63)] = None
+    """Pool of executions; by default the pool named `default`, or another one if it does not run the language."""
     tools: Annotated[tuple[ToolPattern, ...] | None, Field(max_length=MAX_PATTERNS)] = None
     """Tools that code may call and that searches show, as at most 32 patterns with commas between them; by default all
     that the caller may use."""
@@ -187,7 +187,13 @@ class Sender:
 
     def describe_pool(self) -> str:
         """Return Python and libraries of the pool that code runs in, in words; empty if they are unknown."""
-        return describe_pool(self.options.pool, caller=self.caller, pools=self.dependencies.pools)
+        return describe_pool(self.options.pool or DEFAULT_POOL, caller=self.caller, pools=self.dependencies.pools)
+
+    def list_languages(self) -> tuple[Language, ...]:
+        """Return the languages of the pools that code may run in, that of the first choice first."""
+        named, usable = self.options.pool, self.dependencies.pools.list_usable(self.caller)
+        found = dict.fromkeys(pool.language for pool in usable if named in (None, pool.name))
+        return tuple(found) or (DEFAULT_LANGUAGE,)
 
     def trace_execution(self, name: str) -> None:
         """Record the execution's name in the access log."""

@@ -29,7 +29,7 @@ from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, Reflector, object_key
 from mcp_exec_gateway.core.auth.callers import Caller, check_user, find_owner, may_see
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, too_many, translate_refusal, unavailable
-from mcp_exec_gateway.core.pools import PoolCache, check_pool, find_pool
+from mcp_exec_gateway.core.pools import PoolCache, choose_pool
 
 _EXPECTATION_SECONDS: Final = 30.0
 """Seconds. A session that a request may have created counts for so long, until a watch event shows it."""
@@ -181,16 +181,16 @@ class SessionService:
         """Create a session. Raises HttpProblem: 403, 422, 409 if it exists, 429 at the caller's limit."""
         if "resets" in new.model_fields_set:
             raise invalid_field("resets", "it cannot be set at creation; POST /v1/sessions/NAME/reset resets a session")
-        check_pool(new.pool_ref.name, caller=caller, field="poolRef.name")
+        named = new.pool_ref.name if "pool_ref" in new.model_fields_set else None
+        pool = choose_pool(named, new.language, caller=caller, pools=self.pools)
         owner = find_owner(caller, new.user)
-        find_pool(new.pool_ref.name, caller=caller, pools=self.pools, field="poolRef.name")
         key = (owner.namespace, owner.qualify(new.name))
         if self.cache.find(key) is not None:
             raise _exists(new.name)
         self.admit(new.name, caller=caller, owner=owner)
         try:
             return await self.kube.create(
-                custom_resource_path(SESSIONS, namespace=key[0]), self._build_manifest(key, new, caller)
+                custom_resource_path(SESSIONS, namespace=key[0]), self._build_manifest(key, new, pool.name, caller)
             )
         except ApiError as error:
             self.cache.forget(key)
@@ -240,7 +240,7 @@ class SessionService:
         session = await self.find(name, owner=owner)
         await self.kube.delete(_path(owner, name), uid=session["metadata"]["uid"])
 
-    def _build_manifest(self, key: ObjectKey, new: NewSession, caller: Caller) -> Object:
+    def _build_manifest(self, key: ObjectKey, new: NewSession, pool: str, caller: Caller) -> Object:
         annotations = {ANNOTATION_CALLER: caller.name, ANNOTATION_CREATED: micro_time(now())}
         manifest: Object = {
             "apiVersion": API_VERSION,
@@ -251,7 +251,8 @@ class SessionService:
                 "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_CALLER: caller.label},
                 "annotations": annotations,
             },
-            "spec": new.to_api(),
+            # the pool says what the language is
+            "spec": {**new.model_copy(update={"language": None}).to_api(), "poolRef": {"name": pool}},
         }
         annotations[ANNOTATION_CALLER_PROOF] = self.attestor.sign_caller(manifest)
         return manifest

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Final
 
-from mcp_exec_api.constants import SKILLS
-from mcp_exec_api.skill import SkillState, first_free, module_name
+from mcp_exec_api.constants import SKILLS, Language
+from mcp_exec_api.skill import SkillState, first_free, format_import, module_name, read_language
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.skill_proofs import is_numbered_here, read_skill
 from mcp_exec_common.kube.client import KubeClient, custom_resource_path
@@ -116,14 +116,15 @@ class SkillCache:
                 del self._indexes[next(iter(self._indexes))]
         return index
 
-    def get_catalog(self, namespace: str) -> tuple[int, Catalog | None]:
-        """Return the approved skills for searches, or None if there are none, and a number that changes with them."""
-        entries = [
-            _build_entry(module_name(skill["spec"]["name"]), skill)
-            for skill in self.list_all(namespace)
-            if skill["status"]["state"] == SkillState.APPROVED
-        ]
-        return self._versions.get(namespace, 0), Catalog.from_skills(entries) if entries else None
+    def get_catalogs(self, namespace: str) -> tuple[int, dict[Language, Catalog]]:
+        """Return the approved skills for searches, by language, and a number that changes with them."""
+        entries: dict[Language, list[Object]] = {}
+        for skill in self.list_all(namespace):
+            if skill["status"]["state"] == SkillState.APPROVED:
+                entry = _build_entry(module_name(skill["spec"]["name"]), skill)
+                entries.setdefault(read_language(skill["spec"]), []).append(entry)
+        catalogs = {language: Catalog.from_skills(found) for language, found in entries.items()}
+        return self._versions.get(namespace, 0), catalogs
 
 
 def _build_entry(module: str, skill: Object) -> Object:
@@ -159,7 +160,8 @@ def build_view(skill: Object) -> Object:
         "version": spec["version"],
         "namespace": skill["metadata"]["namespace"],
         "description": spec["description"],
-        "import": f"from skills.{module_name(spec['name'], spec['version'])} import run",
+        "language": read_language(spec),
+        "import": format_import(spec["name"], spec["version"], read_language(spec)),
         "user": spec.get("user"),
         "tools": spec.get("tools") or [],
         "tags": spec.get("tags") or [],

@@ -54,7 +54,7 @@ def build(core: Dependencies) -> None:
     )
     core.extensions.caches["skills"] = cache
     if (tools := core.find(Tools)) is not None:
-        tools.catalogs.skills = cache.get_catalog
+        tools.catalogs.skills = cache.get_catalogs
 
 
 SKILLS: Final = Feature(build=build, routers=(router,), examples=_EXAMPLES)

@@ -137,7 +137,7 @@ async def export_skill(
 ) -> Response:
     """Export a version of a skill.
 
-    Returns the folder of a version, SKILL.md and scripts/run.py, as a tar archive.
+    Returns the folder of a version, SKILL.md and the code, such as scripts/run.py, as a tar archive.
     """
     skill = await dependencies.get(SkillService).find(name, version, caller=caller)
     disposition = f'attachment; filename="{skill["metadata"]["name"]}.tar"'

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.constants import ANNOTATION_CALLER, SKILLS
+from mcp_exec_api.code_findings import CHECKED_LANGUAGES
+from mcp_exec_api.constants import ANNOTATION_CALLER, DEFAULT_LANGUAGE, SKILLS, Language
 from mcp_exec_api.meta import field_errors, micro_time, now
 from mcp_exec_api.skill import (
     Provenance,
@@ -24,6 +25,7 @@ from mcp_exec_api.skill import (
     SkillState,
     content_digest,
     object_name,
+    read_language,
 )
 from mcp_exec_api.wire.skills import NewApproval, NewDeprecation, NewSkill
 from mcp_exec_common.broker.attestations import Attestor
@@ -33,7 +35,8 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.skills.folder import SkillFolder, build_archive, read_archive
-from mcp_exec_common.skills.interface import InvalidSkill, promote_code, read_interface
+from mcp_exec_common.skills.interface import InvalidSkill
+from mcp_exec_common.skills.languages import promote_code, read_interface
 from mcp_exec_gateway.core.auth.callers import Caller, check_user
 from mcp_exec_gateway.core.executions.limits import check_tools
 from mcp_exec_gateway.core.executions.service import ExecutionService
@@ -60,12 +63,19 @@ def check_source(new: NewSkill) -> None:
         )
 
 
-async def build_spec(new: NewSkill, execution: Object | None) -> SkillSpec:
-    """Return the spec of a new skill, as version 1. Raises HttpProblem, a 422.
+async def build_spec(new: NewSkill, execution: Object | None, *, language: Language) -> SkillSpec:
+    """Return the spec of a new skill of a language, as version 1. A folder has a language of its own.
 
+    Raises HttpProblem, a 422.
     Code and archives are read in a thread, because that takes longer than other requests should wait.
     """
-    fields: dict[str, Any] = {"version": 1, "user": new.user, "tags": new.tags, "instructions": new.instructions}
+    fields: dict[str, Any] = {
+        "version": 1,
+        "language": language,
+        "user": new.user,
+        "tags": new.tags,
+        "instructions": new.instructions,
+    }
     fields |= {"name": new.name or "", "description": new.description or "", "tools": new.tools or []}
     source, origin = SkillSource.CODE, {}
     try:
@@ -75,7 +85,8 @@ async def build_spec(new: NewSkill, execution: Object | None) -> SkillSpec:
         elif execution is not None:
             source = SkillSource.EXECUTION
             names = sorted(execution["spec"].get("context") or {})
-            fields["code"] = await asyncio.to_thread(promote_code, execution["spec"].get("code") or "", names)
+            code = execution["spec"].get("code") or ""
+            fields["code"] = await asyncio.to_thread(promote_code, code, names, language)
             fields["tools"] = _list_called(execution) if new.tools is None else new.tools
             fields["user"] = execution["spec"].get("user")
             origin = {"execution": execution["metadata"]["name"], "execution_uid": execution["metadata"]["uid"]}
@@ -145,12 +156,23 @@ class SkillService:
         if new.from_execution is not None:
             execution = await self.executions.find(new.from_execution, caller=caller)
             check_execution(execution, caller=self.attestor.read_caller(execution), label=caller.label)
-        spec = await build_spec(new, execution)
+        spec = await build_spec(new, execution, language=self._find_language(new, execution))
         check_tools(spec.tools, caller=caller)
         check_user(spec.user, caller=caller)
         with self._count_draft(caller):
-            found = await asyncio.to_thread(_inspect, spec.code)
+            found = await asyncio.to_thread(_inspect, spec.code, spec.language)
             return await self._create(spec, found, caller=caller)
+
+    def _find_language(self, new: NewSkill, execution: Object | None) -> Language:
+        """Return the language of the code: what the request names, or that of the execution."""
+        if execution is None:
+            return new.language or DEFAULT_LANGUAGE
+        spec, namespace = execution["spec"], execution["metadata"]["namespace"]
+        pool = self.executions.pools.find(namespace, (spec.get("poolRef") or {}).get("name", ""))
+        language: Language = spec.get("language") or (DEFAULT_LANGUAGE if pool is None else pool.language)
+        if new.language not in (None, language):
+            raise invalid_field("language", f"execution {execution['metadata']['name']} is in {language}")
+        return language
 
     @contextmanager
     def _count_draft(self, caller: Caller) -> Iterator[None]:
@@ -198,7 +220,7 @@ class SkillService:
                 raise HttpProblem("conflict", 409, f"digest: version {version} has another content, {digest}")
             if decision is ReviewDecision.APPROVE:
                 self._check_author(skill, caller)
-                _check_code(skill["spec"]["code"])
+                _check_code(skill["spec"]["code"], read_language(skill["spec"]))
             review = {"decision": str(decision), "by": caller.name[:253], "at": micro_time(now())}
             review |= {"comment": new.comment} if new.comment else {}
             review["proof"] = self.attestor.sign_review(review, uid=skill["metadata"]["uid"], digest=digest)
@@ -276,20 +298,21 @@ def _is_visible(skill: Object, caller: Caller) -> bool:
     return skill["status"]["state"] != SkillState.DRAFT or SkillService.is_own_draft(skill, caller)
 
 
-def _check_code(code: str) -> None:
+def _check_code(code: str, language: Language) -> None:
     try:
-        read_interface(code)
+        read_interface(code, language)
     except InvalidSkill as error:
         raise invalid_field("code", str(error)) from None
 
 
-def _inspect(code: str) -> Object:
+def _inspect(code: str, language: Language) -> Object:
     """Return what the operator will write of the code. Raises HttpProblem if it is no skill's."""
     try:
-        interface = read_interface(code)
+        interface = read_interface(code, language)
     except InvalidSkill as error:
         raise invalid_field("code", str(error)) from None
-    return {"parameters": interface.parameters, "codeFindings": [each.to_api() for each in find_issues(code)]}
+    findings = find_issues(code) if language in CHECKED_LANGUAGES else []
+    return {"parameters": interface.parameters, "codeFindings": [each.to_api() for each in findings]}
 
 
 def _not_found(caller: Caller, name: str) -> HttpProblem:

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 from cachetools import LRUCache
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, Language
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.util.ttl_cache import CoalescingCache
@@ -183,28 +184,38 @@ class NamespaceTools:
     """A digest that changes with the tools and with what ToolServers say of them."""
     catalogs: dict[str, Catalog]
     """Catalogs by server."""
-    index: Index
+    skills: Mapping[Language, Catalog]
     exported: ExportedTools
     """The tools as MCP clients see them."""
+    _indexes: dict[Language, Index] = field(default_factory=dict)
+
+    def get_index(self, language: Language) -> Index:
+        """Return the index of the tools and of the skills of a language. It is built at its first use."""
+        if (index := self._indexes.get(language)) is None:
+            skills = self.skills.get(language)
+            index = Index([*self.catalogs.values(), *([skills] if skills is not None else [])])
+            self._indexes[language] = index
+        return index
 
     @classmethod
-    def from_answer(cls, version: str, answer: Object, skills: Catalog | None = None) -> Self:
+    def from_answer(cls, version: str, answer: Object, skills: Mapping[Language, Catalog]) -> Self:
         """Read the broker's answer. Raises BrokerError. Takes long if there are many tools."""
         servers: Any = answer.get("servers")
         if not isinstance(servers, list):
             raise BrokerError("the broker's answer has no list of servers")
         try:
             catalogs = [Catalog.from_tools(str(server["server"]), server["tools"]) for server in servers]
-            index = Index([*catalogs, *([skills] if skills is not None else [])])
             direct = {str(server["server"]): frozenset(map(str, server.get("direct") or ())) for server in servers}
+            made = cls(
+                version=version,
+                catalogs={catalog.server: catalog for catalog in catalogs},
+                skills=skills,
+                exported=ExportedTools.build(catalogs, direct=direct),
+            )
+            made.get_index(DEFAULT_LANGUAGE)
         except (ValueError, TypeError, KeyError) as error:
             raise BrokerError(f"the broker's catalog is malformed: {type(error).__name__} {error}") from error
-        return cls(
-            version=version,
-            catalogs={catalog.server: catalog for catalog in catalogs},
-            index=index,
-            exported=ExportedTools.build(catalogs, direct=direct),
-        )
+        return made
 
 
 @dataclass(kw_only=True)
@@ -213,8 +224,9 @@ class ToolCatalogs:
 
     broker: BrokerClient | None
     """None if no broker is configured."""
-    skills: Callable[[str], tuple[int, Catalog | None]] = lambda namespace: (0, None)
-    """Returns the approved skills of a namespace, which searches find, and a number that changes with them."""
+    skills: Callable[[str], tuple[int, Mapping[Language, Catalog]]] = lambda namespace: (0, {})
+    """Returns the approved skills of a namespace by language, which searches find, and a number that changes with
+    them."""
     threads: CallerThreads = field(default_factory=CallerThreads)
     clock: Callable[[], float] = monotonic
     _fresh: CoalescingCache[str, NamespaceTools] = field(init=False)
@@ -231,10 +243,15 @@ class ToolCatalogs:
         """Return the tools of a served namespace. Raises HttpProblem if there are none."""
         return await self._fresh.get(namespace, lambda: self._fetch(namespace))
 
-    async def use_index(self, caller: Caller, work: Callable[[Index], Result]) -> Result:
-        """Return what the work finds in the search index of the caller's namespace. Raises HttpProblem."""
-        index = (await self.get(caller.namespace)).index
-        return await self.threads.run(caller.name, lambda: work(index))
+    async def use_index(
+        self, caller: Caller, work: Callable[[Index], Result], *, language: Language = DEFAULT_LANGUAGE
+    ) -> Result:
+        """Return what the work finds in the search index of the caller's namespace. Raises HttpProblem.
+
+        The index has the skills of one language.
+        """
+        tools = await self.get(caller.namespace)
+        return await self.threads.run(caller.name, lambda: work(tools.get_index(language)))
 
     async def count_tools(self, caller: Caller) -> dict[str, int]:
         """Return the number of tools that the caller may use, by server. Raises HttpProblem if it is unknown."""
@@ -266,7 +283,7 @@ class ToolCatalogs:
         last = self._last.get(namespace)
         number, skills = self.skills(namespace)
         if self.broker is None:
-            if skills is None:
+            if not skills:
                 raise unavailable("no tool broker is configured")
             return await asyncio.to_thread(NamespaceTools.from_answer, str(number), {"servers": []}, skills)
         try:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mcp_exec_api.approvals import Approval
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, Language
 from mcp_exec_api.wire.executions import ApprovalList, NewDecision, PendingApprovalList
 from mcp_exec_api.wire.tools import FoundTool, ServerTools
 from mcp_exec_gateway.core.auth.callers import Caller
@@ -52,6 +53,9 @@ class SearchQuery(NamespaceQuery):
     ] = ""
     detail_level: Annotated[DetailLevel, Field(description="Amount of detail for each tool.")] = "name_only"
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT, description="Maximum number of tools.")] = DEFAULT_LIMIT
+    language: Annotated[
+        Language, Field(description="Language of the names, imports and signatures, and of the skills.")
+    ] = DEFAULT_LANGUAGE
 
 
 @approvals_router.get("/approvals", response_model=PendingApprovalList, response_description="The approvals")
@@ -119,9 +123,11 @@ async def search_tools(dependencies: Injected, caller: ListCaller, query: Annota
     Returns tools that code in the namespace can call, best match first. `name_only` has name and server;
     `with_description` adds description and import; `full` adds signature, input_schema and output_schema.
     """
-    level, limit, allow = query.detail_level, query.limit, caller.limits.tools
+    level, limit, allow, language = query.detail_level, query.limit, caller.limits.tools, query.language
     tools = await dependencies.get(Tools).catalogs.use_index(
-        caller, lambda index: index.search(query.query, detail_level=level, limit=limit, allow=allow)
+        caller,
+        lambda index: index.search(query.query, detail_level=level, limit=limit, allow=allow, language=language),
+        language=language,
     )
     return json_response(tools)
 

@@ -207,7 +207,7 @@ async def build_job(execution: Execution, binding: Binding) -> tuple[Job, JobDra
     options: dict[str, Any] = {**vars(spec.limits), **vars(spec)}
     job = Job(
         id=execution.facts.uid,
-        code=spec.source,
+        code=spec.build_source(spec.language or binding.pool.shape.language),
         tools=draft.tools,
         files=draft.files,
         owner=binding.owner,

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mcp_exec_api.constants import (
     API_VERSION,
+    DEFAULT_LANGUAGE,
     LABEL_EXECUTION,
     LABEL_MANAGED_BY,
     LABEL_NAME,
@@ -305,6 +306,7 @@ def _environment(spec: SandboxPoolSpec, pod: PodIdentity, limits: Object) -> lis
         "MCP_EXEC_MAX_PROCESSES": str(spec.max_processes),
         "MCP_EXEC_STORAGE_BYTES": str(int(parse_quantity(spec.workspace_size))),
         # only if set, so that pods of other pools stay as they are
+        **({"MCP_EXEC_LANGUAGE": spec.language} if spec.language != DEFAULT_LANGUAGE else {}),
         **({"MCP_EXEC_LOG_OUTPUT": "true"} if spec.log_output else {}),
         **({"MCP_EXEC_PREIMPORT": ",".join(spec.preimport)} if spec.preimport else {}),
         # The supervisor sets the variables of libraries to it, unless the image has values of its own.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from mcp_exec_api.constants import SANDBOX_CONTAINER
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, SANDBOX_CONTAINER
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.supervisor.client import SupervisorConnection
 from mcp_exec_common.supervisor.protocol import ProtocolMismatch, SandboxError, SandboxNotProven
@@ -87,7 +87,7 @@ class ReadinessProber:
                     start = self.services.metrics.pod_starts.labels(self.pool.namespace, self.pool.name)
                     start.observe(pod.start.ready_at - pod.start.since)
                 if pod.state is PodState.WARM:
-                    self.services.idle.emit(self.pool.namespace, pod)
+                    self.services.idle.emit(self.pool, pod)
         finally:
             self._probed.discard(pod.name)
             self.pool.pods.touch(pod)  # one that is not warm now is probed again
@@ -197,7 +197,7 @@ class Recycler:
         if not kept:
             self.remover.retire(pod)
         elif pod.state is PodState.OWNED:
-            self.services.idle.emit(self.pool.namespace, pod)
+            self.services.idle.emit(self.pool, pod)
 
     def _count(self, outcome: str) -> None:
         self.services.metrics.recycles.labels(self.pool.namespace, self.pool.name, outcome).inc()
@@ -230,8 +230,9 @@ class LibraryReader:
     """Whether a pod was seen since the last choice that may have libraries which are not known."""
 
     def note(self, pod: Pod) -> None:
-        """Take in a pod that can be asked."""
-        self._missing = self._missing or not self._knows(pod)
+        """Take in a pod that can be asked. Only the default language has libraries that code can import."""
+        has_libraries = self.pool.shape.language == DEFAULT_LANGUAGE
+        self._missing = self._missing or (has_libraries and not self._knows(pod))
 
     def read_missing(self, now: float) -> float | None:
         """Start to read what is not known of the pods. Return when more may be read, or None."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 
+from mcp_exec_api.constants import Language
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import ObjectKey, object_key
 from mcp_exec_common.util.signals import Signal
@@ -75,11 +76,18 @@ class PoolRegistry:
     def __iter__(self) -> Iterator[Pool]:
         return iter(list(self._pools.values()))
 
-    def warm_pods(self, namespace: str) -> list[Pod]:
-        """Return the warm pods of all pools of a namespace, and those kept for their owners."""
+    def warm_pods(self, namespace: str, language: Language) -> list[Pod]:
+        """Return the warm pods of all pools of a namespace that run a language, and those kept for their owners."""
         return [
-            pod for pool in self if pool.namespace == namespace for pod in pool.pods.all(PodState.WARM, PodState.OWNED)
+            pod
+            for pool in self.list_pools(namespace)
+            if pool.shape.language == language
+            for pod in pool.pods.all(PodState.WARM, PodState.OWNED)
         ]
+
+    def list_pools(self, namespace: str) -> list[Pool]:
+        """Return the pools of a namespace, also those that executions name and that do not exist."""
+        return [pool for pool in self if pool.namespace == namespace]
 
     def count_warm(self) -> dict[ObjectKey, int]:
         """Return the number of warm pods of each pool."""

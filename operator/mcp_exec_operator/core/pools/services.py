@@ -46,8 +46,8 @@ class PoolServices:
     broker: bool = False
     """Whether there is a broker that sandboxes may reach."""
     write_priority: WritePriority = field(default_factory=WritePriority)
-    idle: Signal[[str, Pod]] = field(default_factory=Signal)
-    """Sent with the namespace and each pod that became warm, or idle for its owner, and that nothing waited for."""
+    idle: Signal[[Pool, Pod]] = field(default_factory=Signal)
+    """Sent with the pool and each pod that became warm, or idle for its owner, and that nothing waited for."""
 
     def connect(self, pool: Pool, pod: Pod) -> SupervisorConnection:
         """Return the connection to the supervisor of a pod."""

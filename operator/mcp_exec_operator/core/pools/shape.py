@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, Language
 from mcp_exec_api.meta import explain_errors
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import Reuse, ReuseScope, SandboxPoolSpec
@@ -25,6 +26,8 @@ class PoolShape:
     generation: int = 0
     spec: SandboxPoolSpec | None = None
     """None if the pool does not exist or its spec is invalid."""
+    language: Language = DEFAULT_LANGUAGE
+    """Language of the code that the pods run, by the last valid spec."""
     reuse: Reuse | None = None
     """Limits of its pods' further uses; None if they serve one execution each."""
     invalid: PodProblem | None = None
@@ -51,6 +54,7 @@ class PoolShape:
             appeared_at=self.appeared_at if is_same else now,
             uid=uid,
             generation=generation,
+            language=self.language,
             template_hash=self.template_hash,
         )
         return shape._read_spec(body.get("spec") or {}, pool=pool, prefixes=prefixes)
@@ -74,5 +78,5 @@ class PoolShape:
             message = f"the pool's template is invalid: {error}"
         else:
             reuse = spec.reuse if spec.reuse.scope is ReuseScope.OWNER else None
-            return replace(self, spec=spec, reuse=reuse, labels=labels, template_hash=digest)
+            return replace(self, spec=spec, language=spec.language, reuse=reuse, labels=labels, template_hash=digest)
         return replace(self, invalid=PodProblem(reason=Reason.POOL_UNAVAILABLE, message=message))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mcp_exec_api.code_execution import Phase
-from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
+from mcp_exec_api.code_findings import CHECKED_LANGUAGES, CodeCheck, CodeCheckMode, Finding
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.objects import Object
@@ -44,7 +44,10 @@ class CodeCheckPart(Part):
         job.findings = self._findings
 
     async def _check(self, pool: Pool) -> None:
-        rules = find_rules(pool)
+        rules, language = find_rules(pool), pool.shape.language
+        if rules.mode is not CodeCheckMode.OFF and language not in CHECKED_LANGUAGES:
+            message = f"pool {pool.name} checks code before it runs, and has no rules for {language}"
+            raise EndedBeforeRun(build_failure(Reason.LANGUAGE_NOT_CHECKED, message))
         if self._rules != rules:
             self._rules = rules
             self._findings = [] if rules.mode is CodeCheckMode.OFF else await self._find(rules, pool)

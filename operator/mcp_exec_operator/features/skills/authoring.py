@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from mcp_exec_api.code_execution import SkillUse
-from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, LABEL_CALLER, LABEL_SHIPPED
+from mcp_exec_api.constants import ANNOTATION_CALLER_PROOF, LABEL_CALLER, LABEL_SHIPPED, Language
 from mcp_exec_api.meta import explain_errors, now
 from mcp_exec_api.skill import MAX_SAVED_SKILLS, Provenance, SkillSource, SkillSpec, SkillState, content_digest
 from mcp_exec_common.broker.attestations import Attestor
@@ -20,7 +20,8 @@ from mcp_exec_common.broker.skill_proofs import build_shipped, build_skill
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.process.tasks import TaskRegistry
 from mcp_exec_common.skills.folder import SkillFolder
-from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_common.skills.interface import InvalidSkill
+from mcp_exec_common.skills.languages import read_interface
 from mcp_exec_common.supervisor.protocol import SkillEvent
 from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.features.skills.index import SkillEntry, SkillIndex
@@ -60,6 +61,7 @@ class SavedBy:
     caller: str
     """The proven caller; empty if there is none."""
     user: str | None
+    language: Language
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ class DraftWriter:
         if self.index.count_drafts(by.namespace, by.caller) >= MAX_DRAFTS:
             raise DraftRefused(f"the caller has {MAX_DRAFTS} drafts; delete some, or have them approved")
         try:
-            await asyncio.to_thread(read_interface, event.code)
+            await asyncio.to_thread(read_interface, event.code, by.language)
         except InvalidSkill as error:
             raise DraftRefused(f"code: {error}") from None
         version = self.index.next_version(by.namespace, event.name)
@@ -157,6 +159,7 @@ def _build_spec(event: SkillEvent, by: SavedBy, *, version: int, digest: str, mo
             version=version,
             description=event.description,
             code=event.code,
+            language=by.language,
             tools=event.tools,
             tags=event.tags,
             user=by.user,
@@ -283,6 +286,7 @@ class ShippedSkills:
             version=version,
             description=folder.description,
             code=folder.code,
+            language=folder.language,
             instructions=folder.instructions or None,
             tools=folder.tools,
             tags=folder.tags,

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from mcp_exec_api.code_findings import CodeCheck, CodeCheckMode, Finding
+from mcp_exec_api.code_findings import CHECKED_LANGUAGES, CodeCheck, CodeCheckMode, Finding
+from mcp_exec_api.constants import Language
 from mcp_exec_api.meta import Condition, ConditionStatus, micro_time, now, set_condition
 from mcp_exec_api.skill import SkillState
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object, drop_empty_fields
 from mcp_exec_common.kube.reflector import ObjectKey
-from mcp_exec_common.skills.interface import InvalidSkill, read_interface
+from mcp_exec_common.skills.interface import InvalidSkill
+from mcp_exec_common.skills.languages import read_interface
 from mcp_exec_operator.cluster.kube.api import OperatorApi
 from mcp_exec_operator.features.skills.index import SkillEntry, SkillIndex
 from mcp_exec_tools.text import shorten
@@ -166,7 +168,7 @@ class SkillController:
         status = body.get("status") or {}
         inspection = None
         if not _has_valid(status) and not entry.problem:
-            inspection = await asyncio.to_thread(_inspect, str(body["spec"]["code"]))
+            inspection = await asyncio.to_thread(_inspect, str(body["spec"]["code"]), entry.language)
         usage = self._usage.pop(key, None)
         new = build_status(status, entry, inspection=inspection, usage=usage, moment=self.clock())
         if new == status:
@@ -200,11 +202,11 @@ def _has_valid(status: Object) -> bool:
     return any(condition.get("type") == "Valid" for condition in status.get("conditions") or ())
 
 
-def _inspect(code: str) -> Inspection:
+def _inspect(code: str, language: Language) -> Inspection:
     """Return what is found in a skill's code. Takes up to tens of milliseconds."""
-    findings = tuple(check_code(code, _RULES))
+    findings = tuple(check_code(code, _RULES)) if language in CHECKED_LANGUAGES else ()
     try:
-        interface = read_interface(code)
+        interface = read_interface(code, language)
     except InvalidSkill as error:
         return Inspection(findings=findings, problem=f"spec.code: {error}")
     return Inspection(parameters=interface.parameters, findings=findings)

@@ -39,6 +39,7 @@ class SkillsFeature(Feature):
             drafts=DraftWriter(api=api, index=self.index, attestor=attestor),
             controller=self.controller,
             tasks=context.tasks,
+            pools=context.pools,
         )
         self._reflector = Reflector(
             kube=context.kube,

@@ -8,9 +8,10 @@ from typing import Final, Self
 
 from pydantic import ValidationError
 
+from mcp_exec_api.constants import Language
 from mcp_exec_api.files import Owner
 from mcp_exec_api.meta import explain_errors
-from mcp_exec_api.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name
+from mcp_exec_api.skill import SkillSource, SkillSpec, SkillState, first_free, module_name, object_name, read_language
 from mcp_exec_common.broker.attestations import Attestor, drop_claim
 from mcp_exec_common.broker.skill_proofs import LatestReviews, SkillReading, is_numbered_here
 from mcp_exec_common.kube.objects import Object
@@ -34,6 +35,7 @@ class SkillEntry:
     name: str
     version: int
     description: str
+    language: Language
     tools: tuple[str, ...]
     owner: Owner
     """Whose draft it is, as long as it is one."""
@@ -63,6 +65,7 @@ class SkillEntry:
             name=str(spec.get("name")),
             version=int(spec.get("version") or 0),
             description=str(spec.get("description")),
+            language=read_language(spec),
             tools=tuple(map(str, spec.get("tools") or ())),
             owner=Owner(
                 namespace=meta["namespace"], caller=drop_claim(reading.author), user=str(spec.get("user") or "")
@@ -108,8 +111,8 @@ class SkillIndex:
     _objects: dict[tuple[str, str], SkillEntry] = field(default_factory=dict)
     _deleted: DeletedUids = field(default_factory=DeletedUids)
     _reviews: LatestReviews = field(init=False)
-    _catalogs: dict[str, list[Object]] = field(default_factory=dict)
-    """By namespace, until one of its skills changes. Searches are frequent, and a catalog takes milliseconds."""
+    _catalogs: dict[str, dict[Language, list[Object]]] = field(default_factory=dict)
+    """By namespace and language, until a skill changes. Searches are frequent, and a catalog takes milliseconds."""
 
     def __post_init__(self) -> None:
         self._reviews = LatestReviews(attestor=self.attestor)
@@ -155,13 +158,14 @@ class SkillIndex:
         """Return the entry of an object."""
         return self._objects.get((namespace, name))
 
-    def find(self, name: str, version: int | None, *, owner: Owner) -> SkillEntry | None:
-        """Return the version that an execution of this owner may use in its namespace, or None.
+    def find(self, name: str, version: int | None, *, owner: Owner, language: Language) -> SkillEntry | None:
+        """Return the version that an execution of this owner and language may use in its namespace, or None.
 
         Without a version it is the newest approved one, else the newest draft of the owner's own that a client saved,
         else the newest that code saved: code does not replace what its owner wrote.
         """
-        entries = [entry for entry in self._list(owner.namespace, name) if entry.is_valid]
+        versions = self._list(owner.namespace, name)
+        entries = [entry for entry in versions if entry.is_valid and entry.language == language]
         if version is not None:
             allowed = (SkillState.APPROVED, SkillState.DEPRECATED)
             entries = [entry for entry in entries if entry.version == version]
@@ -171,15 +175,17 @@ class SkillIndex:
         by_client = [entry for entry in own if not entry.is_saved_by_code]
         return next((found[-1] for found in (approved, by_client, own) if found), None)
 
-    def list_catalog(self, namespace: str) -> list[Object]:
-        """Return the newest approved version of each skill as an entry of a search, by name."""
-        if namespace not in self._catalogs:
-            self._catalogs[namespace] = self._build_catalog(namespace)
-        return self._catalogs[namespace]
+    def list_catalog(self, namespace: str, language: Language) -> list[Object]:
+        """Return the newest approved version of each skill of a language as an entry of a search, by name."""
+        catalogs = self._catalogs.setdefault(namespace, {})
+        if language not in catalogs:
+            catalogs[language] = self._build_catalog(namespace, language)
+        return catalogs[language]
 
-    def _build_catalog(self, namespace: str) -> list[Object]:
+    def _build_catalog(self, namespace: str, language: Language) -> list[Object]:
         names = sorted(name for space, name in self._versions if space == namespace)
-        entries = (self.find(name, None, owner=Owner(namespace=namespace)) for name in names)
+        owner = Owner(namespace=namespace)
+        entries = (self.find(name, None, owner=owner, language=language) for name in names)
         catalog: list[Object] = []
         left = _MAX_CATALOG_BYTES
         for entry in (entry for entry in entries if entry is not None):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from mcp_exec_api.code_execution import Phase
 from mcp_exec_api.code_findings import CodeCheckMode
+from mcp_exec_api.constants import Language
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_common.code_check.rules import check_code
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -13,6 +14,7 @@ from mcp_exec_operator.core.executions.execution import Execution
 from mcp_exec_operator.core.executions.outcome import EndedBeforeRun, ExecutionOutcome, build_failure
 from mcp_exec_operator.core.executions.part import JobDraft, Part
 from mcp_exec_operator.core.pools.pool import Pool
+from mcp_exec_operator.core.pools.registry import PoolRegistry
 from mcp_exec_operator.features.checks.part import find_rules, format_rejection
 from mcp_exec_operator.features.skills.authoring import DraftWriter, SavedBy, SavedSkills
 from mcp_exec_operator.features.skills.controller import SkillController
@@ -68,9 +70,17 @@ class SkillsPart(Part):
     async def _resolve(self) -> JobSkills | None:
         try:
             spec = await self.execution.load()
-            return await self.feature.resolver.resolve(spec, owner=self.execution.facts.owner)
+            owner = self.execution.facts.owner
+            return await self.feature.resolver.resolve(spec, owner=owner, language=self._language)
         except SkillsRefused as error:
             raise EndedBeforeRun(build_failure(Reason.REJECTED, str(error))) from error
+
+    @property
+    def _language(self) -> Language:
+        """Language of the code: what the execution names, or that of its pool."""
+        binding = self.execution.binding
+        pool = self.feature.pools.get(self.execution.facts.pool) if binding is None else binding.pool
+        return self.execution.spec.language or pool.shape.language
 
     def _get_saved(self) -> SavedSkills:
         if self._saved is None:
@@ -81,6 +91,7 @@ class SkillsPart(Part):
                 uid=facts.uid,
                 caller=facts.owner.caller,
                 user=self.execution.spec.user,
+                language=self._language,
             )
             self._saved = SavedSkills(writer=self.feature.drafts, tasks=self.feature.tasks, by=by)
         return self._saved
@@ -94,6 +105,7 @@ class Skills:
     drafts: DraftWriter
     controller: SkillController
     tasks: TaskRegistry
+    pools: PoolRegistry
     events: tuple[type[Event], ...] = (SkillEvent,)
 
     def take_part(self, execution: Execution, *, pool: Pool, event: Event | None = None) -> Part | None:

@@ -16,7 +16,7 @@ from mcp_exec_operator.features.tools.controller import ToolServerApi, ToolServe
 from mcp_exec_operator.features.tools.manifests import TOOL_SERVER_NAME, BridgeImage
 from mcp_exec_operator.features.tools.network import ServerNetwork
 from mcp_exec_operator.features.tools.part import Tools
-from mcp_exec_operator.features.tools.wrappers import BundleRefresher, NamespaceBundle, WrapperDistributor
+from mcp_exec_operator.features.tools.wrappers import BundleRefresher, WrapperDistributor, build_bundles
 
 
 class ToolsFeature(Feature):
@@ -24,14 +24,13 @@ class ToolsFeature(Feature):
 
     def __init__(self, context: FeatureContext) -> None:
         """Build all parts."""
-        self.namespace, self.bundle = context.namespace, NamespaceBundle()
         self.distributor = WrapperDistributor(
             sandboxes=context.supervisors,
             tasks=context.tasks,
             write_priority=context.write_priority,
-            bundles={context.namespace: self.bundle},
+            bundles=build_bundles(context.namespace),
         )
-        context.pools.services.idle.connect(self.distributor.deliver)
+        context.pools.services.idle.connect(self.distributor.deliver_to)
         self.executions = Tools(
             broker=context.broker, distributor=self.distributor, writer=context.writer, tasks=context.tasks
         )
@@ -49,8 +48,9 @@ class ToolsFeature(Feature):
         """Return the loops of the controller and of the wrappers."""
         if self.servers is None:
             return {}
-        wrappers = self.servers.refresher.run(self.namespace)
-        return {"tool servers": self.servers.controller.run(), f"wrappers of {self.namespace}": wrappers}
+        refresher = self.servers.refresher
+        wrappers = {f"wrappers of {key[0]} in {key[1]}": refresher.run(key) for key in self.distributor.bundles}
+        return {"tool servers": self.servers.controller.run(), **wrappers}
 
     def observe(self, kind: str, body: Object, *, deleted: bool) -> None:
         """Take in an event of a NetworkPolicy, which may be that of a ToolServer."""
@@ -94,7 +94,8 @@ class ToolServers:
         servers = Reflector(
             kube=context.kube, path=custom_resource_path(TOOL_SERVERS, namespace=namespace), on_change=self._observe
         )
-        distributor.bundles[namespace].listed = servers.synced
+        for bundle in distributor.bundles.values():
+            bundle.listed = servers.synced
         pods = Reflector(
             kube=context.kube,
             path=resource_path("pods", namespace=namespace),
@@ -106,4 +107,5 @@ class ToolServers:
 
     def _observe(self, body: Object, deleted: bool) -> None:
         self.controller.observe(body, deleted=deleted)
-        self.distributor.bundles[body["metadata"]["namespace"]].observe(body, deleted=deleted)
+        for bundle in self.distributor.bundles.values():
+            bundle.observe(body, deleted=deleted)

@@ -11,6 +11,7 @@ from typing import Final
 from mcp_exec_api.approvals import Approval, ApprovalState
 from mcp_exec_api.code_execution import Durations, ToolCalls
 from mcp_exec_api.code_findings import Note, NoteKind, add_note
+from mcp_exec_api.constants import DEFAULT_LANGUAGE
 from mcp_exec_api.reasons.event import EventReason
 from mcp_exec_api.reasons.execution import Reason
 from mcp_exec_api.sandbox_pool import PoolTools
@@ -317,7 +318,8 @@ class ToolsPart(Part):
             service = f"{broker.namespace}/{broker.service}" if broker is not None else "none"
             message = f"the broker has no pod: the Service {service} does not exist or has no endpoints"
             raise EndedBeforeRun(build_failure(Reason.BROKER_UNAVAILABLE, message))
-        wrappers = await self.feature.distributor.ensure(facts.namespace, binding.pod, spec.tools)
+        key = facts.namespace, binding.pool.shape.language
+        wrappers = await self.feature.distributor.ensure(key, binding.pod, spec.tools)
         self._unmatched = self._describe_unmatched()
         grant = build_grant(
             spec,
@@ -333,8 +335,9 @@ class ToolsPart(Part):
         return JobTools(url=replica.url, token=broker.signer.sign(grant), allow=list(spec.tools), wrappers=wrappers)
 
     def _describe_unmatched(self) -> str:
-        facts = self.execution.facts
-        if (names := self.feature.distributor.list_names(facts.namespace)) is None:
+        facts, binding = self.execution.facts, self.execution.binding
+        language = binding.pool.shape.language if binding is not None else DEFAULT_LANGUAGE
+        if (names := self.feature.distributor.list_names((facts.namespace, language))) is None:
             return ""
         return describe_unmatched(
             self.execution.spec.tools, names=names, pool=self._pool_tools, may_name_all=not facts.has_limited_tools

@@ -1,4 +1,6 @@
-"""Tool wrappers: keeps each namespace's bundle current and gives it to idle pods, so that no execution waits for it.
+"""Tool wrappers: keeps each namespace's bundles current and gives them to idle pods, so that no execution waits.
+
+There is a bundle for each language, which is made once a pod runs that language.
 
 A pod becomes warm before it has the wrappers, and a pod that rejects them stays warm. The hash of a bundle identifies
 the wrappers of a pod; the job of an execution names that hash.
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final, NamedTuple, Self
 
-from mcp_exec_api.constants import MAX_WRAPPERS_BYTES
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, LANGUAGES, MAX_WRAPPERS_BYTES, Language
 from mcp_exec_common.broker.client import BrokerClient, BrokerError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.process.tasks import TaskRegistry
@@ -25,6 +27,7 @@ from mcp_exec_common.supervisor.protocol import SandboxError
 from mcp_exec_common.util.backoff import delay_after, delays
 from mcp_exec_operator.cluster.kube.api import WritePriority
 from mcp_exec_operator.core.pods.pod import Pod, PodState
+from mcp_exec_operator.core.pools.pool import Pool
 from mcp_exec_operator.features.tools.unmatched import ToolNames
 from mcp_exec_tools.patterns import NamePatterns, ToolPatterns
 
@@ -49,9 +52,13 @@ _GATHER_SECONDS: Final = 0.2
 """How long changes of ToolServers are gathered into one request to the broker."""
 
 
+BundleKey = tuple[str, Language]
+"""Namespace and language of a bundle."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class WrapperBundle:
-    """All wrappers of a namespace, encoded for a supervisor."""
+    """All wrappers of a namespace in one language, encoded for a supervisor."""
 
     hash: str
     body: bytes
@@ -74,8 +81,10 @@ class _WrapperInputs(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class NamespaceBundle:
-    """The newest wrappers of one namespace and the ToolServers that they are generated from."""
+    """The newest wrappers of one namespace in one language, and the ToolServers that they are generated from."""
 
+    is_used: bool = True
+    """Whether a pod has run the language, so that somebody needs the bundle."""
     bundle: WrapperBundle | None = None
     listed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first list of the namespace's ToolServers."""
@@ -99,8 +108,8 @@ class NamespaceBundle:
 
     @property
     def is_needed(self) -> bool:
-        """Whether the namespace has ToolServers or wrappers of former ones, or an execution waits."""
-        return self.bundle is not None or bool(self._servers) or self.is_urgent
+        """Whether the namespace has ToolServers or wrappers of former ones and pods for them, or an execution waits."""
+        return self.bundle is not None or (self.is_used and bool(self._servers)) or self.is_urgent
 
     @property
     def missing(self) -> frozenset[str]:
@@ -153,25 +162,37 @@ class NamespaceBundle:
         return turn
 
 
+def build_bundles(namespace: str) -> dict[BundleKey, NamespaceBundle]:
+    """Return the bundles of a namespace. Only that of the default language is needed before a pod runs its language."""
+    return {(namespace, each): NamespaceBundle(is_used=each == DEFAULT_LANGUAGE) for each in LANGUAGES}
+
+
 @dataclass(kw_only=True, eq=False)
 class WrapperDistributor:
-    """Puts the bundles of all namespaces into pods."""
+    """Puts bundles into pods."""
 
     sandboxes: SupervisorClient
     tasks: TaskRegistry
     write_priority: WritePriority
-    bundles: Mapping[str, NamespaceBundle]
-    """By namespace."""
+    bundles: Mapping[BundleKey, NamespaceBundle]
     in_flight: dict[Pod, asyncio.Task[None]] = field(default_factory=dict)
     """Running requests; at most one per pod."""
     _deliveries: set[asyncio.Task[None]] = field(default_factory=set)
 
-    def deliver(self, namespace: str, pod: Pod) -> None:
+    def deliver_to(self, pool: Pool, pod: Pod) -> None:
+        """Give an idle pod of a pool the newest wrappers of the pool's language."""
+        self.deliver((pool.namespace, pool.shape.language), pod)
+
+    def deliver(self, key: BundleKey, pod: Pod) -> None:
         """Start a task that gives an idle pod the newest wrappers, if it lacks them."""
-        state = self.bundles.get(namespace)
-        if state is None or state.bundle is None or pod.use.wrappers == state.bundle.hash:
+        if (state := self.bundles.get(key)) is None:
             return
-        task = self.tasks.spawn(self._deliver(namespace, state, pod), name=f"wrappers for {pod.name}")
+        if not state.is_used:
+            state.is_used = True
+            state.changed()
+        if state.bundle is None or pod.use.wrappers == state.bundle.hash:
+            return
+        task = self.tasks.spawn(self._deliver(key[0], state, pod), name=f"wrappers for {pod.name}")
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
 
@@ -180,15 +201,16 @@ class WrapperDistributor:
         for task in [*self._deliveries, *self.in_flight.values()]:
             task.cancel()
 
-    async def ensure(self, namespace: str, pod: Pod, tools: Collection[str]) -> str | None:
+    async def ensure(self, key: BundleKey, pod: Pod, tools: Collection[str]) -> str | None:
         """Return the hash of the wrappers of a claimed pod, after giving it the newest if it lacks them.
 
         `tools` are the patterns of its execution. Takes little more than 15 seconds at most. A pod that did not get the
         newest in time keeps what it has.
         """
-        state = self.bundles.get(namespace)
+        state, namespace = self.bundles.get(key), key[0]
         if state is None:
             return pod.use.wrappers
+        state.is_used = True
         extra = {"namespace": namespace, "pod": pod.name}
         try:
             async with asyncio.timeout(_ASK_SECONDS):
@@ -208,9 +230,9 @@ class WrapperDistributor:
             pod.use.wrappers = None
         return pod.use.wrappers
 
-    def list_names(self, namespace: str) -> ToolNames | None:
+    def list_names(self, key: BundleKey) -> ToolNames | None:
         """Return the names of a namespace's servers and tools; None if they are not known now."""
-        state = self.bundles.get(namespace)
+        state = self.bundles.get(key)
         return None if state is None else state.list_names()
 
     async def _refresh(self, state: NamespaceBundle, tools: Collection[str]) -> None:
@@ -262,25 +284,26 @@ class WrapperDistributor:
 
 @dataclass(kw_only=True, eq=False)
 class BundleRefresher:
-    """Keeps the bundles of all namespaces current and has new ones delivered to warm pods."""
+    """Keeps bundles current and has new ones delivered to warm pods."""
 
     broker: BrokerClient
     distributor: WrapperDistributor
     refresh_seconds: float
     """Seconds between two requests if no ToolServer changes."""
-    warm_pods: Callable[[str], Iterable[Pod]]
-    """Returns the warm pods of a namespace."""
+    warm_pods: Callable[[str, Language], Iterable[Pod]]
+    """Returns the warm pods of a namespace that run a language."""
 
-    async def run(self, namespace: str) -> None:
-        """Keep the bundle of one namespace current, until cancelled."""
-        state, failures, problem = self.distributor.bundles[namespace], 0, ("", logging.INFO)
+    async def run(self, key: BundleKey) -> None:
+        """Keep one bundle current, until cancelled."""
+        state, failures, problem = self.distributor.bundles[key], 0, ("", logging.INFO)
+        namespace = key[0]
         began = monotonic()
         while True:
             wait = self.refresh_seconds
             if state.is_needed:
                 turn = state.begin_refresh()
                 try:
-                    await self._refresh(namespace, state)
+                    await self._refresh(key, state)
                 except BrokerError as error:
                     failures += 1
                     wait = delay_after(failures, first=_FIRST_RETRY_SECONDS, last=_LAST_RETRY_SECONDS)
@@ -300,10 +323,12 @@ class BundleRefresher:
                         await asyncio.sleep(_GATHER_SECONDS)
             state.wakeup.clear()
 
-    async def _refresh(self, namespace: str, state: NamespaceBundle) -> None:
+    async def _refresh(self, key: BundleKey, state: NamespaceBundle) -> None:
         """Fetch the bundle and deliver it if it is new. Raises BrokerError, also if it lacks an available server."""
-        known = {"hash": state.bundle.hash} if state.bundle is not None else {}
-        response = await self.broker.get(f"/v1/namespaces/{namespace}/wrappers", params=known)
+        namespace, language = key
+        params: dict[str, str] = {"language": language} if language != DEFAULT_LANGUAGE else {}
+        params |= {"hash": state.bundle.hash} if state.bundle is not None else {}
+        response = await self.broker.get(f"/v1/namespaces/{namespace}/wrappers", params=params)
         digest, files = response.get("hash"), response.get("files")
         if state.bundle is None or state.bundle.hash != digest:
             if not isinstance(digest, str) or not isinstance(files, dict):
@@ -311,20 +336,21 @@ class BundleRefresher:
             body = json.dumps({"hash": digest, "files": files}).encode()
             if len(body) > MAX_WRAPPERS_BYTES:
                 raise BrokerError(f"the wrappers have {len(body)} bytes, at most {MAX_WRAPPERS_BYTES} are allowed")
-            self._replace(namespace, state, WrapperBundle(hash=digest, body=body, tools=_list_tools(files)))
+            self._replace(key, state, WrapperBundle(hash=digest, body=body, tools=_list_tools(files)))
         if state.missing:
             raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(state.missing))}")
 
-    def _replace(self, namespace: str, state: NamespaceBundle, bundle: WrapperBundle) -> None:
+    def _replace(self, key: BundleKey, state: NamespaceBundle, bundle: WrapperBundle) -> None:
         """Use a new bundle, unless it has lost an available server: a replica that starts has not listed all yet."""
         before, missing = state.bundle, state.missing
         state.bundle = bundle
         if before is not None and (lost := state.missing - missing):
             state.bundle = before
             raise BrokerError(f"the broker has not listed available servers yet: {', '.join(sorted(lost))}")
-        log.info("new wrappers", extra={"namespace": namespace, "hash": bundle.hash, "servers": len(bundle.tools)})
-        for pod in self.warm_pods(namespace):
-            self.distributor.deliver(namespace, pod)
+        fields = {"namespace": key[0], "language": key[1], "hash": bundle.hash, "servers": len(bundle.tools)}
+        log.info("new wrappers", extra=fields)
+        for pod in self.warm_pods(*key):
+            self.distributor.deliver(key, pod)
 
 
 def _list_tools(files: Mapping[str, object]) -> dict[str, list[str]]:

@@ -1,10 +1,10 @@
 """What clients see of the tools: names, descriptions and schemas. Models read them in every request, so they are short.
 
-The list is the same for every caller and at every time, so that clients' prompt caches stay valid. Only the libraries
-of the pool, which change with its image, are in the description of `run_code`.
+The list is the same at every time, so that clients' prompt caches stay valid. Only the description of `run_code` has
+the languages of the caller's pools, and the libraries of the pool, which change with its image.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mcp import MCPError
@@ -21,13 +21,13 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter
 
-from mcp_exec_api.constants import MAX_TIMEOUT_SECONDS
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, LANGUAGES, MAX_TIMEOUT_SECONDS, Language
 from mcp_exec_api.meta import SessionName
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, ExecutionOption, OptionKind
 from mcp_exec_gateway.features.mcp.budget import DEFAULT_TOKENS
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.tools.service import Tools
-from mcp_exec_tools.prompt import VERSION, system_prompt
+from mcp_exec_tools.prompt import VERSION, describe_run, system_prompt
 from mcp_exec_tools.search.index import LEVELS, MAX_LIMIT, MAX_QUERY
 
 MAX_FOUND: Final = 50
@@ -41,7 +41,7 @@ MAX_WRITTEN: Final = 512 * 1024
 
 INSTRUCTIONS: Final = """\
 Work by code: find tools with search_tools, read the schemas you need with describe_tools, then write one block of \
-Python for run_code that calls them, filters what they return and prints only what the answer needs. The prompt \
+code for run_code that calls them, filters what they return and prints only what the answer needs. The prompt \
 `code-mode` has the details."""
 
 _TOOL: Final = {
@@ -69,22 +69,30 @@ _MAX_RESULT_SIZE: Final = 500_000
 _CHARACTERS_PER_TOKEN: Final = 4
 
 
-def list_definitions(libraries: str, *, max_tokens: int) -> list[Tool]:
-    """Return all tools.
+def list_definitions(sender: Sender) -> list[Tool]:
+    """Return all tools, as the sender's pools run them.
 
-    Args:
-        libraries: what code can import; empty if that is unknown.
-        max_tokens: tokens that the application lets a result have. If they are more than clients take by themselves,
-            the definitions say so.
+    If a result may have more tokens than clients take by themselves, the definitions say so.
     """
     update: dict[str, Any] = {}
-    if max_tokens > DEFAULT_TOKENS:
+    if (max_tokens := sender.options.max_tokens) > DEFAULT_TOKENS:
         update = {"meta": {RESULT_SIZE: min(_MAX_RESULT_SIZE, max_tokens * _CHARACTERS_PER_TOKEN)}}
-    tools = [tool.model_copy(update=update) if update else tool for tool in TOOLS]
-    if not libraries:
-        return tools
-    described = {"description": f"{RUN_CODE.description} {libraries}."}
-    return [tool.model_copy(update=described) if tool.name == RUN_CODE.name else tool for tool in tools]
+    languages, libraries = sender.list_languages(), sender.describe_pool()
+    described = describe_run(languages) + (f" {libraries}." if libraries else "")
+    own: dict[str, dict[str, Any]] = {
+        RUN_CODE.name: {"description": described, **_offer(RUN_CODE, languages)},
+        **{tool.name: _offer(tool, languages) for tool in (SAVE_SKILL, SEARCH_TOOLS, DESCRIBE_TOOLS)},
+    }
+    return [tool.model_copy(update=update | own.get(tool.name, {})) for tool in TOOLS]
+
+
+def _offer(tool: Tool, languages: Sequence[Language]) -> dict[str, Any]:
+    """Return the schema of a tool's arguments with the languages to choose from; there is no choice with one."""
+    properties = dict(tool.input_schema["properties"])
+    argument = properties.pop("language")
+    if len(languages) > 1:
+        properties["language"] = {**argument, "enum": list(languages), "default": languages[0]}
+    return {"input_schema": {**tool.input_schema, "properties": properties}}
 
 
 def _describe_input(properties: dict[str, Any], *required: str) -> dict[str, Any]:
@@ -126,14 +134,12 @@ def _describe_option(option: ExecutionOption) -> dict[str, Any]:
     return {**schema, "description": option.argument_help}
 
 
+_LANGUAGE: Final = {"type": "string", "enum": list(LANGUAGES), "description": "language of the code"}
 _TASKS: Final = ToolExecution(task_support="optional")
 RUN_CODE: Final = Tool(
     name="run_code",
-    title="Run Python",
-    description="Run Python in a sandbox, fresh unless `session` is set. "
-    "`from servers.SERVER import TOOL` and `await TOOL(name=value)` call "
-    "tools; await works at the top level. You get stdout, stderr and the value of the last expression: print little. "
-    "progress(done, total, text) reports progress.",
+    title="Run code",
+    description=describe_run([DEFAULT_LANGUAGE]),
     input_schema=_describe_input(
         {
             "code": {"type": "string", "minLength": 1},
@@ -194,13 +200,14 @@ RUN_SKILL: Final = Tool(
 SAVE_SKILL: Final = Tool(
     name="save_skill",
     title="Save a skill",
-    description="Keep code for later as a draft of a skill: Python with a function `run`, or an execution that "
+    description="Keep code for later as a draft of a skill: code with a function `run`, or an execution that "
     "succeeded.",
     input_schema=_describe_input(
         {
             "name": {"type": "string", "description": "such as weekly-report"},
             "description": {"type": "string", "description": "what it does and when to use it, in a line"},
             "code": {"type": "string"},
+            "language": _LANGUAGE,
             "execution": {"type": "string", "description": "name of the execution, instead of code"},
         },
         "name",
@@ -218,6 +225,7 @@ SEARCH_TOOLS: Final = Tool(
             "query": {"type": "string", "maxLength": MAX_QUERY, "description": "a few words; empty lists all"},
             "detail_level": {"type": "string", "enum": list(LEVELS), "default": "with_description"},
             "limit": {"type": "integer", "minimum": 1, "maximum": MAX_FOUND, "default": DEFAULT_FOUND},
+            "language": _LANGUAGE,
         },
         "query",
     ),
@@ -236,7 +244,8 @@ DESCRIBE_TOOLS: Final = Tool(
                 "minItems": 1,
                 "maxItems": MAX_DESCRIBED,
                 "description": "SERVER.TOOL each",
-            }
+            },
+            "language": _LANGUAGE,
         },
         "names",
     ),
@@ -296,7 +305,13 @@ async def get_prompt(sender: Sender, params: GetPromptRequestParams) -> GetPromp
         sender.caller, lambda index: index.search("", limit=MAX_LIMIT, allow=allow)
     )
     servers = sorted({str(tool["server"]) for tool in tools})
-    text = system_prompt(servers, run_tool="run_code", describe_tool="describe_tools", libraries=sender.describe_pool())
+    text = system_prompt(
+        servers,
+        run_tool="run_code",
+        describe_tool="describe_tools",
+        libraries=sender.describe_pool(),
+        language=sender.list_languages()[0],
+    )
     return GetPromptResult(
         description=CODE_MODE.description,
         messages=[PromptMessage(role="user", content=TextContent(text=text))],

@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from mcp_types import CallToolResult, TextContent
 
-from mcp_exec_api.skill import SkillRef
+from mcp_exec_api.constants import LANGUAGES, Language
+from mcp_exec_api.skill import SkillRef, SkillState
+from mcp_exec_api.skill import read_language as read_skill_language
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.features.mcp.budget import TokenBudget, cut_to_tokens, estimate_json
 from mcp_exec_gateway.features.mcp.code_mode.definitions import DEFAULT_FOUND, MAX_DESCRIBED, MAX_FOUND
@@ -47,9 +50,20 @@ def check_names(arguments: Arguments, *allowed: str) -> None:
         raise InvalidArguments(f"unknown arguments: {', '.join(unknown[:10])}; allowed are {', '.join(allowed)}")
 
 
+def read_language(sender: Sender, arguments: Arguments) -> Language:
+    """Return the language that an argument names, or that of the first choice. Raises InvalidArguments."""
+    languages = sender.list_languages()
+    given = arguments.get("language", languages[0])
+    found = next((each for each in LANGUAGES if each == given), None)
+    if found is None:
+        raise InvalidArguments(f"language must be one of {', '.join(languages)}, not {str(given)[:100]}")
+    return found
+
+
 async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
     """Return the tools that match a query. Raises InvalidArguments and HttpProblem."""
-    check_names(arguments, "query", "detail_level", "limit")
+    check_names(arguments, "query", "detail_level", "limit", "language")
+    language = read_language(sender, arguments)
     limit = arguments.get("limit", DEFAULT_FOUND)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_FOUND:
         raise InvalidArguments(f"limit must be an integer from 1 to {MAX_FOUND}, not {str(limit)[:100]}")
@@ -57,7 +71,9 @@ async def search_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
     try:
         allow = sender.allowed_tools
         tools = await sender.dependencies.get(Tools).catalogs.use_index(
-            sender.caller, lambda index: index.search(query, detail_level=level, limit=MAX_FOUND, allow=allow)
+            sender.caller,
+            lambda index: index.search(query, detail_level=level, limit=MAX_FOUND, allow=allow, language=language),
+            language=language,
         )
     except ValueError as error:
         raise InvalidArguments(str(error)) from None
@@ -84,17 +100,22 @@ def spread(tools: list[dict[str, Any]], *, query: str, limit: int) -> list[dict[
     return (first + rest)[:limit]
 
 
-async def check_skill(sender: Sender, reference: SkillRef) -> None:
-    """Raise InvalidArguments if the caller has no such skill. One that was saved a moment ago is waited for."""
+async def check_skill(sender: Sender, reference: SkillRef) -> Language | None:
+    """Return the language of a skill; None if there are no skills. One that was saved a moment ago is waited for.
+
+    Raises InvalidArguments if the caller has no such skill.
+    """
     if (skills := sender.dependencies.find(SkillService)) is None:
-        return
+        return None
     for left in reversed(range(_CHECKS)):
-        versions: dict[str, list[int]] = {}
+        versions: dict[str, dict[int, Object]] = {}
         for skill in skills.list_visible(sender.caller):
-            versions.setdefault(skill["spec"]["name"], []).append(skill["spec"]["version"])
-        found = versions.get(reference.name, [])
+            versions.setdefault(skill["spec"]["name"], {})[skill["spec"]["version"]] = skill
+        found = versions.get(reference.name, {})
         if found and reference.version in (None, *found):
-            return
+            approved = [each for each in found.values() if each["status"]["state"] == SkillState.APPROVED]
+            chosen = found[reference.version] if reference.version else [*approved, *found.values()][0]
+            return read_skill_language(chosen["spec"])
         if left:
             await asyncio.sleep(_CHECK_SECONDS)
             continue
@@ -104,6 +125,7 @@ async def check_skill(sender: Sender, reference: SkillRef) -> None:
         close = find_close_names(reference.name, versions)
         hint = f"did you mean {' or '.join(close)}?" if close else "search_tools finds skills"
         raise InvalidArguments(f"name: there is no skill {reference.name!r}; {hint}")
+    raise AssertionError  # the last look returns or raises
 
 
 def _cut_descriptions(tools: list[dict[str, Any]], characters: int) -> list[dict[str, Any]]:
@@ -115,25 +137,28 @@ def _cut_descriptions(tools: list[dict[str, Any]], characters: int) -> list[dict
 
 async def describe_tools(sender: Sender, arguments: Arguments) -> CallToolResult:
     """Return the schemas of tools. Raises InvalidArguments and HttpProblem."""
-    check_names(arguments, "names")
+    check_names(arguments, "names", "language")
+    language = read_language(sender, arguments)
     names = arguments.get("names")
     if not isinstance(names, list) or not 1 <= len(names) <= MAX_DESCRIBED:
         raise InvalidArguments(f"names must be a list of 1 to {MAX_DESCRIBED} names, SERVER.TOOL each")
     names, allow = [str(name)[:_MAX_NAME] for name in names], sender.allowed_tools
     found, unknown = await sender.dependencies.get(Tools).catalogs.use_index(
-        sender.caller, lambda index: _find_all(index, names, allow)
+        sender.caller, lambda index: _find_all(index, names, allow, language), language=language
     )
     if not found:
         return build_error("; ".join(unknown))
     return _build_result(_cut_descriptions(found, _DESCRIPTION), notes=unknown, budget=sender.options.budget)
 
 
-def _find_all(index: Index, names: list[str], allow: list[str] | None) -> tuple[list[dict[str, Any]], list[str]]:
+def _find_all(
+    index: Index, names: list[str], allow: list[str] | None, language: Language
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the tools of these names, and a sentence for each name that is none. Suggestions need a search each."""
     found: list[dict[str, Any]] = []
     unknown: list[str] = []
     for name in names:
-        tool = index.find(name, allow=allow)
+        tool = index.find(name, allow=allow, language=language)
         if tool is not None:
             found.append(tool)
         elif len(unknown) < _EXPLAINED:

@@ -54,7 +54,9 @@ async def build_outcome(request: McpRequest, execution: Object, *, attached: boo
         artifacts=artifacts,
         content=content,
         attached=attached,
-        longest_seconds=find_longest_timeout(sender.caller, pools=sender.dependencies.pools, pool=sender.options.pool),
+        longest_seconds=find_longest_timeout(
+            sender.caller, pools=sender.dependencies.pools, pool=execution["spec"]["poolRef"]["name"]
+        ),
         budget=sender.options.budget,
     )
     return fit_client(result, sender.options)

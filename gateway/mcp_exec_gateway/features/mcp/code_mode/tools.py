@@ -19,7 +19,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from mcp_exec_api.constants import IDEMPOTENCY_META
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, IDEMPOTENCY_META
 from mcp_exec_api.meta import explain_errors, format_path
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS, set_field
 from mcp_exec_api.wire.executions import NewExecution
@@ -69,9 +69,7 @@ class CodeTools:
         """Return all tools: one page."""
         if cursor is not None:
             raise MCPError(INVALID_PARAMS, "there is one page of tools only; send no cursor")
-        return ListToolsResult(
-            tools=list_definitions(request.sender.describe_pool(), max_tokens=request.sender.options.max_tokens)
-        )
+        return ListToolsResult(tools=list_definitions(request.sender))
 
     async def call_tool(self, request: McpRequest, params: CallToolRequestParams) -> RunOutcome:
         """Call a tool. Arguments that the model can correct are an error in the result."""
@@ -137,10 +135,12 @@ RUNNING_TOOLS: Final[Mapping[str, Callable[[Mapping[str, Any]], dict[str, Any]]]
 
 async def save_skill(sender: Sender, arguments: Mapping[str, Any]) -> CallToolResult:
     """Save a draft of the caller. Raises InvalidArguments for what the model can correct, and HttpProblem."""
-    check_names(arguments, "name", "description", "code", "execution")
+    check_names(arguments, "name", "description", "code", "language", "execution")
     caller = await sender.authorize("create")
     fields = {"fromExecution" if name == "execution" else name: value for name, value in arguments.items()}
     try:
+        if "fromExecution" not in fields:
+            fields.setdefault("language", sender.list_languages()[0])
         new = NewSkill.model_validate({**fields, "user": sender.options.user}, strict=True)
         skill = await sender.dependencies.get(SkillService).save(new, caller=caller)
     except ValidationError as error:
@@ -192,10 +192,12 @@ def parse_arguments(request: McpRequest, arguments: Mapping[str, Any]) -> NewExe
     if isinstance(reference, SkillReference):
         body |= {"skillRef": reference.to_api()}
     elif not body.get("code"):
-        raise InvalidArguments("code is missing: send the Python to run")
+        raise InvalidArguments("code is missing: send the code to run")
     allowed = request.sender.allowed_tools
     body.setdefault("tools", _EVERY_TOOL if allowed is None else allowed)
     set_field(body, "limits.outputBytes", choose_output_bytes(options.max_tokens))
+    if (language := request.sender.list_languages()[0]) != DEFAULT_LANGUAGE:
+        body.setdefault("language", language)
     for option in _OF_ADDRESS:
         if (chosen := getattr(options, option.name)) is not None:
             set_field(body, option.field, chosen)
@@ -262,8 +264,8 @@ async def starting_run(
     with service.hold_wait(caller, service.max_wait_seconds):
         new = parse_arguments(request, params.arguments or {})
         metadata = new.read_metadata()
-        if new.skill_ref is not None:
-            await check_skill(sender, new.skill_ref)
+        if new.skill_ref is not None and (language := await check_skill(sender, new.skill_ref)) is not None:
+            new = new.model_copy(update={"language": language})
         try:
             spec = await service.check(new.read_spec(), caller=caller)
         except HttpProblem as problem:

@@ -16,7 +16,7 @@ TEMPLATES: Final = (
         name="skill-file",
         title="File of a skill",
         uri_template="skill://{name}/{+file}",
-        description="SKILL.md or scripts/run.py of the newest approved version of a skill.",
+        description="SKILL.md or the code, such as scripts/run.py, of the newest approved version of a skill.",
     ),
     ResourceTemplate(
         name="workspace-file",

@@ -6,7 +6,6 @@ from typing import Final
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, CompleteRequestParams, CompleteResult, Completion, PromptReference
 
-from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.features.files.artifacts import list_artifacts
@@ -44,7 +43,9 @@ async def _find_skills(sender: Sender, value: str, given: Given) -> Iterable[str
 
 
 async def _find_skill_files(sender: Sender, value: str, given: Given) -> Iterable[str]:
-    return (SKILL_FILE, CODE_FILE)
+    name = given.get("name")
+    skills = [skill for skill in list_newest_skills(sender) if name in (None, skill["spec"]["name"])]
+    return {path for skill in skills for path in skill["files"]}
 
 
 async def _find_workspaces(sender: Sender, value: str, given: Given) -> Iterable[str]:

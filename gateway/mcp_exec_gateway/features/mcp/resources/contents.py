@@ -10,7 +10,7 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS, BlobResourceContents, ReadResourceResult, TextResourceContents
 
 from mcp_exec_common.broker.client import BrokerResponse
-from mcp_exec_common.skills.folder import CODE_FILE, SKILL_FILE, SkillFolder, encode
+from mcp_exec_common.skills.folder import FILE_TYPES, SkillFolder, encode
 from mcp_exec_gateway.core.auth.callers import find_owner
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.core.http.problems import HttpProblem
@@ -25,8 +25,6 @@ from mcp_exec_gateway.features.tools.service import Tools
 MAX_BYTES: Final = 2**20
 """Bytes of a resource."""
 _BYTES: Final = "application/octet-stream"
-SKILL_TYPES: Final = {SKILL_FILE: "text/markdown", CODE_FILE: "text/x-python"}
-"""Media types of the files of a skill."""
 
 
 async def read_resource(sender: Sender, uri: str) -> ReadResourceResult:
@@ -48,13 +46,13 @@ async def read_resource(sender: Sender, uri: str) -> ReadResourceResult:
 
 async def _read_skill(sender: Sender, address: Address) -> tuple[str, bytes]:
     newest = {skill["spec"]["name"]: skill for skill in list_newest_skills(sender)}
-    if address.name not in newest or address.path not in SKILL_TYPES:
+    if address.name not in newest or address.path not in newest[address.name]["files"]:
         raise build_unknown_error(address)
     version = newest[address.name]["spec"]["version"]
     caller = await sender.authorize("get")
     skill = await sender.dependencies.get(SkillService).find(address.name, version, caller=caller)
     text = SkillFolder.from_spec(skill["spec"]).to_files(version=version)[address.path]
-    return SKILL_TYPES[address.path], encode(text)
+    return FILE_TYPES[address.path], encode(text)
 
 
 async def _read_file(sender: Sender, address: Address) -> tuple[str, bytes]:
@@ -79,9 +77,9 @@ async def _read_artifact(sender: Sender, address: Address) -> tuple[str, bytes]:
 
 
 async def _read_tool(sender: Sender, address: Address) -> tuple[str, bytes]:
-    name, allow = f"{address.name}.{address.path}"[:200], sender.allowed_tools
+    name, allow, language = f"{address.name}.{address.path}"[:200], sender.allowed_tools, sender.list_languages()[0]
     tool = await sender.dependencies.get(Tools).catalogs.use_index(
-        sender.caller, lambda index: index.find(name, allow=allow)
+        sender.caller, lambda index: index.find(name, allow=allow, language=language), language=language
     )
     if tool is None:
         raise build_unknown_error(address)

@@ -12,14 +12,13 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS, ListResourcesResult, Resource
 
 from mcp_exec_api.wire.workspaces import WorkspaceFileList, WorkspaceList
-from mcp_exec_common.skills.folder import SKILL_FILE
+from mcp_exec_common.skills.folder import FILE_TYPES, SKILL_FILE
 from mcp_exec_gateway.core.auth.callers import find_owner
 from mcp_exec_gateway.core.http.json import replace_surrogates
 from mcp_exec_gateway.core.http.problems import HttpProblem
 from mcp_exec_gateway.features.files.service import Files
 from mcp_exec_gateway.features.mcp.request import Sender
 from mcp_exec_gateway.features.mcp.resources.addresses import Address
-from mcp_exec_gateway.features.mcp.resources.contents import SKILL_TYPES
 from mcp_exec_gateway.features.mcp.resources.skills import list_newest_skills
 
 _PAGE: Final = 200
@@ -81,7 +80,7 @@ def _list_skills(sender: Sender) -> Iterator[Resource]:
             uri=str(Address(scheme="skill", name=name, path=SKILL_FILE)),
             name=name,
             description=skill["spec"]["description"],
-            mime_type=SKILL_TYPES[SKILL_FILE],
+            mime_type=FILE_TYPES[SKILL_FILE],
             size=size,
         )
 

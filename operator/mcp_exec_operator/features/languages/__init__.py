@@ -1,0 +1,1 @@
+"""Languages of executions: each runs only in a pool of its language."""
