@@ -7,7 +7,7 @@ CODE_REASONS: Final = frozenset(
     {"UserError", "ExitCode", "RunnerDied", "OutOfMemory", "ProcessLimit", "StorageLimit", "OutputLimit"}
 )
 """Reasons of failures that the code causes."""
-REFUSALS: Final = frozenset({"Rejected", "PoolNotFound", "QueueFull"})
+REFUSALS: Final = frozenset({"Rejected", "PoolNotFound", "LanguageNotOffered", "LanguageNotChecked", "QueueFull"})
 """Reasons of executions that were refused before their code ran."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE
 from mcp_exec_client.cli.options import Object
 
 FORMATS: Final = ("table", "wide", "json", "yaml", "name")
@@ -260,6 +261,7 @@ ARTIFACTS: Final = (
 )
 POOLS: Final = (
     *fields("name"),
+    TableColumn(title="LANGUAGE", cell=lambda item: item.get("language", DEFAULT_LANGUAGE)),
     TableColumn(title="WARM", cell=lambda item: item.get("warm", 0)),
     TableColumn(title="BUSY", cell=lambda item: item.get("busy", 0)),
     TableColumn(title="QUEUED", cell=lambda item: item.get("queued", 0)),
@@ -271,7 +273,7 @@ SKILLS: Final = (
     TableColumn(title="NAME", cell=lambda item: f"{item['name']}-v{item['version']}"),
     *fields("state", "author", "uses", "successes"),
     TableColumn(title="DESCRIPTION", cell=lambda item: first_line(item.get("description"))),
-    *fields("import", wide=True),
+    *fields("language", "import", wide=True),
 )
 SKILL_VERSIONS: Final = (
     *SKILLS[:3],

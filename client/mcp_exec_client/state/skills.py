@@ -2,11 +2,14 @@
 
 import base64
 import io
+import os
 import tarfile
 from collections.abc import Mapping, Sequence
+from errno import ENOENT
 from pathlib import Path
 from typing import Any, Final, Unpack
 
+from mcp_exec_api.constants import SOURCE_ENDINGS, Language
 from mcp_exec_api.wire.skills import Skill, SkillList
 from mcp_exec_client.options import RunOptions, suggesting
 from mcp_exec_client.state.channel import RequestChannel, quote_segment
@@ -15,8 +18,18 @@ from mcp_exec_client.state.sessions import CodeRunner
 from mcp_exec_client.types import Execution
 
 _SKILLS: Final = "/v1/skills"
-FOLDER_FILES: Final = ("SKILL.md", "scripts/run.py")
-"""Files of a skill's folder."""
+SKILL_FILE: Final = "SKILL.md"
+_FOLDER_FILES: Final = (SKILL_FILE, *(f"scripts/run{ending}" for ending in SOURCE_ENDINGS.values()))
+"""Files that a skill's folder may have: one for the code, by its language."""
+
+
+def list_folder(folder: Path) -> Sequence[str]:
+    """Return the paths of the files of a skill's folder. Raises FileNotFoundError if there is no code."""
+    present = [path for path in _FOLDER_FILES[1:] if (folder / path).is_file()]
+    if not present:
+        missing = folder / _FOLDER_FILES[1]
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(missing))
+    return (SKILL_FILE, *present)
 
 
 @suggesting
@@ -33,17 +46,31 @@ class Skills:
         description: str,
         *,
         code: str | None = None,
+        language: Language | None = None,
         from_execution: str | None = None,
         tools: Sequence[str] | None = None,
         tags: Sequence[str] = (),
         instructions: str = "",
         user: str | None = None,
     ) -> Skill:
-        """Save a draft from code or from a successful execution of the caller. Returns the new version."""
+        """Save a draft from code or from a successful execution of the caller. Returns the new version.
+
+        Args:
+            name: name of the skill.
+            description: what it does and when to use it, in one line.
+            code: source with a function `run`.
+            language: language of the code; python by default. An execution has one of its own.
+            from_execution: name of the execution, in place of code.
+            tools: patterns of the tools that it calls.
+            tags: further words that searches match.
+            instructions: how to use it, in Markdown.
+            user: user on whose behalf it is saved.
+        """
         body = {
             "name": name,
             "description": description,
             "code": code,
+            "language": language,
             "fromExecution": from_execution,
             "tools": None if tools is None else list(tools),
             "tags": list(tags),
@@ -53,10 +80,10 @@ class Skills:
         return await self._channel.fetch(Skill, "POST", _SKILLS, body=drop_unset(body), repeatable=False)
 
     async def save_folder(self, folder: Path, *, user: str | None = None) -> Skill:
-        """Save a draft from a folder with the files SKILL.md and scripts/run.py. Raises OSError if one is missing."""
+        """Save a draft from a folder with SKILL.md, and scripts/run.py or run.ts. Raises OSError if one is missing."""
         data = io.BytesIO()
         with tarfile.open(fileobj=data, mode="w") as archive:
-            for path in FOLDER_FILES:
+            for path in list_folder(folder):
                 content = (folder / path).read_bytes()
                 member = tarfile.TarInfo(path)
                 member.size = len(content)
@@ -143,7 +170,7 @@ def read_members(archive: bytes) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
         for member in members:
             path = member.name.partition("/")[2]
-            content = members.extractfile(member) if path in FOLDER_FILES and member.isreg() else None
+            content = members.extractfile(member) if path in _FOLDER_FILES and member.isreg() else None
             if content is not None:
                 files[path] = content.read()
     return files

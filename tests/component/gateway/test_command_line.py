@@ -340,4 +340,4 @@ async def test_pools_are_listed_as_the_caller_may_use_them(
     api.put(SBP, pool("data") | {"status": {"warm": 2, "python": "3.13.5", "libraries": [pandas]}})
     await until(lambda: gateway.dependencies.pools.find("agents", "data") is not None)
     assert (await command("pools", "-o", "name")).out == "data\ndefault\nlong\n"
-    assert (await command("pools")).lines[1].split() == ["data", "2", "0", "0", "3.13.5", "pandas", "2.3.1"]
+    assert (await command("pools")).lines[1].split() == ["data", "python", "2", "0", "0", "3.13.5", "pandas", "2.3.1"]

@@ -18,7 +18,7 @@ from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resour
 from mcp_exec_common.kube.errors import ApiError
 
 _MAX_LISTED: Final = 5000
-_POOL_SPEC: Final = ("maxTimeoutSeconds", "maxPods", "maxQueued")
+_POOL_SPEC: Final = ("language", "maxTimeoutSeconds", "maxPods", "maxQueued")
 _POOL_STATUS: Final = ("warm", "starting", "busy", "queued", "python", "libraries")
 _MAX_NAMED: Final = 10
 _ATTEMPTS: Final = 8

@@ -9,6 +9,8 @@ examples:
   mcp-exec run program.py --tool 'github.*' --context owner=octocat --context limit:=10
   mcp-exec run -c 'sum(range(10))'
   mcp-exec run - --timeout 120 < program.py
+  mcp-exec run program.ts --tool 'github.*'
+  mcp-exec run --language typescript -c 'const sum: number = 40 + 2; sum'
   mcp-exec run --session analysis -c 'rows = [1, 2]'
   mcp-exec run --skill-ref text-statistics --context text='one two'
 """
@@ -19,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, SOURCE_ENDINGS, Language
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
 from mcp_exec_client.cli.connection import open_backend
 from mcp_exec_client.cli.execution_options import add_option, read_given
@@ -52,9 +55,15 @@ def add_to(commands: Subcommands) -> None:
     command = add_command(commands, "run", summary="run code", description=__doc__)
     code = command.add_mutually_exclusive_group(required=True)
     set_completer(
-        code.add_argument("file", metavar="FILE", nargs="?", help="file with Python code; - is standard input"), "file"
+        code.add_argument(
+            "file",
+            metavar="FILE",
+            nargs="?",
+            help="file with code, in the language of its ending: .py or .ts; - is standard input",
+        ),
+        "file",
     )
-    code.add_argument("-c", "--code", metavar="CODE", help="Python code")
+    code.add_argument("-c", "--code", metavar="CODE", help="code")
     add_option(code, EXECUTION_OPTIONS[_CODE_OF_SKILL])
     _add_execution_options(command)
     command.add_argument("-d", "--detach", action="store_true", help="print the execution's name and do not wait")
@@ -140,7 +149,15 @@ def _build_execution(options: argparse.Namespace) -> Object:
     given = read_given(options)
     if context := _read_context(options):
         given["context"] = context
+    if "language" not in given and (language := _find_language(options.file)) is not None:
+        # a pool that is named must run it; without one, the default one runs the default language
+        given |= {"language": language} if language != DEFAULT_LANGUAGE or "pool" in given else {}
     return build_body(_read_code(options), cast(RunOptions, given))
+
+
+def _find_language(file: str | None) -> Language | None:
+    """Return the language of a file by its ending; None if that says nothing."""
+    return next((each for each, ending in SOURCE_ENDINGS.items() if (file or "").endswith(ending)), None)
 
 
 def _read_code(options: argparse.Namespace) -> str:

@@ -123,7 +123,7 @@ def add_to(commands: Subcommands) -> None:
     delete = add_command(group, "delete", summary="delete versions", description=_DELETE, run=_delete)
     run = add_command(group, "run", summary="run a skill", description=_RUN, run=_run)
     run.add_argument("--arguments", metavar="JSON", default="{}", help="arguments as a JSON object; - reads stdin")
-    add_named(run, "tools", "pool")
+    add_named(run, "tools", "pool", "language")
     approve.add_argument("name", metavar="NAME-vVERSION", help="version of a skill")
     for command in (show, run):
         command.add_argument("name", metavar="NAME", help="name of the skill, or NAME-vVERSION")
@@ -199,12 +199,12 @@ async def _save(options: argparse.Namespace) -> None:
 async def _save_folder(client: "AsyncClient", folder: Path, *, user: str | None) -> None:
     """Save a folder unless its content is that of the newest version. Raises CommandError."""
     from mcp_exec_client.errors import NotFound
-    from mcp_exec_client.state.skills import FOLDER_FILES
+    from mcp_exec_client.state.skills import list_folder
     from mcp_exec_common.skills.folder import SkillFolder, read_archive
     from mcp_exec_common.skills.interface import InvalidSkill
 
     try:
-        own = SkillFolder.from_files({path: (folder / path).read_bytes().decode() for path in FOLDER_FILES})
+        own = SkillFolder.from_files({path: (folder / path).read_bytes().decode() for path in list_folder(folder)})
     except OSError as error:
         message = f"{error.filename or folder}: {error.strerror or error}"
         raise CommandError(message, ExitCode.USAGE) from error
@@ -253,15 +253,17 @@ def _write_folder(archive: bytes, folder: Path) -> None:
     """Write the files of an archive and print the folder. Raises CommandError."""
     import tarfile
 
-    from mcp_exec_client.state.skills import FOLDER_FILES, read_members
+    from mcp_exec_client.state.skills import SKILL_FILE, read_members
 
     try:
         files = read_members(archive)
-        for path in FOLDER_FILES:
+        if SKILL_FILE not in files:
+            raise tarfile.TarError(f"it has no {SKILL_FILE}")
+        for path, content in files.items():
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(files[path])
-    except (tarfile.TarError, KeyError) as error:
+            target.write_bytes(content)
+    except tarfile.TarError as error:
         raise CommandError(f"the gateway sent no folder of a skill: {error}", ExitCode.UNAVAILABLE) from error
     except OSError as error:
         raise CommandError(f"{error.filename or ''}: {error.strerror or error}", ExitCode.USAGE) from error
@@ -285,7 +287,8 @@ async def _run(options: argparse.Namespace) -> None:
         raise CommandError(f"--arguments is not JSON: {error}", ExitCode.USAGE) from None
     if not isinstance(arguments, dict):
         raise CommandError("--arguments must be a JSON object", ExitCode.USAGE)
-    more: dict[str, Any] = {"tools": options.tools, **({"pool": options.pool} if options.pool else {})}
+    more: dict[str, Any] = {"tools": options.tools}
+    more |= {name: value for name in ("pool", "language") if (value := getattr(options, name)) is not None}
     async with open_client(options) as client:
         done = await client.skills.run(name, arguments, version=version, **more)
     TextWriter(sys.stdout).write(done.stdout)

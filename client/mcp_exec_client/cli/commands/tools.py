@@ -27,7 +27,7 @@ _SHOW: Final = """Shows one tool: its description, how code imports it, and its 
 example:
   mcp-exec tools show github.create_issue
 """
-_POOLS: Final = """Lists pools with their Python, libraries and pods: at a gateway those that the caller may use.
+_POOLS: Final = """Lists pools with their language, libraries and pods: at a gateway those that the caller may use.
 
 `mcp-exec run --pool NAME` runs code in a pool. A pool has no Python and no libraries until a pod has become ready.
 
