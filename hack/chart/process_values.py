@@ -36,6 +36,8 @@ class DigestsValues(Model):
     """Digest of `mcp-exec-servers`."""
     data: Digest = ""
     """Digest of `mcp-exec-data`."""
+    sandbox_typescript: Digest = ""
+    """Digest of `mcp-exec-sandbox-typescript`."""
 
 
 class ImagesValues(Model):

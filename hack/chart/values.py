@@ -121,7 +121,8 @@ class PoolValues(SandboxPoolSpec):
     name: Name = "default"
     """Name of the pool."""
     image: OptionalImage = ""
-    """Sandbox image with its tag or digest. Empty means `mcp-exec-sandbox:TAG` of `images`."""
+    """Sandbox image with its tag or digest. Empty means `mcp-exec-sandbox:TAG` of `images`, or the image
+    `mcp-exec-sandbox-LANGUAGE:TAG` if `language` is not python."""
     runtime_class_name: RuntimeName = "gvisor"
     """RuntimeClass, for example of gVisor or Kata, or `NodeDefault` for the node's default runtime. The pool runs
     nothing without the RuntimeClass, and its condition Ready has the reason RuntimeClassNotFound."""
@@ -170,6 +171,23 @@ class DataPoolValues(Model):
     """Resource limits and requests of each sandbox."""
     preimport: Annotated[list[ModuleName], Field(max_length=32)] = ["numpy", "pandas"]
     """Modules that each sandbox imports before it is warm."""
+
+
+class TypescriptPoolValues(Model):
+    """A pool `typescript` of sandboxes that run TypeScript, in each served namespace. Its other fields are as in
+    `pool`, without `preimport`."""
+
+    enabled: bool = False
+    """Create it. Its image is built by `make images LANGUAGE=typescript`, and is no part of `make images`."""
+    image: OptionalImage = ""
+    """Sandbox image with its tag or digest. Empty means `mcp-exec-sandbox-typescript:TAG` of `images`."""
+    warm: Warm = Warm(min=1)
+    """Number of warm pods."""
+    resources: Resources = Resources(
+        limits=ResourceList(cpu="1", memory="1Gi", ephemeral_storage="512Mi"),
+        requests=ResourceList(cpu="50m", memory="192Mi", ephemeral_storage="64Mi"),
+    )
+    """Resource limits and requests of each sandbox."""
 
 
 class NamespaceQuotaValues(Model):
@@ -368,6 +386,8 @@ class Values(Model):
     """Additional pools: each has a name and the fields that differ from `pool`."""
     data_pool: DataPoolValues = DataPoolValues()
     """A pool with libraries for data, off by default."""
+    typescript_pool: TypescriptPoolValues = TypescriptPoolValues()
+    """A pool that runs TypeScript, off by default."""
     skills: SkillsValues = SkillsValues()
     """Skills."""
     quota: QuotaValues = QuotaValues()

@@ -180,7 +180,7 @@ repository and tag, if it has any.
 {{- $all := .root.Values.images | default dict -}}
 {{- $own := .values | default dict -}}
 {{- $tag := $own.tag | default $all.tag -}}
-{{- $digest := get ($all.digests | default dict) .name -}}
+{{- $digest := get ($all.digests | default dict) (.name | replace "-" "_" | camelcase | untitle) -}}
 {{- if not (or $digest $tag $own.repository) -}}
 {{- $digest = get (.root.Files.Get "files/digests.json" | default "{}" | fromJson) .name -}}
 {{- end -}}
@@ -527,8 +527,8 @@ upgraded, so a new field does not fail the upgrade of users who do not set it. A
 {{- end -}}
 
 {{/*
-The pools of the values as a JSON list: the default one, the additional ones and that with libraries for data, each with
-its image and without `NodeDefault`.
+The pools of the values as a JSON list: the default one, the additional ones and those that values of their own enable,
+each with its image and without `NodeDefault`.
 */}}
 {{- define "mcp-exec.pools" -}}
 {{- $pools := list }}
@@ -550,12 +550,21 @@ its image and without `NodeDefault`.
 {{- $_ := set $pool "image" ($pool.image | default (include "mcp-exec.image" (dict "root" . "name" "data"))) }}
 {{- $pools = append $pools $pool }}
 {{- end }}
+{{- if .Values.typescriptPool.enabled }}
+{{- $pool := merge (dict "name" "typescript" "language" "typescript") (omit .Values.pool "enabled" "preimport") }}
+{{- range $field, $value := omit .Values.typescriptPool "enabled" }}
+{{- $_ := set $pool $field $value }}
+{{- end }}
+{{- $pools = append $pools $pool }}
+{{- end }}
 {{- $complete := list }}
 {{- range $pool := $pools }}
 {{- if not $pool.runtimeClassName }}
 {{- fail (printf "pool %s has no runtimeClassName: set pool.runtimeClassName to a RuntimeClass of the cluster, for example gvisor, or to NodeDefault to run code with the node's default runtime, usually runc, on the node's own kernel" $pool.name) }}
 {{- end }}
-{{- $pool = set $pool "image" ($pool.image | default (include "mcp-exec.image" (dict "root" $ "name" "sandbox"))) }}
+{{- $language := $pool.language | default "python" }}
+{{- $name := eq $language "python" | ternary "sandbox" (printf "sandbox-%s" $language) }}
+{{- $pool = set $pool "image" ($pool.image | default (include "mcp-exec.image" (dict "root" $ "name" $name))) }}
 {{- $pool = set $pool "imagePullSecrets" ($pool.imagePullSecrets | default $.Values.imagePullSecrets) }}
 {{- if eq $pool.runtimeClassName "NodeDefault" }}
 {{- $pool = omit $pool "runtimeClassName" }}
