@@ -18,11 +18,13 @@ def main() -> int:
     import_common()
     # The collector skips what both processes share: it would copy each page of it.
     gc.freeze()
-    runner = EarlyRunner()
+    import os
+
+    # Read again with the other settings, and checked then.
+    runner = EarlyRunner(os.environ.get("MCP_EXEC_LANGUAGE", ""))
     # Without OpenSSL, whose start takes long, hashlib and hmac use Python's own functions.
     sys.modules["_hashlib"] = None  # type: ignore[assignment]
     import asyncio
-    import os
 
     from mcp_exec_sandbox.supervisor.lifecycle import serve
     from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings

@@ -35,14 +35,14 @@ def import_common() -> None:
 class EarlyRunner:
     """The process that becomes the runner."""
 
-    def __init__(self) -> None:
-        """Fork. The child imports the runner, and never returns."""
+    def __init__(self, language: str = "python") -> None:
+        """Fork. The child imports the runner of the language, and never returns."""
         self._channel, remote = socket.socketpair()
         self.pid = os.fork()
         if self.pid == 0:
             # closed by its number below, which is another descriptor later
             self._channel.detach()
-            _become_runner(remote)
+            _become_runner(remote, language)
         remote.close()
 
     def start(self, limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]) -> int:
@@ -54,14 +54,17 @@ class EarlyRunner:
         return self.pid
 
 
-def _become_runner(channel: socket.socket) -> None:
+def _become_runner(channel: socket.socket, language: str) -> None:
     """Run the runner with what the supervisor sends, and end the process."""
     try:
         os.setsid()
         os.closerange(CONTROL_FD, channel.fileno())
         os.closerange(channel.fileno() + 1, MAX_DESCRIPTOR)
         erase_variables(HIDDEN_PREFIXES)
-        from mcp_exec_sandbox.runner.__main__ import main
+        if language == "typescript":
+            from mcp_exec_sandbox.typescript import main
+        else:
+            from mcp_exec_sandbox.runner.__main__ import main
 
         if (start := _receive(channel)) is not None:
             os.chdir(start.folder)

@@ -16,6 +16,11 @@ from typing import Any, Literal, TypedDict, get_args
 
 from mcp_exec_tools.text import shorten_line
 
+Language = Literal["python", "typescript"]
+"""Language of the code that a sandbox runs."""
+
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+
 CONTROL_FD = 3
 """The runner's end of the control channel."""
 

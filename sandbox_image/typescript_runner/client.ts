@@ -9,85 +9,83 @@
  * file. Every failure is a `ToolError`; ToolDenied, ToolTimeout and ToolProtocolError are kinds of it.
  */
 
-/** A parameter of a tool, in a table whose order is that of positional arguments. */
-export interface Parameter {
-  readonly required?: true;
-}
+import { bindArguments, isRecord, type Parameters, type WrapperOptions } from "./arguments.ts";
+import { ToolError } from "./errors.ts";
+import { readResult } from "./results.ts";
+import { getContext } from "./run_context.ts";
+import type { ShowOptions } from "./show.ts";
 
-/** Parameters of a tool by their original names, in the order of positional arguments. */
-export type Parameters = Readonly<Record<string, Parameter>>;
-
-/** How a wrapper's arguments are bound and its result is read. */
-export interface WrapperOptions {
-  /** The parameter's original name by its other spellings. */
-  readonly spellings?: Readonly<Record<string, string>>;
-  /** Arguments that every call of the function has. */
-  readonly fixed?: Readonly<Record<string, unknown>>;
-  /** Format of the tool's results: a key of FORMATS in mcp_exec_tools/overlays. */
-  readonly resultFormat?: string;
-  /** Whether the tool accepts other parameters, too. */
-  readonly isOpen?: boolean;
-}
-
-/** Fields of an error besides its message. */
-export interface ToolErrorFields {
-  readonly tool?: string;
-  readonly server?: string;
-  readonly reason?: string | null;
-  readonly causeName?: string | null;
-  readonly code?: number | null;
-  readonly parameters?: readonly string[];
-  readonly suggestions?: readonly string[];
-  readonly content?: readonly Record<string, unknown>[];
-}
-
-/** A tool call failed. The class itself means that the tool reported an error or that the call was invalid. */
-export class ToolError extends Error {
-  constructor(message: string, fields: ToolErrorFields = {}) {
-    super(message);
-    void fields;
-  }
-}
-
-/** The execution, a policy, a person, a quota or a scan denied the call. `reason` names which. */
-export class ToolDenied extends ToolError {}
-
-/** The tool exceeded its time limit. The call was cancelled, but the tool may have done its work. */
-export class ToolTimeout extends ToolError {}
-
-/** The server answered a JSON-RPC error (`code`), or the server or the broker could not be reached. */
-export class ToolProtocolError extends ToolError {}
+export { bindArguments, type Parameter, type Parameters, type WrapperOptions } from "./arguments.ts";
+export { ToolDenied, ToolError, type ToolErrorFields, ToolProtocolError, ToolTimeout } from "./errors.ts";
+export { ResultFile, type ResultLink, ToolResult } from "./results.ts";
+export type { ShowOptions } from "./show.ts";
+export { describeTools, type FoundTool, type SearchOptions, searchTools } from "./tool_discovery.ts";
 
 /**
  * Call a tool for one of the functions below `servers`.
  *
- * `values` are what the function was called with: one object with all arguments by name, or values in the order of
- * `parameters`; a last value that is `undefined` is left out.
+ * A function returns this promise itself, and not over an `async` function of its own: the sandbox tells of calls that
+ * nothing awaits.
+ *
+ * @param values what the function was called with: one object with all arguments by name, or values in the order of
+ * `parameters`. Values at the end that are undefined are left out.
  */
 export function callWrapped<T = unknown>(
-  _tool: string,
-  _values: readonly unknown[],
-  _parameters: Parameters,
-  _options: WrapperOptions = {},
+  tool: string,
+  values: readonly unknown[],
+  parameters: Parameters,
+  options: WrapperOptions = {},
 ): Promise<T> {
-  throw new ToolError("not implemented");
+  const format = options.resultFormat;
+  const read = (value: unknown) => (format ? readResult(format, value) : value) as T;
+  return getContext().tools.call(tool, () => bindArguments(tool, values, parameters, options), read);
 }
 
-/** Return arguments by their original names, from the values that a function was called with. */
-export function bindArguments(
-  _tool: string,
-  _values: readonly unknown[],
-  _parameters: Parameters,
-  _options: WrapperOptions = {},
-): Record<string, unknown> {
-  throw new ToolError("not implemented");
+/** Options of one call. */
+export interface CallOptions {
+  /** Maximum duration of the call, within the execution's own limit. */
+  readonly timeoutSeconds?: number;
 }
 
-/** Call an MCP tool, `SERVER.TOOL`, and return its result. */
+/**
+ * Call an MCP tool and return its result: structured content, else parsed JSON, else text. A ToolResult if the tool sent
+ * files.
+ *
+ * @param tool `github.create_issue` or `mcp__github__create_issue`; snake_case and camelCase both work.
+ * @throws ToolError: the tool failed, or the arguments are wrong.
+ */
 export function callMcpTool<T = unknown>(
-  _tool: string,
-  _args: Readonly<Record<string, unknown>> = {},
-  _options: { readonly timeoutSeconds?: number } = {},
+  tool: string,
+  args: Readonly<Record<string, unknown>> = {},
+  options: CallOptions = {},
 ): Promise<T> {
-  throw new ToolError("not implemented");
+  const makeArguments = () => {
+    if (typeof tool !== "string") {
+      throw new ToolError("the name of a tool is a text such as 'github.create_issue'", { reason: "NoSuchTool" });
+    }
+    if (isRecord(args)) return args;
+    const message = "the arguments are one object with the parameters by name";
+    throw new ToolError(message, { tool, reason: "InvalidArguments" });
+  };
+  return getContext().tools.call(String(tool), makeArguments, (value) => value as T, options.timeoutSeconds);
+}
+
+/**
+ * Report how far the code is. Who follows the execution sees it at once.
+ *
+ * @param done what is done, in any unit. It should grow.
+ * @param total what is to be done in all, in the same unit, if it is known.
+ * @param text what the code does now, at most 200 characters.
+ */
+export function progress(done: number, total?: number | null, text = ""): void {
+  getContext().progress.report(done, total, text);
+}
+
+/**
+ * Show a value to the people who read the result; they get a file, the model a short text.
+ *
+ * @param value text, bytes, a list of objects (a table), plain data, or the path of a file.
+ */
+export function show(value: unknown, options: ShowOptions | string = {}): void {
+  getContext().artifacts.show(value, typeof options === "string" ? { name: options } : options);
 }

@@ -35,13 +35,18 @@ def apply_limits(limits: RunnerLimits) -> None:
     _set_limit(data, limits.memory_bytes, limits.memory_bytes + REPORT_BYTES)
     slack = ADDRESS_SLACK_BYTES if _limits_mappings(data, limits.memory_bytes) else _read_mapped_bytes()
     _set_limit(address, limits.memory_bytes + slack, limits.memory_bytes + slack + REPORT_BYTES)
+    # Threads of the default size (8 MiB of address space) would run out of memory before they run out of tasks.
+    threading.stack_size(THREAD_STACK_BYTES)
+    limit_stacks(limits.memory_bytes)
+    limit_processes(limits)
+
+
+def limit_processes(limits: RunnerLimits) -> None:
+    """Set the limits of tasks, files and priority, which hold for any program."""
     _set_limit(resource.RLIMIT_NPROC, limits.max_tasks, limits.max_tasks)
     _set_limit(resource.RLIMIT_FSIZE, limits.storage_bytes, limits.storage_bytes)
     _set_limit(resource.RLIMIT_CORE, 0, 0)
     _set_limit(resource.RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES)
-    # Threads of the default size (8 MiB of address space) would run out of memory before they run out of tasks.
-    threading.stack_size(THREAD_STACK_BYTES)
-    limit_stacks(limits.memory_bytes)
     # The supervisor must get CPU time, and the kernel must not kill it if memory runs out.
     with contextlib.suppress(OSError):
         os.nice(NICENESS)

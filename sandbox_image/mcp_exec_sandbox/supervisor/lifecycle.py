@@ -178,7 +178,7 @@ def _start_runner(settings: Settings, spawn: Spawn) -> RunnerProcess:
         preimport=settings.preimport,
     )
     environment = build_runner_environment(os.environ, home=str(settings.workspace), temporary=str(settings.temporary))
-    return RunnerProcess(limits=limits, environment=environment, spawn=spawn)
+    return RunnerProcess(limits=limits, environment=environment, language=settings.language, spawn=spawn)
 
 
 def _on_signals(descriptor: int, sandbox: SandboxState, stop: Callable[[], None]) -> None:

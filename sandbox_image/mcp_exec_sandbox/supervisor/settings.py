@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from mcp_exec_sandbox.protocol import LANGUAGES, Language
+
 PREFIX = "MCP_EXEC_"
 MIB = 1024 * 1024
 MAX_MODULES = 32
@@ -29,6 +31,7 @@ _VARIABLES = frozenset(
         "PREIMPORT",
         "FORBIDDEN_ADDRESSES",
         "ANSWERING_ADDRESS",
+        "LANGUAGE",
     }
 )
 
@@ -92,6 +95,9 @@ class Settings:
     preimport: tuple[str, ...] = ()
     """Modules that the runner imports before the sandbox is ready."""
 
+    language: Language = "python"
+    """Language of the code."""
+
     log_output: bool = False
     """Whether the container's log has the output of the code, too."""
 
@@ -124,6 +130,7 @@ class Settings:
             forbidden_addresses=_parse_addresses(texts, "FORBIDDEN_ADDRESSES"),
             answering_address=next(iter(_parse_addresses(texts, "ANSWERING_ADDRESS")), None),
             preimport=_parse_modules(texts, "PREIMPORT"),
+            language=_parse_language(texts, "LANGUAGE"),
             log_output=_parse_flag(texts, "LOG_OUTPUT"),
             grace_seconds=_parse_integer(texts, "GRACE_MILLISECONDS", round(cls.grace_seconds * 1000), 1, 10_000)
             / 1000,
@@ -144,6 +151,14 @@ def _parse_flag(texts: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise SandboxSettingsError(f"{PREFIX}{name} must be true or false")
     return text == "true"
+
+
+def _parse_language(texts: Mapping[str, str], name: str) -> Language:
+    text = texts.get(name, "python")
+    for language in LANGUAGES:
+        if text == language:
+            return language
+    raise SandboxSettingsError(f"{PREFIX}{name} must be one of {', '.join(LANGUAGES)}")
 
 
 def _parse_modules(texts: Mapping[str, str], name: str) -> tuple[str, ...]:

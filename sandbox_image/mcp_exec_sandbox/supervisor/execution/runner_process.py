@@ -12,6 +12,7 @@ import struct
 import sys
 import termios
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from mcp_exec_sandbox.protocol import (
@@ -20,6 +21,7 @@ from mcp_exec_sandbox.protocol import (
     FORK,
     HIDDEN_PREFIXES,
     STACK_SIGNAL,
+    Language,
     RunnerLimits,
     encode,
 )
@@ -61,14 +63,23 @@ class RunnerListener(Protocol):
         """Handle the end of the process (negative code: a signal)."""
 
 
+MODULES: dict[Language, str] = {"python": "mcp_exec_sandbox.runner", "typescript": "mcp_exec_sandbox.typescript"}
+"""The module that becomes the interpreter of each language."""
 Spawn = Callable[[RunnerLimits, Mapping[str, str], int, list[int]], int]
 """Starts an interpreter with an environment, a control channel and stdout and stderr, and returns its pid."""
 _DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
-def spawn_runner(limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]) -> int:
+def spawn_runner(
+    limits: RunnerLimits,
+    environment: Mapping[str, str],
+    control: int,
+    outputs: list[int],
+    *,
+    language: Language = "python",
+) -> int:
     """Start the interpreter with these descriptors as its control channel, stdout and stderr. Return its pid."""
-    command = [sys.executable, "-P", "-m", "mcp_exec_sandbox.runner", limits.to_argument()]
+    command = [sys.executable, "-P", "-m", MODULES[language], limits.to_argument()]
     # Copies above the target numbers, so that no descriptor is overwritten before it is copied.
     sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10) for descriptor in (*outputs, control)]
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
@@ -92,9 +103,12 @@ class RunnerProcess:
         *,
         limits: RunnerLimits,
         environment: Mapping[str, str],
-        spawn: Spawn = spawn_runner,
+        language: Language = "python",
+        spawn: Spawn | None = None,
     ) -> None:
-        self._limits, self._environment = limits, environment
+        """Start the interpreter by `spawn`, or as a new program."""
+        self._limits, self._environment, self._language = limits, environment, language
+        spawn = spawn or partial(spawn_runner, language=language)
         self._control, remote = socket.socketpair()
         outputs = [_open_pipe(), _open_pipe()]
         self.pid = spawn(limits, environment, remote.fileno(), [write for _, write in outputs])
@@ -123,7 +137,9 @@ class RunnerProcess:
         The runner takes a job at once. Its pid is 0 until it is ready.
         """
         self.wake()
-        forked = RunnerProcess(limits=self._limits, environment=self._environment, spawn=self._request_fork)
+        forked = RunnerProcess(
+            limits=self._limits, environment=self._environment, language=self._language, spawn=self._request_fork
+        )
         forked._template = self
         return forked
 
@@ -140,7 +156,7 @@ class RunnerProcess:
 
     def start_another(self) -> "RunnerProcess":
         """Start a new interpreter like this one."""
-        return RunnerProcess(limits=self._limits, environment=self._environment)
+        return RunnerProcess(limits=self._limits, environment=self._environment, language=self._language)
 
     def _request_fork(
         self, limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]

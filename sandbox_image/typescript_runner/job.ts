@@ -1,0 +1,282 @@
+/** Runs of the agent's code: evaluate it, wait for what it has left, report. Sessions have several. */
+
+import process from "node:process";
+import type { Channel } from "./channel.ts";
+import { type Engine, Thrown } from "./engine.ts";
+import { type Hooks, TopLevelReturn } from "./hooks.ts";
+import type { Loader } from "./loader.ts";
+import { Notes } from "./notes.ts";
+import { compile, type Program } from "./program.ts";
+import { ProgressReporter } from "./progress.ts";
+import type { ErrorFields, Job, Message, Report } from "./protocol.ts";
+import { describeError, findLimit, reportEnd } from "./report.ts";
+import { setContext } from "./run_context.ts";
+import { ArtifactWriter } from "./show.ts";
+import { SkillStore } from "./skill_store.ts";
+import { type Frame, formatFrames, nameFile, type Stacks } from "./stack.ts";
+import type { StandardStreams } from "./streams.ts";
+import { isName } from "./text.ts";
+import type { Timers } from "./timers.ts";
+import { ToolSession } from "./tool_session.ts";
+import { convertToJson } from "./values.ts";
+
+const RESULT_VARIABLE = "result";
+const CONTEXT_NAME = "context";
+/** Time for interrupted code to clean up, less than the supervisor waits. */
+const CLEANUP_MILLISECONDS = 200;
+const setTimer = setTimeout;
+
+/** `process.exit`, as an error. */
+class ExitRequest extends Error {
+  readonly code: number;
+
+  constructor(code: number) {
+    super(`exit with code ${code}`);
+    this.name = "ExitRequest";
+    this.code = code;
+  }
+}
+
+/** The time limit, or a cancellation. */
+class Interrupted extends Error {
+  override readonly name = "Interrupted";
+}
+
+/** What runs jobs. */
+export interface RunnerParts {
+  channel: Channel;
+  engine: Engine;
+  hooks: Hooks;
+  loader: Loader;
+  stacks: Stacks;
+  streams: StandardStreams;
+  timers: Timers;
+  workspace: string;
+}
+
+/** Runs jobs: one, or those of a session in one global scope. */
+export class JobRunner {
+  readonly #parts: RunnerParts;
+  readonly #declared = new Set<string>();
+  #jobs = 0;
+  #notes = new Notes();
+  #tools: ToolSession | null = null;
+  #file = "";
+  /** Ends the run from outside of its code, with an error. */
+  #stop: (reason: unknown) => void = () => {};
+  #isInterrupted = false;
+  /** What was still running when the code was interrupted, for people. */
+  #left = "";
+
+  constructor(parts: RunnerParts) {
+    this.#parts = parts;
+  }
+
+  /** Handle what code throws where nobody waits for it, interrupts, and requests to exit. */
+  install(): void {
+    globalThis.addEventListener("unhandledrejection", (event) => {
+      event.preventDefault();
+      if (!isHandledByCode("unhandledRejection", "onunhandledrejection")) this.#stop(event.reason);
+    });
+    globalThis.addEventListener("error", (event) => {
+      event.preventDefault();
+      if (!isHandledByCode("uncaughtException", "onerror")) this.#stop(event.error ?? new Error(event.message));
+    });
+    Deno.addSignalListener("SIGINT", () => this.#interrupt());
+    const exit = (code?: unknown): never => {
+      const request = new ExitRequest(Number(code ?? process.exitCode ?? Deno.exitCode ?? 0) & 0xff);
+      this.#stop(request);
+      throw request;
+    };
+    Reflect.set(Deno, "exit", exit);
+    Reflect.set(process, "exit", exit);
+    Reflect.set(process, "reallyExit", exit);
+    Reflect.set(process, "abort", () => exit(134));
+  }
+
+  /** Run the code and send the report. */
+  async run(job: Job): Promise<void> {
+    this.#begin(job);
+    const stopped = new Promise<never>((_, reject) => (this.#stop = reject));
+    stopped.catch(() => {});
+    let report = await this.#build(job, Promise.race([this.#evaluate(job), stopped]));
+    if (report.error === null && !report.exitCode && this.#hasWork(job)) {
+      this.#send({ ...report, type: "ended" });
+      const late = await this.#build(job, Promise.race([this.#finish(job), stopped]));
+      if (late.error !== null || late.exitCode !== null) report = this.#isInterrupted ? { ...report, left: this.#left } : late;
+    }
+    this.#stop = () => {};
+    this.#tools!.writeNotes();
+    if (!job.session || this.#isInterrupted) this.#parts.timers.clear();
+    this.#tools!.close();
+    this.#send({ ...report, notes: this.#notes.toMessage() });
+  }
+
+  #begin(job: Job): void {
+    const { loader, stacks, workspace } = this.#parts;
+    this.#jobs += 1;
+    this.#file = nameFile(this.#jobs);
+    this.#notes = new Notes();
+    this.#isInterrupted = false;
+    const emit = (event: Message) => this.#emit(event);
+    this.#tools = new ToolSession({ access: job.tools, emit, workspace, notes: this.#notes, stacks });
+    const skills = new SkillStore(job.skills, job.tools?.allow ?? [], emit);
+    setContext({
+      tools: this.#tools,
+      progress: new ProgressReporter(emit),
+      artifacts: new ArtifactWriter(workspace, emit),
+      skills,
+      values: job.context,
+      load: (specifier) => this.#parts.hooks.load(specifier, this.#file),
+      ask: (request) => this.#parts.channel.ask(request),
+    });
+    loader.begin(job.servers, (name) => skills.find(name));
+  }
+
+  async #build(job: Job, outcome: Promise<unknown>): Promise<Report> {
+    try {
+      const value = await outcome;
+      return value === undefined ? reportEnd() : this.#reportValue(value, job);
+    } catch (thrown) {
+      return this.#reportFailure(thrown);
+    }
+  }
+
+  #reportValue(value: unknown, job: Job): Report {
+    const result = convertToJson(value, job.outputBytes, this.#notes);
+    return reportEnd({ hasValue: true, value: result.value, truncated: result.truncated });
+  }
+
+  #reportFailure(thrown: unknown): Report {
+    const { error, place } = this.#unwrap(thrown);
+    if (error instanceof ExitRequest) {
+      return reportEnd({ exitCode: error.code, error: error.code === 0 ? null : this.#describe(error, place) });
+    }
+    return reportEnd({ error: this.#describe(error, place), limit: findLimit(error) });
+  }
+
+  #describe(error: unknown, place: Frame | null): ErrorFields {
+    try {
+      return describeError(error, this.#parts.stacks, this.#file, place);
+    } catch {
+      return { type: "Error", message: "the failure could not be described", line: null, traceback: "" };
+    }
+  }
+
+  #unwrap(thrown: unknown): { error: unknown; place: Frame | null } {
+    if (!(thrown instanceof Thrown)) return { error: thrown, place: null };
+    const found = thrown.places.map(({ url, place }) => this.#parts.stacks.locate(url, place));
+    return { error: thrown.error, place: found.find((frame) => frame !== null) ?? null };
+  }
+
+  /** Run the code and return the value that counts as its result. */
+  async #evaluate(job: Job): Promise<unknown> {
+    const { engine, hooks, stacks } = this.#parts;
+    const program = compile(job.code, this.#file);
+    stacks.add(this.#file, program.locate);
+    await this.#setVariables(job.context);
+    hooks.value = undefined;
+    try {
+      await engine.run(program.text, this.#file);
+    } catch (thrown) {
+      if (thrown instanceof Thrown && thrown.error instanceof TopLevelReturn) return await thrown.error.value;
+      throw thrown;
+    } finally {
+      for (const name of program.declared) this.#declared.add(name);
+    }
+    return await this.#readValue(program);
+  }
+
+  async #readValue(program: Program): Promise<unknown> {
+    const { engine, hooks } = this.#parts;
+    let value = program.hasValue ? await hooks.value : undefined;
+    if (value === undefined && program.assignsResult) value = await (await engine.read(RESULT_VARIABLE));
+    hooks.value = undefined;
+    return value;
+  }
+
+  /** Make `context` and those of its keys that can be variables global. Names that a sandbox has are read from `context`. */
+  async #setVariables(context: Record<string, unknown>): Promise<void> {
+    const variables: Record<string, unknown> = { [CONTEXT_NAME]: context };
+    for (const [name, value] of Object.entries(context)) if (isVariable(name)) variables[name] = value;
+    const again: string[] = [];
+    for (const [name, value] of Object.entries(variables)) {
+      if (this.#declared.has(name)) again.push(name);
+      GIVEN.add(name);
+      Object.defineProperty(globalThis, name, { value, configurable: true, writable: true, enumerable: false });
+    }
+    // A variable of an earlier job of the session would hide the new value.
+    if (again.length > 0) {
+      await this.#parts.engine.run(again.map((name) => `let ${name} = globalThis.${name};`).join(" "), "context");
+    }
+  }
+
+  /** Return whether the code has left anything that runs. */
+  #hasWork(job: Job): boolean {
+    return this.#tools!.isBusy || !job.session;
+  }
+
+  /** Wait for what the code has left: calls of tools, and if the process ends, everything that keeps one alive. */
+  async #finish(job: Job): Promise<undefined> {
+    await this.#tools!.finish();
+    if (!job.session) await this.#waitUntilIdle();
+    return undefined;
+  }
+
+  #waitUntilIdle(): Promise<void> {
+    const { channel } = this.#parts;
+    return new Promise((resolve) => {
+      process.once("beforeExit", () => {
+        channel.hold();
+        resolve();
+      });
+      channel.release();
+    });
+  }
+
+  #describeLeft(): string {
+    const { count } = this.#parts.timers;
+    if (count > 0) return count === 1 ? "a timer was still running" : `${count} timers were still running`;
+    if (this.#tools?.isBusy) return "a call of a tool was still running";
+    return "something that it had started was still running";
+  }
+
+  #interrupt(): void {
+    if (this.#isInterrupted) return;
+    this.#isInterrupted = true;
+    this.#left = this.#describeLeft();
+    const frame = this.#tools?.findWaiting();
+    const traceback = frame === undefined ? "" : `Waiting for a tool${formatFrames([frame])}\n`;
+    this.#send({ type: "interrupted", line: frame?.place.line ?? null, traceback });
+    this.#parts.timers.clear();
+    this.#tools?.close();
+    setTimer(() => this.#stop(new Interrupted("the code was interrupted")), this.#tools?.isBusy ? CLEANUP_MILLISECONDS : 0);
+  }
+
+  /** Send an event, after the output that the code has written before. */
+  #emit(event: Message): void {
+    this.#send({ ...event, written: this.#parts.streams.countWritten() });
+  }
+
+  #send(message: Message | Report): void {
+    this.#parts.channel.send(message as Message);
+  }
+}
+
+/** Names that earlier jobs have got from their contexts. */
+const GIVEN = new Set<string>();
+const KEYWORDS = new Set(
+  ("arguments await break case catch class const continue debugger default delete do else enum eval export extends false" +
+    " finally for function if implements import in instanceof interface let new null package private protected public" +
+    " return static super switch this throw true try typeof undefined NaN Infinity var void while with yield").split(" "),
+);
+
+/** Return whether a key can be a variable: an identifier that hides nothing that the sandbox has. */
+function isVariable(name: string): boolean {
+  if (!isName(name) || KEYWORDS.has(name) || name.startsWith("__")) return false;
+  return !(name in globalThis) || GIVEN.has(name);
+}
+
+function isHandledByCode(event: string, property: string): boolean {
+  return process.listenerCount(event) > 0 || typeof Reflect.get(globalThis, property) === "function";
+}

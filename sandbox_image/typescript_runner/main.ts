@@ -1,0 +1,76 @@
+/**
+ * Entry of the TypeScript runner, with the control channel as descriptor 3.
+ *
+ * The launcher (mcp_exec_sandbox/typescript.py) has set the limits and the filter of system calls. Here, everything that
+ * does not need the code comes first; then the runner gives up its rights and waits for its job.
+ */
+
+import { Channel } from "./channel.ts";
+import * as client from "./client.ts";
+import { Engine } from "./engine.ts";
+import { Hooks } from "./hooks.ts";
+import { JobRunner } from "./job.ts";
+import { Loader } from "./loader.ts";
+import { compile } from "./program.ts";
+import type { Job } from "./protocol.ts";
+import { seal } from "./seal.ts";
+import * as skills from "./skills.ts";
+import { Stacks } from "./stack.ts";
+import { StandardStreams } from "./streams.ts";
+import { Timers } from "./timers.ts";
+import * as toolDiscovery from "./tool_discovery.ts";
+
+/** Functions that code may use without an import. */
+const PREDEFINED = {
+  callMcpTool: client.callMcpTool,
+  describeTools: client.describeTools,
+  progress: client.progress,
+  searchTools: client.searchTools,
+  show: client.show,
+};
+
+const end = Deno.exit;
+
+async function main(): Promise<void> {
+  const workspace = Deno.cwd();
+  const channel = new Channel();
+  const own = new Map<string, Record<string, unknown>>([
+    ["client", client],
+    ["tool_discovery", toolDiscovery],
+    ["skills", skills],
+  ]);
+  const loader = new Loader(workspace, own);
+  const stacks = new Stacks(workspace, (url) => {
+    const found = loader.find(url);
+    return found === undefined ? undefined : { file: found.file, locate: found.code.locate };
+  });
+  const engine = new Engine();
+  await engine.connect();
+  const hooks = new Hooks(loader, workspace);
+  const streams = new StandardStreams();
+  const timers = new Timers();
+  const runner = new JobRunner({ channel, engine, hooks, loader, stacks, streams, timers, workspace });
+  hooks.install();
+  // The first run of any code path is the slowest.
+  await engine.run(compile("{ const warm: number[] = [await 1]; warm; }\n[1];\n", "warm.ts").text, "warm.ts");
+  streams.install();
+  timers.install();
+  stacks.install();
+  runner.install();
+  for (const [name, value] of Object.entries(PREDEFINED)) {
+    Object.defineProperty(globalThis, name, { value, configurable: true, writable: true, enumerable: false });
+  }
+  seal();
+  channel.send({ type: "ready", forks: false, preimport: [] });
+  for (;;) {
+    const job = (await channel.receive()) as unknown as Job;
+    await runner.run(job);
+    // The supervisor ends this process, unless it has another job of the session.
+  }
+}
+
+// Without `await`: the engine tells of an idle event loop only once this module has been evaluated.
+main().catch((error: unknown) => {
+  Deno.stderr.writeSync(new TextEncoder().encode(`mcp-exec runner: ${Deno.inspect(error, { colors: false })}\n`));
+  end(1);
+});
