@@ -12,6 +12,8 @@ const MAX_CALLS = 10;
 const CONNECT_MILLISECONDS = 5000;
 /** Maximum idle time of a reused connection. The broker may be about to close a connection that is idle longer. */
 const IDLE_MILLISECONDS = 4000;
+const LONG_INTEGER = /\d{16}/;
+const INTEGER = /^-?\d+$/;
 
 /** The connection failed, so nothing was sent. */
 export class BrokerUnreachable extends Error {}
@@ -86,12 +88,15 @@ export class Broker {
       request.on("error", (error: Error) => {
         reject(isSent ? new BrokerLost("the connection was closed") : new BrokerUnreachable(error.message));
       });
+      let hasResponse = false;
       request.on("close", () => {
         clearTimeout(timer);
         this.#open.delete(request);
-        reject(new BrokerLost("the connection was closed"));
+        // The reader of the response sees its end, which may come later.
+        if (!hasResponse) reject(new BrokerLost("the connection was closed"));
       });
       request.on("response", (response) => {
+        hasResponse = true;
         connected();
         new ResponseReader(response.statusCode ?? 0, onEvent).read(response).then(resolve, (error) => {
           reject(error);
@@ -153,7 +158,7 @@ class ResponseReader {
     if (text === "") return;
     let message: unknown;
     try {
-      message = JSON.parse(text);
+      message = parseExactly(text);
     } catch {
       throw new BrokerLost("the response is not JSON");
     }
@@ -177,6 +182,17 @@ class ResponseReader {
   #refuse(): BrokerRefused {
     return new BrokerRefused(this.#status, parseProblem(this.#join().slice(0, MAX_PROBLEM_BYTES).trim()));
   }
+}
+
+/** Parse JSON. Integers that a number would round are BigInts. */
+function parseExactly(text: string): unknown {
+  if (!LONG_INTEGER.test(text)) return JSON.parse(text);
+  type Revive = (key: string, value: unknown, context: { source?: string }) => unknown;
+  const revive: Revive = (_, value, { source }) => {
+    const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value);
+    return isRounded && source !== undefined && INTEGER.test(source) ? BigInt(source) : value;
+  };
+  return JSON.parse(text, revive as (key: string, value: unknown) => unknown);
 }
 
 /** Return the message of an error response: the detail of a problem in JSON, or its text. */

@@ -64,7 +64,7 @@ export class Loader {
    * @throws ModuleNotFoundError, SyntaxError and what the module throws.
    */
   async import(specifier: string, names: readonly string[], referrer: string): Promise<Namespace> {
-    const namespace = await this.load(specifier, referrer);
+    const namespace = specifier === SERVERS_FOLDER ? await this.#loadServers(names) : await this.load(specifier, referrer);
     for (const name of names) {
       if (name in namespace) continue;
       const close = findCloseNames(name, Object.keys(namespace));
@@ -79,7 +79,8 @@ export class Loader {
     const own = this.#own.get(specifier);
     if (own !== undefined) return Promise.resolve(own);
     if (specifier.startsWith(`${SKILLS_FOLDER}/`)) return this.#loadSkill(specifier, referrer);
-    if (specifier === SERVERS_FOLDER || specifier.startsWith(`${SERVERS_FOLDER}/`)) return this.#loadServer(specifier);
+    if (specifier === SERVERS_FOLDER) return this.#loadServers([]);
+    if (specifier.startsWith(`${SERVERS_FOLDER}/`)) return this.#loadServer(specifier);
     if (/^(\.{0,2}\/|file:)/.test(specifier)) return this.#loadFile(resolvePath(specifier, referrer), referrer);
     if (isBuiltin(specifier)) return import(specifier.startsWith("node:") ? specifier : `node:${specifier}`);
     if (specifier.startsWith("data:") || specifier.startsWith("blob:")) return import(specifier);
@@ -95,14 +96,20 @@ export class Loader {
     );
   }
 
+  /** Return the namespaces of servers by their names; of all servers if no names are given. */
+  async #loadServers(names: readonly string[]): Promise<Namespace> {
+    const wanted = names.length > 0 ? names : listFolders(path.join(this.#workspace, SERVERS_FOLDER));
+    const load = async (name: string) => [name, await this.#loadServer(`${SERVERS_FOLDER}/${name}`)] as const;
+    return Object.fromEntries(await Promise.all(wanted.map(load)));
+  }
+
   async #loadServer(specifier: string): Promise<Namespace> {
     const root = path.join(this.#workspace, SERVERS_FOLDER);
     const [, server, ...rest] = specifier.split("/");
-    if (server === undefined) return import(toUrl(path.join(root, "mod.ts")));
     const folders = listFolders(root);
     const found = folders.find((each) => each === server) ?? folders.find((each) => fold(each) === fold(server));
     if (found === undefined) throw this.#explainServer(server, folders);
-    const file = findFile(path.join(root, found, ...(rest.length > 0 ? rest : ["mod.ts"])));
+    const file = findFile(path.join(root, found, ...(rest.length > 0 ? rest : ["mod.js"])));
     if (file === null) throw new ModuleNotFoundError(`there is no module ${JSON.stringify(specifier.slice(0, 100))}`);
     return import(toUrl(file));
   }

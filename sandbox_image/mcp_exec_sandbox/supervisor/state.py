@@ -80,7 +80,7 @@ class SandboxState:
         self._files.make_artifacts_folder()
         self.log = EventLog(mirror=self._mirror)
         """Events of the last execution."""
-        self.wrappers = WrapperStore(settings.workspace)
+        self.wrappers = WrapperStore(settings.workspace, language=settings.language)
         """Wrappers of MCP servers for the executions."""
         self.state: State = "starting"
         """The current state."""

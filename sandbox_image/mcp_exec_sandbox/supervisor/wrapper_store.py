@@ -1,7 +1,7 @@
 """Store of MCP servers' wrappers: written while the pod is idle, shown to the code that may use them.
 
-The wrappers lie in a hidden folder of the workspace as whole packages with their bytecode, so that showing a server
-is one rename. What an execution may not use is removed while it runs. A compressed copy in memory, out of the code's
+The wrappers lie in a hidden folder of the workspace as whole packages, those in Python with their bytecode, so that
+showing a server is one rename. What an execution may not use is removed while it runs. A compressed copy in memory, out of the code's
 reach, restores them for the owner's next execution.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER
+from mcp_exec_sandbox.protocol import CATALOG_FILE, SERVERS_FOLDER, Language
 from mcp_exec_sandbox.supervisor.json_object import InvalidRequest, parse_body, parse_object
 from mcp_exec_tools.names import identifier
 from mcp_exec_tools.patterns import ToolPatterns
@@ -36,9 +36,9 @@ DISCARD_SECONDS = 0.1
 share their CPU with the removal."""
 _MAX_SERVERS = 1000
 _ALL = ""
-_OF_ALL = ("__init__.py", "__pycache__")
-"""Files of the package of all servers."""
-PACKAGE = '''"""The MCP servers that this execution may use, each a package with one module per tool.
+_OF_ALL = ("__init__.py", "__pycache__", "README.md")
+"""Files of the package of all servers, in any language."""
+_PYTHON_PACKAGE = '''"""The MCP servers that this execution may use, each a package with one module per tool.
 
     import os, inspect
     os.listdir("servers")                          # the servers
@@ -51,6 +51,21 @@ PACKAGE = '''"""The MCP servers that this execution may use, each a package with
 `from tool_discovery import search_tools` finds a tool by what it does.
 """
 '''
+_TYPESCRIPT_PACKAGE = """The MCP servers that this execution may use, each a folder with a file of types per tool.
+
+    Deno.readDirSync("servers")                                  // the servers
+    Deno.readDirSync("servers/github")                           // a server's tools
+    Deno.readTextFileSync("servers/github/create_issue.d.ts")
+    import { createIssue } from "servers/github";
+    await createIssue({ owner: "o", repo: "r", title: "Bug" });
+
+`import { searchTools } from "tool_discovery"` finds a tool by what it does.
+"""
+PACKAGES: dict[Language, tuple[str, str]] = {
+    "python": ("__init__.py", _PYTHON_PACKAGE),
+    "typescript": ("README.md", _TYPESCRIPT_PACKAGE),
+}
+"""Name and text of the file of the package of all servers, by the language of the code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +129,8 @@ class NotIdle(Exception):
 class WrapperStore:
     """Wrappers for the sandbox's executions."""
 
-    def __init__(self, workspace: Path) -> None:
+    def __init__(self, workspace: Path, *, language: Language = "python") -> None:
+        self._package, self._text = PACKAGES[language]
         self._shown = workspace / SERVERS_FOLDER
         self._hidden = workspace / HIDDEN_FOLDER
         self._stored = self._hidden
@@ -164,7 +180,7 @@ class WrapperStore:
             for package, entry in wrappers.catalogs.items()
             if package in wrappers.servers
         }
-        files = {"__init__.py": PACKAGE, **wrappers.files, **catalogs}
+        files = {self._package: self._text, **wrappers.files, **catalogs}
         for number, (path, text) in enumerate(files.items()):
             target = folder / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -197,7 +213,7 @@ class WrapperStore:
             if not self._visible:
                 self._shown.mkdir()
                 if self.hash is None:
-                    (self._shown / "__init__.py").write_text(PACKAGE)
+                    (self._shown / self._package).write_text(self._text)
             missing, revoked = wanted - self._visible, self._visible - wanted
             if self.hash is not None and (missing or revoked):
                 self._unpack(missing - self._on_disk)
