@@ -76,6 +76,10 @@ PROGRESS_EVENT = "progress"
 SKILL_EVENT = "skill"
 """Type of the runner's messages about a skill that the code saves."""
 
+SEARCH = "search"
+"""Type of the runner's request for tools, in a language without an index of its own. The supervisor sends an `answer`
+with the same id."""
+
 SKILLS_FOLDER = "skills"
 """Package of skills, and the folder of the workspace whose own modules it has, too."""
 

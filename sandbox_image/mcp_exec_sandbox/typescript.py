@@ -50,7 +50,11 @@ def build_command(limits: RunnerLimits, *, deno: Path, workspace: str, temporary
     heap = max(limits.memory_bytes - OUTSIDE_HEAP_BYTES, limits.memory_bytes // 2)
     return [
         *(str(deno), "run", "--quiet", "--no-prompt", "--no-config", "--no-lock", "--no-remote", "--no-npm"),
-        *("--no-code-cache", f"--import-map={RUNNER / 'imports.json'}", f"--v8-flags=--max-old-space-size={heap // MIB}"),
+        *(
+            "--no-code-cache",
+            f"--import-map={RUNNER / 'imports.json'}",
+            f"--v8-flags=--max-old-space-size={heap // MIB}",
+        ),
         *(f"--allow-read={folders}", f"--allow-write={folders}", "--allow-net", "--allow-env", "--allow-sys"),
         str(RUNNER / "main.ts"),
     ]
@@ -79,7 +83,7 @@ def main(limits: RunnerLimits) -> None:
     # The supervisor asks for Python's stack by it, which would end Deno.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     install_filter(os.getppid())
-    os.execve(command[0], command, environment)  # noqa: S606 - the purpose of this process
+    os.execve(command[0], command, environment)
 
 
 if __name__ == "__main__":

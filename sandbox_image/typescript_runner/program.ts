@@ -30,14 +30,13 @@ export interface Program {
  * @throws CodeSyntaxError
  */
 export function compile(code: string, referrer: string): Program {
-  const { text, tree, locate } = parse(code);
+  const { text, tree, locate, last } = parse(code);
   const edits = new Edits(text);
   edits.prepend('"use strict"; ');
   const mentioned = listMentioned(tree);
   rewriteExpressions(tree, edits, referrer);
   for (const node of tree.body as Node[]) rewriteStatement(node, edits, mentioned, referrer);
   rewriteReturns(tree, edits, text);
-  const last = (tree.body as Node[]).at(-1);
   const value = last?.type === "ExpressionStatement" ? last.expression : null;
   if (value !== null) {
     // In parentheses, because the expression may be an object or a sequence.

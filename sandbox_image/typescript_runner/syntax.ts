@@ -15,6 +15,8 @@ export interface Parsed {
   tree: Node;
   /** Return the place in the TypeScript of a place in the text. */
   locate: (place: Place) => Place;
+  /** The last statement of the code as it was written. */
+  last: Node | undefined;
 }
 
 /** Code that is no TypeScript. */
@@ -51,10 +53,17 @@ const PLACE_MARKER = "at file:///stripTypeScriptTypes.ts:";
 export function parse(code: string): Parsed {
   const { text, locate } = removeTypes(code);
   try {
-    return { text, tree: acorn.parse(text, OPTIONS) as Node, locate };
+    const tree = acorn.parse(text, OPTIONS) as Node;
+    // A transformation of namespaces adds their declarations at the end.
+    const written = (tree.body as Node[]).filter((node) => text === code || !isBareDeclaration(node));
+    return { text, tree, locate, last: written.at(-1) };
   } catch (error) {
     throw convertError(error, locate);
   }
+}
+
+function isBareDeclaration(node: Node): boolean {
+  return node.type === "VariableDeclaration" && node.kind === "var" && node.declarations.every((each: Node) => !each.init);
 }
 
 function removeTypes(code: string): { text: string; locate: (place: Place) => Place } {

@@ -82,7 +82,7 @@ export function findCloseNames(name: string, known: Iterable<string>, limit = 3)
     if (other.length > 64 || other === name) continue;
     const folded = fold(other);
     const distance = folded.includes(wanted) && wanted.length > 2 ? 1 : measureDistance(wanted, folded);
-    if (distance <= Math.max(1, Math.floor(wanted.length / 3))) found.push([distance, other]);
+    if (distance <= Math.max(1, Math.floor(wanted.length * 0.4))) found.push([distance, other]);
   }
   found.sort(([a, x], [b, y]) => a - b || (x < y ? -1 : 1));
   return found.slice(0, limit).map(([, other]) => other);

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mcp_exec_sandbox.protocol import RunnerLimits
-from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess, Spawn, build_runner_environment
+from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
+from mcp_exec_sandbox.supervisor.execution.spawning import Spawn, build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.http.connection import BACKLOG, ConnectionRegistry, HttpConnection, bind_port
 from mcp_exec_sandbox.supervisor.http.routes import SupervisorApi

@@ -1,8 +1,8 @@
 """Store of MCP servers' wrappers: written while the pod is idle, shown to the code that may use them.
 
 The wrappers lie in a hidden folder of the workspace as whole packages, those in Python with their bytecode, so that
-showing a server is one rename. What an execution may not use is removed while it runs. A compressed copy in memory, out of the code's
-reach, restores them for the owner's next execution.
+showing a server is one rename. What an execution may not use is removed while it runs. A compressed copy in memory, out
+of the code's reach, restores them for the owner's next execution.
 """
 
 import asyncio

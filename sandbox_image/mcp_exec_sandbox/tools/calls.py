@@ -113,7 +113,7 @@ def search_tools(query: str = "", detail_level: str = "name_only", limit: int = 
     session = tool_session.get_session()
     index = _indexes.get(session)
     if index is None:
-        catalogs = _read_catalogs(session.workspace / SERVERS_FOLDER)
+        catalogs = read_catalogs(session.workspace / SERVERS_FOLDER)
         modules = {catalog.server: module for module, catalog in catalogs.items()}
         _indexes.clear()
         skills = [Catalog.from_skills(session.skills)] if session.skills else []
@@ -122,7 +122,7 @@ def search_tools(query: str = "", detail_level: str = "name_only", limit: int = 
     return tools
 
 
-def _read_catalogs(folder: Path) -> dict[str, Catalog]:
+def read_catalogs(folder: Path) -> dict[str, Catalog]:
     """Return the servers' catalogs by package, without those that the code has damaged."""
     catalogs = {}
     for path in sorted(folder.glob(f"*/{CATALOG_FILE}")):

@@ -261,6 +261,14 @@ def reused(spares: Spares) -> Iterator[ReusedSandbox]:
 
 
 @pytest.fixture(scope="module")
+def typescript() -> Iterator[ReusedSandbox]:
+    """A sandbox for TypeScript, for all tests of a module that only run code."""
+    reused = ReusedSandbox(lambda: SandboxProcess(language="typescript"))
+    yield reused
+    reused.close()
+
+
+@pytest.fixture(scope="module")
 def shared(spares: Spares) -> Iterator[SandboxProcess]:
     sandbox = spares.take()
     yield sandbox

@@ -16,7 +16,7 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
     SupervisorDecision,
     decide_outcome,
 )
-from mcp_exec_sandbox.supervisor.execution.runner_process import build_runner_environment
+from mcp_exec_sandbox.supervisor.execution.spawning import build_runner_environment
 from mcp_exec_sandbox.supervisor.execution.watchdog import compute_runner_memory
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_sandbox.supervisor.resources.processes import Process, TaskCounter, list_descendants

@@ -10,7 +10,16 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from mcp_exec_sandbox.protocol import ARTIFACT_EVENT, ENDED, PROGRESS_EVENT, SKILL_EVENT, TOOL_EVENTS, NoteFields, Notes
+from mcp_exec_sandbox.protocol import (
+    ARTIFACT_EVENT,
+    ENDED,
+    PROGRESS_EVENT,
+    SEARCH,
+    SKILL_EVENT,
+    TOOL_EVENTS,
+    NoteFields,
+    Notes,
+)
 from mcp_exec_sandbox.supervisor.execution.events import EventLog, ProgressEvents, ToolCallEvents, parse_written
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest, SkillEvents
 from mcp_exec_sandbox.supervisor.execution.outcome import (
@@ -24,6 +33,7 @@ from mcp_exec_sandbox.supervisor.execution.outcome import (
 )
 from mcp_exec_sandbox.supervisor.execution.output import MAX_WRITTEN_BYTES, RunOutput
 from mcp_exec_sandbox.supervisor.execution.runner_process import RunnerProcess
+from mcp_exec_sandbox.supervisor.execution.searches import ToolSearches
 from mcp_exec_sandbox.supervisor.execution.watchdog import RunClock, Watchdog
 from mcp_exec_sandbox.supervisor.files.run_files import RunFiles
 from mcp_exec_sandbox.supervisor.resources.processes import kill_descendants, stop_descendants, wait_until_stopped
@@ -82,6 +92,13 @@ class CodeRun:
         self._wrappers = wrappers
         self._files = files
         self._events = RunEvents(log)
+        self._searches = ToolSearches(
+            runner=runner,
+            setup={
+                "allow": [] if request.tools is None else list(request.tools.allow),
+                "skills": [] if request.skills is None else request.skills.catalog,
+            },
+        )
         self._output = RunOutput(limit=request.output_bytes, log=log)
         self._grace_seconds = grace_seconds
         self._clock = RunClock(timeout_seconds=request.timeout_seconds, on_timeout=self._time_out)
@@ -128,6 +145,7 @@ class CodeRun:
             if not is_unasked:
                 kill_descendants(spare=self._find_spared())
             self._clock.stop()
+            self._searches.stop()
             for task in tasks:
                 task.cancel()
         if is_unasked:
@@ -145,7 +163,7 @@ class CodeRun:
         allow = () if self._request.tools is None else self._request.tools.allow
         if self._request.tools is not None:
             self._wrappers.show(allow)
-        submission = self._runner.submit({**self._request.to_message(), "servers": self._wrappers.list_servers(allow)})
+        submission = self._runner.send({**self._request.to_message(), "servers": self._wrappers.list_servers(allow)})
         needed = [asyncio.create_task(task) for task in (submission, self._watchdog.watch(self.end_now))]
         for task in needed:
             task.add_done_callback(self._end_on_failure)
@@ -248,8 +266,8 @@ class CodeRun:
         elif kind == ARTIFACT_EVENT:
             self._runner.take_output(parse_written(message))
             self._files.show(message)
-        elif kind == SKILL_EVENT:
-            self._events.skills.add(message)
+        elif kind in (SKILL_EVENT, SEARCH):
+            (self._events.skills if kind == SKILL_EVENT else self._searches).add(message)
         elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()

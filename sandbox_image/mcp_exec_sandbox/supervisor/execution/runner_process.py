@@ -9,25 +9,22 @@ import select
 import signal
 import socket
 import struct
-import sys
 import termios
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Protocol
 
 from mcp_exec_sandbox.protocol import (
     AGENT_FILE,
-    CONTROL_FD,
     FORK,
-    HIDDEN_PREFIXES,
     STACK_SIGNAL,
     Language,
     RunnerLimits,
     encode,
 )
+from mcp_exec_sandbox.supervisor.execution.spawning import MODULES, Spawn, spawn_module
 from mcp_exec_sandbox.supervisor.json_object import parse_object
 from mcp_exec_sandbox.supervisor.resources.processes import Process, interrupt_main_thread, kill_process, read_process
-from mcp_exec_sandbox.supervisor.resources.usage import build_cpu_variables
 
 PIPE_BYTES = 1024 * 1024
 """Capacity of a pipe, and the most that is read from one in a turn of the event loop."""
@@ -44,7 +41,6 @@ _STACK = re.compile(rb'  File "%s(?: [0-9]{1,9})?>", line ([0-9]{1,9}) in ' % AG
 _MORE_CALLS = b"  ..."
 """Line of `faulthandler` for the rest of a stack of more than a hundred calls."""
 _TYPE = b'"type"'
-_MATPLOTLIB_BACKEND = "module://mcp_exec_sandbox.tools.display.matplotlib_backend"
 
 
 class RunnerListener(Protocol):
@@ -63,38 +59,6 @@ class RunnerListener(Protocol):
         """Handle the end of the process (negative code: a signal)."""
 
 
-MODULES: dict[Language, str] = {"python": "mcp_exec_sandbox.runner", "typescript": "mcp_exec_sandbox.typescript"}
-"""The module that becomes the interpreter of each language."""
-Spawn = Callable[[RunnerLimits, Mapping[str, str], int, list[int]], int]
-"""Starts an interpreter with an environment, a control channel and stdout and stderr, and returns its pid."""
-_DEFAULTS = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
-
-
-def spawn_runner(
-    limits: RunnerLimits,
-    environment: Mapping[str, str],
-    control: int,
-    outputs: list[int],
-    *,
-    language: Language = "python",
-) -> int:
-    """Start the interpreter with these descriptors as its control channel, stdout and stderr. Return its pid."""
-    command = [sys.executable, "-P", "-m", MODULES[language], limits.to_argument()]
-    # Copies above the target numbers, so that no descriptor is overwritten before it is copied.
-    sources = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 10) for descriptor in (*outputs, control)]
-    actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-    actions += [
-        (os.POSIX_SPAWN_DUP2, source, target) for source, target in zip(sources, (1, 2, CONTROL_FD), strict=True)
-    ]
-    try:
-        return os.posix_spawn(
-            sys.executable, command, environment, file_actions=actions, setsid=True, setsigmask=[], setsigdef=_DEFAULTS
-        )
-    finally:
-        for source in sources:
-            os.close(source)
-
-
 class RunnerProcess:
     """One interpreter, started or forked before its job. One listener gets all its lines and output."""
 
@@ -107,8 +71,10 @@ class RunnerProcess:
         spawn: Spawn | None = None,
     ) -> None:
         """Start the interpreter by `spawn`, or as a new program."""
-        self._limits, self._environment, self._language = limits, environment, language
-        spawn = spawn or partial(spawn_runner, language=language)
+        self._limits, self._environment = limits, environment
+        self.language = language
+        """Language of the code."""
+        spawn = spawn or partial(spawn_module, MODULES[language])
         self._control, remote = socket.socketpair()
         outputs = [_open_pipe(), _open_pipe()]
         self.pid = spawn(limits, environment, remote.fileno(), [write for _, write in outputs])
@@ -138,7 +104,7 @@ class RunnerProcess:
         """
         self.wake()
         forked = RunnerProcess(
-            limits=self._limits, environment=self._environment, language=self._language, spawn=self._request_fork
+            limits=self._limits, environment=self._environment, language=self.language, spawn=self._request_fork
         )
         forked._template = self
         return forked
@@ -156,7 +122,7 @@ class RunnerProcess:
 
     def start_another(self) -> "RunnerProcess":
         """Start a new interpreter like this one."""
-        return RunnerProcess(limits=self._limits, environment=self._environment, language=self._language)
+        return RunnerProcess(limits=self._limits, environment=self._environment, language=self.language)
 
     def _request_fork(
         self, limits: RunnerLimits, environment: Mapping[str, str], control: int, outputs: list[int]
@@ -179,10 +145,14 @@ class RunnerProcess:
         """Return whether `listener` is the current one."""
         return self._listener is listener
 
-    async def submit(self, job: dict[str, Any]) -> None:
-        """Send the job."""
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send the job, or the answer to a request of the runner. Wait for the end of one before the next."""
         with contextlib.suppress(OSError):
-            await asyncio.get_running_loop().sock_sendall(self._control, encode(job))
+            await asyncio.get_running_loop().sock_sendall(self._control, encode(message))
+
+    def spawn_helper(self, module: str, control: int) -> None:
+        """Start a module under the limits of the code, with a control channel of its own and without output."""
+        spawn_module(module, self._limits, self._environment, control, ())
 
     def interrupt(self) -> None:
         """Interrupt the code, and make the runner report its stack."""
@@ -333,20 +303,6 @@ class RunnerProcess:
         if not self.pid and type(pid) is int and pid > 1:
             self.pid = pid
         self.can_fork = message.get("forks") is True
-
-
-def build_runner_environment(environment: Mapping[str, str], *, home: str, temporary: str) -> dict[str, str]:
-    """Return the code's environment: the container's without the variables of mcp-exec and of the cluster."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(HIDDEN_PREFIXES)}
-    # With it every `print` would be two writes. The runner's own streams are line buffered.
-    kept.pop("PYTHONUNBUFFERED", None)
-    # By default each thread's malloc reserves 64 MiB of the address space, whose limit some thirty threads would reach.
-    defaults = {
-        "MALLOC_ARENA_MAX": "2",
-        "MPLBACKEND": _MATPLOTLIB_BACKEND,
-        "XDG_CACHE_HOME": f"{temporary}/.cache",
-    }
-    return {**defaults, **build_cpu_variables(kept), **kept, "HOME": home, "TMPDIR": temporary, "PYTHONUTF8": "1"}
 
 
 def _count_available(descriptor: int) -> int:
