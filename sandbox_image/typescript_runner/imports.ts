@@ -27,19 +27,29 @@ export function rewriteExpressions(tree: Node, edits: Edits, referrer: string): 
   });
 }
 
-/** Return a statement that binds what an import statement names, at any place of the code. */
-export function bindImport(node: Node, mentioned: ReadonlySet<string>, referrer: string): string {
-  const wanted = node.specifiers.filter((each: Node) => mentioned.has(each.local.name));
-  // An import of types only is none.
-  if (node.specifiers.length > 0 && wanted.length === 0) return "";
-  const named = wanted.filter((each: Node) => each.type !== "ImportNamespaceSpecifier");
-  const names = named.map((each: Node) => (each.type === "ImportDefaultSpecifier" ? "default" : nameOf(each.imported)));
-  const load = `await ${HOOKS}.import(${JSON.stringify(node.source.value)}, ${JSON.stringify(names)}, ${JSON.stringify(referrer)})`;
-  const fields = named.map((each: Node, index: number) => `${JSON.stringify(names[index])}: ${each.local.name}`);
-  const whole = wanted.find((each: Node) => each.type === "ImportNamespaceSpecifier");
-  if (whole === undefined) return fields.length > 0 ? `const {${fields.join(", ")}} = ${load}; ` : `${load}; `;
-  const rest = fields.length > 0 ? `const {${fields.join(", ")}} = ${whole.local.name}; ` : "";
-  return `const ${whole.local.name} = ${load}; ${rest}`;
+/**
+ * Return a statement that binds what an import statement names, at any place of the code.
+ *
+ * Names that the code does not mention are left out, as TypeScript does it: they may be types. With `keepsAll` they are
+ * bound if the module has them, because a later job of the session may mention them.
+ */
+export function bindImport(node: Node, mentioned: ReadonlySet<string>, referrer: string, keepsAll = false): string {
+  const isNeeded = (each: Node) => mentioned.has(each.local.name);
+  const bound = keepsAll ? (node.specifiers as Node[]) : (node.specifiers as Node[]).filter(isNeeded);
+  if (node.specifiers.length > 0 && bound.length === 0) return "";
+  const named = bound.filter((each) => each.type !== "ImportNamespaceSpecifier");
+  const names = JSON.stringify(named.filter(isNeeded).map(nameImported));
+  const load = `await ${HOOKS}.import(${JSON.stringify(node.source.value)}, ${names}, ${JSON.stringify(referrer)})`;
+  const fields = named.map((each) => `${JSON.stringify(nameImported(each))}: ${each.local.name}`);
+  const whole = bound.find((each) => each.type === "ImportNamespaceSpecifier");
+  const kind = keepsAll ? "let" : "const";
+  if (whole === undefined) return fields.length > 0 ? `${kind} {${fields.join(", ")}} = ${load}; ` : `${load}; `;
+  const rest = fields.length > 0 ? `${kind} {${fields.join(", ")}} = ${whole.local.name}; ` : "";
+  return `${kind} ${whole.local.name} = ${load}; ${rest}`;
+}
+
+function nameImported(specifier: Node): string {
+  return specifier.type === "ImportDefaultSpecifier" ? "default" : nameOf(specifier.imported);
 }
 
 /** Return the name of an imported or exported part, which may be a text. */

@@ -172,7 +172,7 @@ export class JobRunner {
   /** Run the code and return the value that counts as its result. */
   async #evaluate(job: Job): Promise<unknown> {
     const { engine, hooks, stacks } = this.#parts;
-    const program = compile(job.code, this.#file);
+    const program = compile(job.code, this.#file, job.session);
     stacks.add(this.#file, program.locate);
     await this.#setVariables(job.context);
     hooks.value = undefined;

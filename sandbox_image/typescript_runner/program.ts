@@ -25,17 +25,18 @@ export interface Program {
 }
 
 /**
- * Compile the agent's code.
+ * Compile the agent's code. In a session, later jobs may use what it imports.
  *
  * @throws CodeSyntaxError
  */
-export function compile(code: string, referrer: string): Program {
+export function compile(code: string, referrer: string, isSession = false): Program {
   const { text, tree, locate, last } = parse(code);
   const edits = new Edits(text);
   edits.prepend('"use strict"; ');
   const mentioned = listMentioned(tree);
   rewriteExpressions(tree, edits, referrer);
-  for (const node of tree.body as Node[]) rewriteStatement(node, edits, mentioned, referrer);
+  for (const node of tree.body as Node[]) rewriteStatement(node, edits, (each) => bindImport(each, mentioned, referrer, isSession));
+  if (isSession) declareAgain(tree.body, edits);
   rewriteReturns(tree, edits, text);
   const value = last?.type === "ExpressionStatement" ? last.expression : null;
   if (value !== null) {
@@ -53,9 +54,9 @@ export function compile(code: string, referrer: string): Program {
   };
 }
 
-function rewriteStatement(node: Node, edits: Edits, mentioned: ReadonlySet<string>, referrer: string): void {
+function rewriteStatement(node: Node, edits: Edits, bind: (node: Node) => string): void {
   if (node.type === "ImportDeclaration") {
-    edits.prepend(bindImport(node, mentioned, referrer), node.start);
+    edits.prepend(bind(node), node.start);
     edits.replace(node.start, node.end, "");
   } else if (node.type === "FunctionDeclaration") {
     hoistFunction(node, edits);
@@ -75,6 +76,25 @@ function rewriteStatement(node: Node, edits: Edits, mentioned: ReadonlySet<strin
 /** Declare a function by `let`, at the beginning: REPL mode lets a later job declare only such names again. */
 function hoistFunction(node: Node, edits: Edits): void {
   edits.hoist(node.start, node.end, `let ${node.id.name} = `, "; ");
+}
+
+/** Declare the variables of a session by `let`: REPL mode declares only a name of the same sort again. */
+function declareAgain(statements: readonly Node[], edits: Edits): void {
+  const names = statements.flatMap(listDeclared);
+  for (const statement of statements) {
+    const node = statement.declaration ?? statement;
+    if (node.type !== "VariableDeclaration" || !["const", "let", "var"].includes(node.kind)) continue;
+    const own = listDeclared(node);
+    if (own.some((name) => names.indexOf(name) !== names.lastIndexOf(name))) continue;
+    const isHoisted = node.kind === "var" && node.declarations.every((each: Node) => each.id.type === "Identifier");
+    if (isHoisted) {
+      // As `var` is: its own value may mention it.
+      edits.prepend(`let ${own.join(", ")}; `, node.start);
+      edits.replace(node.start, node.start + "var".length, "");
+    } else {
+      edits.replace(node.start, node.start + node.kind.length, "let");
+    }
+  }
 }
 
 /** Turn each `return` outside of functions into a `throw` that no `catch` of the code sees. */

@@ -27,7 +27,7 @@ type Locate = (place: Place) => Place;
 /** Returns the file of a URL, and how its places are found, or undefined if it is not the agent's. */
 export type FindCode = (url: string) => { file: string; locate: Locate } | undefined;
 
-const STACK_FRAMES = 50;
+const STACK_FRAMES = 30;
 
 /** Places of all code that runs, and the frames of errors. */
 export class Stacks {

@@ -76,7 +76,13 @@ ERRORS = {
     "after an import": ("import path from 'node:path';\npath.join(1 as any)", "TypeError", "", 2, "agent.ts:2:6"),
     "after an enum": ("enum A { X }\n\n  throw new Error(String(A.X))", "Error", "0", 3, "agent.ts:3:9"),
     "after await": ("await null;\nawait Promise.reject(new Error('late'))", "Error", "late", 2, "agent.ts:2:22"),
-    "on the line of a return": ("if (1) return missing;", "ReferenceError", "missing is not defined", 1, "agent.ts:1:15"),
+    "on the line of a return": (
+        "if (1) return missing;",
+        "ReferenceError",
+        "missing is not defined",
+        1,
+        "agent.ts:1:15",
+    ),
     "a text": ("\nthrow 'text'", "Error", '"text" was thrown, which is no Error', None, ""),
     "a class of its own": ("class Own extends Error {}\nthrow new Own('mine')", "Own", "mine", 2, "agent.ts:2:7"),
     "no TypeScript": ("const a = 1;\nconst b: = 2;", "SyntaxError", "Unexpected token", 2, "agent.ts:2:10"),
@@ -162,7 +168,9 @@ def test_a_timer_without_end_runs_out_of_time_with_the_result(typescript: Reused
     assert "it ended, but a timer was still running" in run.error["message"]
 
 
-@pytest.mark.parametrize("code", ["while (true) {}", "await new Promise(() => {})", "await new Promise(r => setTimeout(r, 1e6))"])
+@pytest.mark.parametrize(
+    "code", ["while (true) {}", "await new Promise(() => {})", "await new Promise((go) => setTimeout(go, 1e6))"]
+)
 def test_code_is_out_of_time_whether_it_computes_or_waits(typescript: ReusedSandbox, code: str) -> None:
     run = typescript.run(f"console.log('started');\n{code}", timeoutSeconds=0.4)
     assert (run.phase, run.reason, run.stdout) == ("TimedOut", "Timeout", "started\n")
@@ -181,12 +189,17 @@ def test_files_that_are_left_open_are_written(typescript: ReusedSandbox) -> None
 
 def test_context_variables_are_global_unless_they_would_hide_something(typescript: ReusedSandbox) -> None:
     context = {"rows": [1, 2], "fetch": "mine", "not a name": 3, "class": 4, "n": 10**15}
-    code = "const rows2 = rows.map((n) => n * 2);\n[rows2, typeof fetch, context.fetch, context['not a name'], context.class, n]"
+    code = (
+        "const twice = rows.map((row) => row * 2);\n"
+        "[twice, typeof fetch, context.fetch, context['not a name'], context.class, n]"
+    )
     assert typescript.run(code, context=context).result == [[2, 4], "function", "mine", 3, 4, 10**15]
 
 
 def test_code_may_declare_what_the_context_has(typescript: ReusedSandbox) -> None:
-    run = typescript.run("const rows = context.rows;\nlet n = 1;\nfunction f() {}\nrows", context={"rows": [1], "n": 2, "f": 3})
+    run = typescript.run(
+        "const rows = context.rows;\nlet n = 1;\nfunction f() {}\nrows", context={"rows": [1], "n": 2, "f": 3}
+    )
     assert (run.error, run.result) == (None, [1])
 
 

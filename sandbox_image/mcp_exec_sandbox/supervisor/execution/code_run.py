@@ -343,6 +343,7 @@ class CodeRun:
                 kernel_kill=self._watchdog.has_kernel_kill(),
                 interruption=self._interruption,
                 limits=self._watchdog.describe_limits(),
+                language=self._runner.language,
             )
             self._write_end(outcome, is_cut=self._write_result(outcome), run_ms=run_ms)
         except Exception as error:

@@ -11,6 +11,7 @@ from mcp_exec_sandbox.protocol import (
     TRACEBACK_CHARACTERS,
     TYPE_CHARACTERS,
     ErrorFields,
+    Language,
     LimitName,
     NoteFields,
     parse_notes,
@@ -38,6 +39,9 @@ LIMIT_REASONS: dict[LimitName, Reason] = {
     "processes": "ProcessLimit",
     "storage": "StorageLimit",
 }
+
+_HEAP_SIGNALS = (-signal.SIGTRAP, -signal.SIGILL)
+"""Exits of V8 once its heap is full; the signal depends on the machine."""
 
 _ERROR_TYPES: dict[Reason, str] = {
     "OutOfMemory": "MemoryError",
@@ -131,6 +135,7 @@ def decide_outcome(
     kernel_kill: bool,
     interruption: InterruptLocation,
     limits: Mapping[LimitName, str],
+    language: Language = "python",
 ) -> RunOutcome:
     """Return the outcome of a run.
 
@@ -142,13 +147,14 @@ def decide_outcome(
         kernel_kill: whether the kernel killed a process during the run because memory ran out.
         interruption: where the interrupted or crashed code was.
         limits: the limits of the sandbox, each as a part of a sentence.
+        language: language of the code.
     """
     if decision is not None and ended_late and report is not None:
         return _explain_late_end(decision, report)
     if decision is not None:
         return explain_decision(_add_silence(decision, report), interruption)
     if report is None:
-        return _explain_death(runner_exit, kernel_kill, interruption, limits)
+        return _explain_death(runner_exit, kernel_kill, interruption, limits, language)
     if report.exit_code:
         return RunOutcome(phase="Failed", reason="ExitCode", error=report.error, exit_code=report.exit_code)
     if report.error is None:
@@ -191,12 +197,18 @@ def _add_silence(decision: SupervisorDecision, report: RunnerReport | None) -> S
 
 
 def _explain_death(
-    runner_exit: int | None, kernel_kill: bool, location: InterruptLocation, limits: Mapping[LimitName, str]
+    runner_exit: int | None,
+    kernel_kill: bool,
+    location: InterruptLocation,
+    limits: Mapping[LimitName, str],
+    language: Language,
 ) -> RunOutcome:
     if runner_exit is None:
         return _fail("RunnerDied", "the interpreter stopped answering")
     if kernel_kill and runner_exit == -signal.SIGKILL:
         return _fail("OutOfMemory", f"the kernel killed the interpreter because {limits['memory']}")
+    if language == "typescript" and runner_exit in _HEAP_SIGNALS:
+        return _fail("OutOfMemory", f"the heap of the interpreter is full: {limits['memory']}")
     if runner_exit == -signal.SIGXFSZ:
         return _fail("StorageLimit", f"the interpreter wrote too much to one file: {limits['storage']}")
     if runner_exit < 0:
@@ -204,6 +216,9 @@ def _explain_death(
         if runner_exit == -signal.SIGSEGV and location.is_deep:
             message = f"the stack overflowed, which a recursion without end causes: {message}"
         return _fail("RunnerDied", message, exit_code=128 - runner_exit, location=location)
+    if language == "typescript":
+        message = f"the interpreter ended with code {runner_exit}, as an error in a worker does that nothing handles"
+        return _fail("RunnerDied", message, exit_code=runner_exit)
     end = f"the interpreter ended with code {runner_exit}, as `os._exit({runner_exit})` does"
     message = f"{end}: `sys.exit({runner_exit})` ends the code, and its output is kept"
     return _fail("RunnerDied", message, exit_code=runner_exit)

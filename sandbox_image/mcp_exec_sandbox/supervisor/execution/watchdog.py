@@ -26,6 +26,8 @@ TICKS_PER_STORAGE_WALK = 10
 MANY_TASKS = 16
 SMALL_TASK_BYTES = 32 * MIB
 """More than `MANY_TASKS` tasks that use less than this each, but all memory together, exceed the limit of processes."""
+FEW_PROCESSES = 2
+"""Threads of so few processes do not count as such tasks: Deno has a dozen of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +165,7 @@ class Watchdog:
         if used <= self._settings.memory_bytes - self._memory.reserve_bytes and not self.has_kernel_kill():
             return None
         size = self._settings.memory_bytes // MIB
-        if tasks > MANY_TASKS and used // tasks < SMALL_TASK_BYTES:
+        if tasks > MANY_TASKS and used // tasks < SMALL_TASK_BYTES and len(self._list_processes()) > FEW_PROCESSES:
             # The cause is the number of tasks, not their memory: in gVisor a fork of an idle interpreter uses 13 MiB.
             return _fail("ProcessLimit", f"{tasks} processes and threads need more memory than there is ({size} MiB)")
         return _fail("OutOfMemory", f"the processes need more memory than the sandbox has ({size} MiB in all)")
