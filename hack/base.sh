@@ -4,11 +4,11 @@
 # Reads: root, cache. Sets: base.
 
 suite_of() {  # NAME: print the suite of Debian of an image
-  case $1 in sandbox | data) echo trixie ;; *) echo bookworm ;; esac
+  case $1 in sandbox | sandbox-typescript | data) echo trixie ;; *) echo bookworm ;; esac
 }
 
 python_of() {  # NAME: print the Python of an image
-  case $1 in sandbox | libraries | data) echo 3.13 ;; *) echo 3.11 ;; esac
+  case $1 in sandbox | sandbox-typescript | libraries | data) echo 3.13 ;; *) echo 3.11 ;; esac
 }
 
 base_variable() {  # SUITE: print the name of the variable that replaces a base image

@@ -32,7 +32,7 @@ _SOURCE: Final = "crds/mcp_exec_api/wire/version.py"
 _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-(?:alpha|beta|rc)\.([1-9]\d*))?")
 """A version of SemVer; wheels have no other pre-releases."""
 _STAGES: Final = "lint types unit component e2e"
-_IMAGES: Final = ("sandbox", "operator", "gateway", "broker", "servers")
+_IMAGES: Final = ("sandbox", "operator", "gateway", "broker", "servers", "sandbox-typescript")
 
 
 class ReleaseError(Exception):
@@ -163,7 +163,7 @@ class NewRelease:
         if self.registry:
             run("hack/push", environment={"TAG": self.version, "IMAGE_REPOSITORY": self.registry})
         else:
-            run("hack/images", environment={"TAG": self.version})
+            run("hack/images", *_IMAGES, environment={"TAG": self.version})
         for name in _IMAGES:
             shutil.copyfile(ROOT / ".cache" / "images" / f"{name}.tar", self.folder / f"mcp-exec-{name}.tar")
 

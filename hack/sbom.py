@@ -1,7 +1,8 @@
 """List all packages of an image as a CycloneDX document: python3 sbom.py OUTPUT. It runs in the image, at its build.
 
 It reads what package managers have recorded: Debian's database, the control files of packages that were unpacked apart,
-the metadata of Python packages, and npm's record of its folder. Standard library only.
+the metadata of Python packages, npm's record of its folder, and the list of packages among the sources. Standard library
+only.
 """
 
 import json
@@ -14,6 +15,8 @@ from pathlib import Path
 DEBIAN = (Path("/var/lib/dpkg/status"), Path("/usr/share/mcp-exec/debian-control"))
 PYTHON = (Path("/opt/mcp-exec"), Path("/opt/mcp-exec/lib"), Path("/opt/packages"))
 NPM = Path("/opt/mcp-exec/npm/node_modules/.package-lock.json")
+VENDORED = Path("/opt/mcp-exec/typescript_runner/vendor/packages.json")
+"""Version of each npm package whose code is in the sources."""
 
 
 def list_debian(text: str) -> Iterator[tuple[str, str, str]]:
@@ -47,6 +50,8 @@ def list_packages() -> list[tuple[str, str, str]]:
         found |= set(list_python(folder))
     if NPM.exists():
         found |= set(list_npm(NPM.read_text()))
+    if VENDORED.exists():
+        found |= {("npm", name, each["version"]) for name, each in json.loads(VENDORED.read_text()).items()}
     return sorted(found)
 
 

@@ -93,7 +93,7 @@ def render(
 
 def list_images(objects: Iterable[Object], *, repository: str) -> list[str]:
     """Return the images of the release that objects name, as containers, pools or arguments."""
-    pattern = re.compile(rf"(?<![\w./-]){re.escape(repository)}/mcp-exec-[a-z]+:[\w.-]+(?:@sha256:[0-9a-f]{{64}})?")
+    pattern = re.compile(rf"(?<![\w./-]){re.escape(repository)}/mcp-exec-[a-z-]+:[\w.-]+(?:@sha256:[0-9a-f]{{64}})?")
     return sorted({image for item in objects for image in pattern.findall(yaml.safe_dump(item, width=10_000))})
 
 

@@ -21,7 +21,7 @@ OUTSIDE_HEAP_BYTES = 96 * MIB
 """Memory of the engine itself, and of what code has outside of its heap."""
 _ROOT = Path(__file__).resolve().parent.parent
 RUNNER = _ROOT / "typescript_runner"
-CACHE = _ROOT / "deno"
+CACHE = _ROOT / "deno-cache"
 """Folder with the compiled runner, which nothing writes to in a sandbox."""
 _PYTHON_VARIABLES = ("PYTHON", "MPL", "MALLOC_")
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -20,6 +20,8 @@ from tests.support.releases import ROOT, running_registry
 from mcp_exec_api.wire.version import RELEASE
 
 IMAGES = ("sandbox", "operator", "gateway", "broker", "servers")
+"""Images that the chart uses without values."""
+RELEASED = (*IMAGES, "sandbox-typescript")
 SBOM = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": [{"name": "numpy"}]}
 SBOM_PATH = "usr/share/mcp-exec/sbom.cdx.json"
 
@@ -135,7 +137,7 @@ def release(tools: str, registry: str, tmp_path_factory: pytest.TempPathFactory)
     found = Release(registry=f"{registry}/mcp-exec", environment=environment, folder=folder)
     subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
     digests = {}
-    for name in IMAGES:
+    for name in RELEASED:
         platforms = ("amd64", "arm64") if name == "sandbox" else ("amd64",)
         digest = found.copy(write_image(folder / f"{name}.tar", platforms=platforms), name)
         found.sign(digest, folder / f"{name}.tar", name)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hack.artifacts import chart
-from tests.component.artifacts.conftest import IMAGES, ROOT, SBOM, Release, write_image
+from tests.component.artifacts.conftest import IMAGES, RELEASED, ROOT, SBOM, Release, write_image
 
 from mcp_exec_api.wire.version import RELEASE
 
@@ -40,7 +40,7 @@ def test_another_key_verifies_nothing(release: Release, command: str, tmp_path: 
     assert verify(release, command.replace("cosign.pub", f"{tmp_path}/cosign.pub"), check=False).returncode != 0
 
 
-@pytest.mark.parametrize("name", IMAGES)
+@pytest.mark.parametrize("name", RELEASED)
 def test_every_image_has_its_packages_and_what_it_was_built_from(release: Release, name: str) -> None:
     assert read_predicate(release, "cyclonedx", name) == SBOM
     definition = read_predicate(release, "slsaprovenance1", name)["buildDefinition"]
@@ -110,7 +110,7 @@ def test_a_mirror_has_everything_by_the_same_digests(release: Release, tmp_path:
         shutil.rmtree(tmp_path / "disk")
     else:
         copy_release(release, release.registry, mirror)
-    for name in (*chart.NAMES, *(f"mcp-exec-{name}" for name in IMAGES)):
+    for name in (*chart.NAMES, *(f"mcp-exec-{name}" for name in RELEASED)):
         raw = [
             release.run("skopeo", "inspect", "--tls-verify=false", "--raw", f"docker://{place}/{name}:{RELEASE}").stdout
             for place in (release.registry, mirror)

@@ -3,7 +3,7 @@
 import pytest
 from tests.component.hack.shims import Machine, docker_archive, oci_archive, refusal
 
-IMAGES = ("sandbox", "operator", "gateway", "broker", "servers")
+IMAGES = ("sandbox", "operator", "gateway", "broker", "servers", "sandbox-typescript")
 REPOSITORY = "registry.example/team"
 DIGEST = f"sha256:{'a' * 64}"
 

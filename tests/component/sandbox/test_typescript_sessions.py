@@ -16,9 +16,10 @@ def session(make_sandbox: Any) -> Session:
 def test_what_earlier_jobs_declared_stays_and_may_be_declared_again(session: Session) -> None:
     first = (
         "import path from 'node:path';\nconst a = 1;\nlet b: number[] = [2];\nvar c = 3;\nclass D { e = 4 }\n"
-        "function f() { return 5 }\nenum G { H = 6 }\nasync function later() { return 7 }"
+        "function f() { return 5 }\nasync function later() { return 7 }"
     )
     assert session.run(first).error is None
+    assert session.run("enum G { H = 6 }\nG.H").result == 6
     run = session.run("b.push(a);\n[path.sep, a, b, c, new D().e, f(), G.H, await later()]")
     assert (run.error, run.result) == (None, ["/", 1, [2, 1], 3, 4, 5, 6, 7])
     again = (
