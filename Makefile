@@ -73,13 +73,14 @@ fmt: venv  ## format Python, and mend what the linter can
 	ruff check --fix .
 	ruff format .
 
-types: venv  ## mypy, strict
+types: venv  ## mypy and the compiler of TypeScript, strict
 	mypy
 	mypy --strict hack/netpol
-	mypy --strict -p hack.accounts -p hack.chart -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.new_release -m hack.identity_provider
+	mypy --strict -p hack.accounts -p hack.chart -p hack.monitoring -p hack.python_values -p hack.reference -p hack.site -p hack.artifacts -p hack.ci -m hack.openapi -m hack.typescript_client -m hack.new_release -m hack.identity_provider
 	rm -rf build/wrappers
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out build/wrappers
 	MYPYPATH=build:sandbox_image/mcp_exec_sandbox/sdk mypy -p wrappers  # apart: they import the sandbox's `client`
+	hack/typescript-client check
 
 unit: venv  ## run the tests of code inside one process: no cluster, no network
 	pytest $(computing) $(measured) tests/unit
@@ -90,6 +91,7 @@ component: venv  ## run the tests of processes and scripts against fakes of thei
 	@hack/conformance
 	@hack/schemas >/dev/null
 	@hack/identity >/dev/null
+	@hack/typescript-client >/dev/null
 	@hack/docs
 	@hack/tools nginx envoy >/dev/null || true  # without them, which only Debian has, tests of front doors are skipped
 	pytest $(if $(measured),$(computing) $(measured) --cov-append,$(waiting)) -m 'not kills' tests/component
@@ -158,12 +160,14 @@ bench: venv  ## measure everything on a real cluster, and compare with docs/inte
 bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ONLY=latency,... chooses
 	@hack/bench --smoke $(if $(ONLY),--only $(ONLY))
 
-generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, wrappers
+generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, the TypeScript client's types, wrappers
 	python -m mcp_exec_api
 	python -m hack.chart
 	python -m hack.monitoring
 	python -m hack.python_values
 	python -m hack.openapi
+	python -m hack.typescript_client
+	hack/typescript-client generate
 	python -m hack.reference
 	hack/catalogs
 	python -m mcp_exec_client servers generate --from-file servers/catalogs/*.json --out servers

@@ -158,6 +158,10 @@ class NewRelease:
         else:
             print("RELEASE_DOWNLOADS of hack/places.env is empty, so there is no manifest for krew")
 
+    def build_npm(self) -> None:
+        """Build the npm package of the TypeScript client."""
+        run("hack/typescript-client", "pack", str(self.folder))
+
     def build_images(self) -> None:
         """Build the images, as archives, and push them if there is a registry."""
         if self.registry:
@@ -171,6 +175,7 @@ class NewRelease:
 BUILDERS: Final[Mapping[str, Callable[[NewRelease], None]]] = {
     "wheels": NewRelease.build_wheels,
     "plugin": NewRelease.build_plugin,
+    "npm": NewRelease.build_npm,
     "images": NewRelease.build_images,
     "chart": NewRelease.build_chart,  # after the images, whose digests it lists
 }

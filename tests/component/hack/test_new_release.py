@@ -28,7 +28,7 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     (clone / "changes" / "+sooner.fixed.md").write_text("It is sooner.\n")
     git(clone, "add", "--all")
     git(clone, "commit", "--quiet", "--message", "a change")
-    done = release("0.9.0", "--checks", "", "--build", "wheels chart")
+    done = release("0.9.0", "--checks", "", "--build", "wheels chart npm")
     assert done.returncode == 0, done.stdout + done.stderr
     assert git(clone, "describe", "--tags", "--exact-match") == "v0.9.0"
     assert git(clone, "status", "--porcelain") == ""
@@ -41,7 +41,7 @@ def test_a_release_has_one_version_everywhere_its_notes_and_its_checksums(clone:
     folder = clone / "build" / "release" / "0.9.0"
     assert {path.name for path in folder.iterdir()} == {
         "NOTES.md", "SHA256SUMS", "crds.yaml", "images.txt", "install.yaml", "mcp-exec-0.9.0.tgz",
-        "mcp-exec-cluster-0.9.0.tgz",
+        "mcp-exec-cluster-0.9.0.tgz", "mcp-exec-client-0.9.0.tgz",
         "mcp-exec-kustomize-0.9.0.tar.gz", *(f"mcp_exec{part}-0.9.0-py3-none-any.whl" for part in ("", "_client")),
     }  # fmt: skip
     assert "- It is sooner." in (folder / "NOTES.md").read_text()
