@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,6 @@ from tests.support.pace import paced
 
 ROOT: Final = Path(__file__).parents[3]
 CLIENT: Final = ROOT / "client" / "typescript"
-_TSC: Final = "node_modules/typescript/bin/tsc"
 _CONSUMER: Final = """\
 {"compilerOptions": {"target": "ES2022", "lib": ["ES2023", "DOM"], "module": "NodeNext", "strict": true,
  "noEmit": true, "types": ["node"]}, "include": ["*.ts"]}
@@ -92,21 +90,12 @@ def consumer(archive: Path, tools: Path, tmp_path: Path) -> Path:
     return tmp_path / "consumer"
 
 
-@pytest.fixture
-def runtimes(node: Path) -> Sequence[Runtime]:
-    """Node, and Deno if it is there."""
-    found = [Runtime(name="node", command=(str(node), "--no-warnings"))]
-    if deno := find_deno():
-        options = ("run", "--quiet", "--no-config", "--no-lock", "--node-modules-dir=manual", "--cached-only")
-        found.append(Runtime(name="deno", command=(deno, *options, "--allow-net", "--allow-env")))
-    return found
-
-
-async def check_types(tools: Path, node: Path, folder: Path) -> None:
-    """Compile the programs of a folder without writing anything."""
-    process = await asyncio.create_subprocess_exec(
-        node, tools / _TSC, "--project", folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-    )
-    async with asyncio.timeout(paced(60)):
-        said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
+@pytest.fixture(params=["node", "deno"])
+def runtime(node: Path, request: pytest.FixtureRequest) -> Runtime:
+    """Node, and then Deno."""
+    if request.param == "node":
+        return Runtime(name="node", command=(str(node), "--no-warnings"))
+    if (deno := find_deno()) is None:
+        pytest.skip("there is no deno")
+    options = ("run", "--quiet", "--no-config", "--no-lock", "--node-modules-dir=manual", "--cached-only")
+    return Runtime(name="deno", command=(deno, *options, "--allow-net", "--allow-env"))
