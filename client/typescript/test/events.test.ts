@@ -25,6 +25,13 @@ test("a lost connection is opened again after the last event, so that each event
     assert.deepEqual(received.map((each) => each.headers["last-event-id"]), [undefined, "2", "2"]);
   }));
 
+test("connections that are lost after an event do not use up the attempts", () => {
+  const script = [stream([RUNNING], true), stream([TEXT], true), stream([END])];
+  return playing(script, async ({ client }) => {
+    assert.deepEqual(await collect(client), ["status", "h\u00e9llo\n", "end"]);
+  }, { retries: { attempts: 2 } });
+});
+
 test("a stream goes on after a position that another process kept, and has nothing after the end", () =>
   playing([stream([END]), answer(204)], async ({ client, received }) => {
     assert.deepEqual(await collect(client, "2"), ["end"]);

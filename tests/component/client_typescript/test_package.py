@@ -18,7 +18,8 @@ TESTS = sorted(path.name for path in (CLIENT / "test").glob("*.test.ts"))
 
 @pytest.mark.parametrize("file", TESTS)
 def test_the_client_s_own_tests_pass(node: Path, file: str) -> None:
-    command = [node, "--test", "--test-reporter=dot", f"test/{file}"]
+    bounds = ("--test-timeout=20000", "--test-force-exit")
+    command = [node, "--test", "--test-reporter=dot", *bounds, f"test/{file}"]
     done = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True, timeout=paced(100), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
