@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component clients browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component clients browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test pace bench bench-smoke generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))
@@ -160,7 +160,10 @@ bench: venv  ## measure everything on a real cluster, and compare with docs/inte
 bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ONLY=latency,... chooses
 	@hack/bench --smoke $(if $(ONLY),--only $(ONLY))
 
-generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, the TypeScript client's types, wrappers
+pace: venv  ## compare processor time and writes of an execution with the release before, on KUBERNETES_BINARIES=DIR
+	@hack/pace
+
+generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, wrappers
 	python -m mcp_exec_api
 	python -m hack.chart
 	python -m hack.monitoring

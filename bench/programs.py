@@ -24,6 +24,8 @@ class Need(Enum):
     """A release, on a machine that is its only node."""
     SIMULATED = "BENCH_SIMULATED"
     """A cluster whose pods this machine may simulate."""
+    BINARIES = "KUBERNETES_BINARIES"
+    """Executables of Kubernetes, for a control plane of its own."""
     AUDIT = "BENCH_AUDIT_LOG"
     """The API server's audit log."""
     IMAGE = "BENCH_IMAGE"
@@ -44,6 +46,7 @@ class Need(Enum):
 _TESTS: Final[Mapping[Need, str]] = {
     Need.NOTHING: "tests/component/bench/test_programs.py",
     Need.SIMULATED: "tests/component/bench/test_simulated.py",
+    Need.BINARIES: "tests/component/bench/test_simulated.py",
 }
 
 
@@ -182,6 +185,24 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         need=Need.SIMULATED,
         arguments=("--nodes", "simulated", "--rate", "30", "--seconds", "20"),
         limit=600,
+    ),
+    "knee": Benchmark(
+        program="knee.py",
+        need=Need.SIMULATED,
+        arguments=("--modes", "single", "reuse", "session", "--audit-log", "$BENCH_AUDIT_LOG"),
+        smallest=("--node-count", "1", "--modes", "single", "--seconds", "2", "--warm", "4", "--first", "2",
+                  "--probes", "1", "--audit-log", "$BENCH_AUDIT_LOG"),
+        limit=5400,
+        in_all=False,
+    ),
+    "pace": Benchmark(
+        program="pace.py",
+        need=Need.BINARIES,
+        arguments=("--before", "."),
+        smallest=("--before", ".", "--rounds", "1", "--rate", "2", "--seconds", "2", "--warm", "2", "--node-count", "1",
+                  "--worse", "100"),
+        limit=900,
+        in_all=False,
     ),
     "fill": Benchmark(
         program="fill.py",

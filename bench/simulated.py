@@ -36,6 +36,10 @@ SYSTEM = "bench-nodes-system"
 KEY_SECRET = "sandbox-key"
 MOUNTED_KEY = "sandbox-key"
 """Folder that the gateway reads, as the kubelet would mount the Secret."""
+ACCOUNTS = ("operator", "gateway")
+"""Service accounts, each of the part of that name: the audit log tells their writes apart."""
+PACKAGES = ("operator", "gateway", "common", "crds", "tools")
+"""Folders of a checkout whose packages operator and gateway import."""
 RBAC = "rbac.authorization.k8s.io/v1"
 MAX_PODS = 10_000
 
@@ -47,6 +51,8 @@ class SimulatedRelease:
     bench: BenchCluster
     folder: Path
     """Folder of its files and logs."""
+    product: Path | None
+    """A checkout whose operator and gateway run, instead of those that are installed."""
     simulator: ChildProcess
     gateway_port: int
     operator_port: int
@@ -64,7 +70,7 @@ class SimulatedRelease:
     @asynccontextmanager
     async def gateway_running(self) -> AsyncIterator[None]:
         """Run the gateway."""
-        environment = self._environment(port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
+        environment = self._environment("gateway", port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
         environment["MCP_EXEC_SANDBOX_KEY_FOLDER"] = str(self.folder / MOUNTED_KEY)
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
         environment["MCP_EXEC_METRICS"] = "false"
@@ -79,7 +85,7 @@ class SimulatedRelease:
         """Start the operator and wait until its first resync."""
         # Always the same holder of the Lease, so that a new operator does not wait for the old one's Lease to expire.
         identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0", "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET}
-        environment = self._environment(port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
+        environment = self._environment("operator", port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
         running = child(
             [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
         )
@@ -91,12 +97,16 @@ class SimulatedRelease:
         await self._operator.aclose()
         self.operator = None
 
-    def _environment(self, *, port: int, **more: str) -> dict[str, str]:
-        """Build the environment of both."""
-        return inherit_environment() | {
+    def _environment(self, part: str, *, port: int, **more: str) -> dict[str, str]:
+        """Build the environment of the operator or the gateway."""
+        folders = [] if self.product is None else [str(self.product / name) for name in PACKAGES]
+        path = {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
+        return {
+            **inherit_environment(),
+            **path,
             "MCP_EXEC_NAMESPACES": NAMESPACE,
             "MCP_EXEC_RELEASE_NAMESPACE": SYSTEM,
-            "MCP_EXEC_KUBECONFIG": str(self.folder / "kubeconfig"),
+            "MCP_EXEC_KUBECONFIG": str(self.folder / f"{part}.kubeconfig"),
             "MCP_EXEC_PORT": str(port),
             # no benchmark is about the deletion of what it has just made
             "MCP_EXEC_MAX_STORED": "1000000",
@@ -135,8 +145,13 @@ def pool_object(*, warm: int, reuse: str = "Never") -> Object:
 
 
 @asynccontextmanager
-async def release(*, warm: int, nodes: int, reuse: bool = False) -> AsyncIterator[SimulatedRelease]:
-    """Run the release with one pool, `simulated`, that keeps `warm` pods warm and, with `reuse`, uses pods again."""
+async def release(
+    *, warm: int, nodes: int, reuse: bool = False, product: Path | None = None
+) -> AsyncIterator[SimulatedRelease]:
+    """Run the release with one pool, `simulated`, that keeps `warm` pods warm and, with `reuse`, uses pods again.
+
+    With `product`, operator and gateway are those of that checkout.
+    """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
         kube = await stack.enter_async_context(KubeClient.connect(kubeconfig=Path(os.environ["KUBECONFIG"])))
@@ -164,6 +179,7 @@ async def release(*, warm: int, nodes: int, reuse: bool = False) -> AsyncIterato
             simulator=simulator,
             gateway_port=gateway_port,
             operator_port=operator_port,
+            product=product,
         )
         await stack.enter_async_context(made.gateway_running())
         stack.push_async_callback(made.stop_operator)
@@ -176,22 +192,13 @@ async def release(*, warm: int, nodes: int, reuse: bool = False) -> AsyncIterato
 
 
 async def prepare(kube: KubeClient, folder: Path) -> str:
-    """Create the namespaces, a service account with its kubeconfig, and an API key. Return the key."""
+    """Create the namespaces, the service accounts with their kubeconfigs, and an API key. Return the key."""
     for namespace in (NAMESPACE, SYSTEM):
         await kube.create(resource_path("namespaces"), {"metadata": {"name": namespace}})
-    await kube.create(resource_path("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": NAME}})
-    binding = {
-        "metadata": {"name": NAME},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}],
-    }
-    await kube.create(resource_path("clusterrolebindings", group=RBAC), binding)
-    account = resource_path("serviceaccounts", namespace=NAMESPACE, name=NAME)
-    token = await kube.create(account + "/token", {"spec": {"expirationSeconds": 6 * 3600}})
-    kubeconfig = build_kubeconfig(kube, token["status"]["token"])
+    files = {f"{part}.kubeconfig": json.dumps(await create_account(kube, part)) for part in ACCOUNTS}
     sandbox_key = secrets.token_hex(32)
     (folder / MOUNTED_KEY).mkdir()
-    files = {"kubeconfig": json.dumps(kubeconfig), f"{MOUNTED_KEY}/{SIGNING_ENTRY}": sandbox_key}
+    files[f"{MOUNTED_KEY}/{SIGNING_ENTRY}"] = sandbox_key
     for name, text in files.items():
         (folder / name).touch(mode=0o600)
         (folder / name).write_text(text)
@@ -202,6 +209,20 @@ async def prepare(kube: KubeClient, folder: Path) -> str:
         data = {each: base64.b64encode(text.encode()).decode() for each, text in texts.items()}
         await kube.create(resource_path("secrets", namespace=SYSTEM), {"metadata": {"name": name}, "data": data})
     return key
+
+
+async def create_account(kube: KubeClient, name: str) -> dict[str, Any]:
+    """Create a service account with all rights, and return its kubeconfig."""
+    await kube.create(resource_path("serviceaccounts", namespace=NAMESPACE), {"metadata": {"name": name}})
+    binding = {
+        "metadata": {"name": f"{NAME}-{name}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
+    }
+    await kube.create(resource_path("clusterrolebindings", group=RBAC), binding)
+    account = resource_path("serviceaccounts", namespace=NAMESPACE, name=name)
+    token = await kube.create(account + "/token", {"spec": {"expirationSeconds": 6 * 3600}})
+    return build_kubeconfig(kube, token["status"]["token"])
 
 
 def build_kubeconfig(kube: KubeClient, token: str) -> dict[str, Any]:
@@ -221,7 +242,8 @@ def build_kubeconfig(kube: KubeClient, token: str) -> dict[str, Any]:
 
 async def remove(kube: KubeClient, *, seconds: float = 600) -> None:
     """Delete everything that `prepare` created, of an earlier run too, and wait until it is gone."""
-    await kube.delete(resource_path("clusterrolebindings", group=RBAC, name=NAME))
+    for part in ACCOUNTS:
+        await kube.delete(resource_path("clusterrolebindings", group=RBAC, name=f"{NAME}-{part}"))
     for namespace in (NAMESPACE, SYSTEM):
         await kube.delete(resource_path("namespaces", name=namespace))
     for namespace in (NAMESPACE, SYSTEM):

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness import BenchCluster, TimedExecution, connect_release, stage_rows, table
@@ -21,14 +22,14 @@ class LoadTarget:
 
 @asynccontextmanager
 async def target(
-    nodes: str, *, pool: str, warm: int, node_count: int, reuse: bool = False
+    nodes: str, *, pool: str, warm: int, node_count: int, reuse: bool = False, product: Path | None = None
 ) -> AsyncIterator[LoadTarget]:
     """Open a pool with `warm` warm pods on `real` or `simulated` nodes. A real pool is restored afterwards.
 
-    With `reuse`, its pods serve their owners again.
+    With `reuse`, its pods serve their owners again. With `product`, a checkout, the temporary release is of that one.
     """
     if nodes == "simulated":
-        async with release(warm=warm, nodes=node_count, reuse=reuse) as made:
+        async with release(warm=warm, nodes=node_count, reuse=reuse, product=product) as made:
             yield LoadTarget(bench=made.bench, pool=POOL, pids=made.pids)
         return
     async with connect_release() as bench:

@@ -11,7 +11,7 @@ owner, is not counted.
 import argparse
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +25,8 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 OURS = {f"system:serviceaccount:{SYSTEM}:{RELEASE}-{part}": part for part in ("operator", "gateway")}
 
 
-def writes_since(log: Path, offset: int) -> list[dict[str, Any]]:
-    """Read the finished and accepted writes in the audit log from an offset in bytes on."""
+def writes_since(log: Path, offset: int, *, namespaces: Collection[str] = (NAMESPACE, SYSTEM)) -> list[dict[str, Any]]:
+    """Read the finished and accepted writes to these namespaces in the audit log from an offset in bytes on."""
     with log.open("rb") as file:
         file.seek(offset)
         events = [json.loads(line) for line in file if line.endswith(b"\n")]
@@ -36,8 +36,14 @@ def writes_since(log: Path, offset: int) -> list[dict[str, Any]]:
         if event["verb"] in WRITES
         and event["stage"] == "ResponseComplete"
         and event["responseStatus"]["code"] < 300
-        and event.get("objectRef", {}).get("namespace") in (NAMESPACE, SYSTEM)
+        and event.get("objectRef", {}).get("namespace") in namespaces
     ]
+
+
+def count_by_user(log: Path, offset: int, *, namespaces: Collection[str]) -> dict[str, int]:
+    """Count the writes from an offset on by the user who made them, without the prefix of Kubernetes' own users."""
+    users = Counter(event["user"]["username"] for event in writes_since(log, offset, namespaces=namespaces))
+    return {user.rpartition(":")[2]: count for user, count in users.most_common()}
 
 
 def moment(text: str) -> datetime:

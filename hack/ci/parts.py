@@ -60,6 +60,7 @@ PARTS: Final[Mapping[str, Part]] = {
     "long-namespaces": _long("neighbours,divided_installation,uninstall", 6),
     "long-operator": _long("failover", 8),
     "long-release": _long("release", 8),
+    "pace": Part(command=("make", "pace"), minutes=14, cluster=False),
     "upgrade": Part(command=("make", "upgrade"), minutes=10),
 }  # fmt: skip
 

@@ -39,6 +39,7 @@ CHECKED_BY: Final[Mapping[str, str]] = {
     "newest": ".ci/run",
     "cpython": "cpython",
     "test": ".ci/run",
+    "pace": "pace",
     "bench": "bench-smoke",
     "bench-smoke": "bench-smoke",
     "generate": "tests/component/hack/test_makefile.py",

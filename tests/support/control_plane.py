@@ -59,6 +59,11 @@ class ControlPlane:
             path.write_text(self._build_kubeconfig({"token": _TOKEN}))
         return path
 
+    @property
+    def audit_log(self) -> Path:
+        """The log of all writes, of a plane that has one."""
+        return self.folder / "audit.log"
+
     def build_kubeconfig_for(self, user: str, *groups: str) -> Path:
         """Return a kubeconfig of the administrator that impersonates a user."""
         path = self.folder / f"kubeconfig-{user.replace(':', '-').replace('/', '-')}"
@@ -103,9 +108,9 @@ class ControlPlane:
 
 @contextmanager
 def running_control_plane(
-    folder: Path, *, controllers: bool = False, scheduler: bool = False
+    folder: Path, *, controllers: bool = False, scheduler: bool = False, audit: bool = False
 ) -> Iterator[ControlPlane]:
-    """Run etcd, kube-apiserver and the chosen other parts, with their data in the folder."""
+    """Run etcd, kube-apiserver and the chosen other parts, with their data in the folder. `audit` logs all writes."""
     binaries = find_binaries()
     (folder / "certs").mkdir(parents=True)
     key = folder / "sa.key"
@@ -128,6 +133,7 @@ def running_control_plane(
             "--service-account-issuer=https://kubernetes.default.svc", f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}", "--authorization-mode=RBAC",
             f"--token-auth-file={folder / 'tokens.csv'}", "--endpoint-reconciler-type=none",
+            *(_audit_flags(plane) if audit else ()),
         )  # fmt: skip
         _wait(plane, server, "/readyz", folder)
         if controllers:
@@ -145,6 +151,14 @@ def running_control_plane(
                 f"--cert-dir={folder / 'scheduler-certs'}",
             )  # fmt: skip
         yield plane
+
+
+def _audit_flags(plane: ControlPlane) -> tuple[str, str]:
+    written = {"level": "Metadata", "verbs": ["create", "update", "patch", "delete"], "omitStages": ["RequestReceived"]}
+    policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [written, {"level": "None"}]}
+    path = plane.folder / "audit-policy.yaml"
+    path.write_text(yaml.safe_dump(policy))
+    return f"--audit-policy-file={path}", f"--audit-log-path={plane.audit_log}"
 
 
 def _start(stack: ExitStack, folder: Path, *command: object) -> "subprocess.Popen[bytes]":

@@ -15,13 +15,16 @@ from tests.support.pace import paced
 ROOT = Path(__file__).parents[3]
 SECONDS = paced(400)
 """Limit of one program. On an idle machine each takes less than a minute."""
-ON_SIMULATED_NODES = {name: each for name, each in choose_smoke("").items() if each.need is Need.SIMULATED}
+NEEDS = (Need.SIMULATED, Need.BINARIES)
+ON_SIMULATED_NODES = {name: each for name, each in choose_smoke("").items() if each.need in NEEDS}
 OURS = {"operator", "gateway", "kube-apiserver", "etcd"}
 
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with running_control_plane(tmp_path_factory.mktemp("plane"), controllers=True, scheduler=True) as running:
+    with running_control_plane(
+        tmp_path_factory.mktemp("plane"), controllers=True, scheduler=True, audit=True
+    ) as running:
         applied = running.kubectl("apply", "--server-side", "--filename", str(ROOT / "crds"))
         assert applied.returncode == 0, applied.stderr
         yield running
@@ -67,11 +70,29 @@ def check_footprint(found: dict[str, Any]) -> None:
     assert all(row[f"{name} rss MB"] > 1 and row[f"{name} cores"] >= 0 for row in rows for name in OURS)
 
 
+def check_knee(found: dict[str, Any]) -> None:
+    ours, floor = (found["single"][name]["probes"][0] for name in ("mcp-exec", "floor"))
+    assert found["single"]["ratio"] == 1.0, "one probe of each side, at the same rate"
+    assert (ours["failed"], floor["failed"]) == (0, 0)
+    assert ours["executions"] == floor["executions"] > 0
+    assert ours["processor ms"].keys() >= OURS
+    assert floor["processor ms"].keys() >= {"kube-apiserver", "etcd"}
+    assert {"operator", "gateway"} <= ours["writes"].keys()
+    assert floor["writes"]["admin"] == 8, "four of the object, and four of the pod"
+
+
+def check_pace(found: dict[str, Any]) -> None:
+    assert found["rows"]["writes"]["ratio"] == pytest.approx(1, abs=0.5), "the same code twice"
+    assert found["rows"]["processor ms"]["now"] > 0
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "burst": check_burst,
     "sustained": check_sustained,
     "fill": check_fill,
     "footprint": check_footprint,
+    "knee": check_knee,
+    "pace": check_pace,
 }
 
 
@@ -79,7 +100,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 @pytest.mark.parametrize("name", ON_SIMULATED_NODES)
 def test_a_program_measures_a_release_on_simulated_nodes(name: str, plane: ControlPlane, tmp_path: Path) -> None:
     target = tmp_path / "figures.json"
-    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+    environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "BENCH_AUDIT_LOG": str(plane.audit_log)}
     command = suite.build_command(name, BENCHMARKS[name], smoke=True, target=target, environment=environment)
     done = suite.run_limited(command, seconds=SECONDS, capture=True, environment=environment)
     assert done.result == "done", done.output

@@ -23,7 +23,7 @@ def checkout(tmp_path: Path) -> Path:
     """A repository of two commits, the former with the tag v0.1.0, and with programs in place of images and tests."""
     folder = tmp_path / "checkout"
     (folder / "hack").mkdir(parents=True)
-    for name in ("lib.sh", "upgrade"):
+    for name in ("lib.sh", "before.sh", "upgrade"):
         shutil.copy2(ROOT / "hack" / name, folder / "hack")
     for name, text in {"images": IMAGES, "e2e": E2E}.items():
         (folder / "hack" / name).write_text(text)
