@@ -91,6 +91,7 @@ component: venv  ## run the tests of processes and scripts against fakes of thei
 	@hack/conformance
 	@hack/schemas >/dev/null
 	@hack/identity >/dev/null
+	@hack/typescript-runner
 	@hack/typescript-client >/dev/null
 	@hack/docs
 	@hack/tools nginx envoy >/dev/null || true  # without them, which only Debian has, tests of front doors are skipped

@@ -1,8 +1,7 @@
 """List all packages of an image as a CycloneDX document: python3 sbom.py OUTPUT. It runs in the image, at its build.
 
 It reads what package managers have recorded: Debian's database, the control files of packages that were unpacked apart,
-the metadata of Python packages, npm's record of its folder, and the list of packages among the sources. Standard library
-only.
+the metadata of Python packages, and npm's record of its folder, or a lock file. Standard library only.
 """
 
 import json
@@ -14,9 +13,10 @@ from pathlib import Path
 
 DEBIAN = (Path("/var/lib/dpkg/status"), Path("/usr/share/mcp-exec/debian-control"))
 PYTHON = (Path("/opt/mcp-exec"), Path("/opt/mcp-exec/lib"), Path("/opt/packages"))
-NPM = Path("/opt/mcp-exec/npm/node_modules/.package-lock.json")
-VENDORED = Path("/opt/mcp-exec/typescript_runner/vendor/packages.json")
-"""Version of each npm package whose code is in the sources."""
+NPM = (
+    Path("/opt/mcp-exec/npm/node_modules/.package-lock.json"),
+    Path("/opt/mcp-exec/typescript_runner/package-lock.json"),
+)
 
 
 def list_debian(text: str) -> Iterator[tuple[str, str, str]]:
@@ -48,10 +48,9 @@ def list_packages() -> list[tuple[str, str, str]]:
             found |= set(list_debian(path.read_text()))
     for folder in PYTHON:
         found |= set(list_python(folder))
-    if NPM.exists():
-        found |= set(list_npm(NPM.read_text()))
-    if VENDORED.exists():
-        found |= {("npm", name, each["version"]) for name, each in json.loads(VENDORED.read_text()).items()}
+    for path in NPM:
+        if path.exists():
+            found |= set(list_npm(path.read_text()))
     return sorted(found)
 
 
