@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from mcp_exec_api.approvals import Approval
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, Language
 from mcp_exec_api.wire.executions import ApprovalList, ExecutionList, ExecutionSummary, PendingApprovalList
 from mcp_exec_api.wire.records import KeyUseList
 from mcp_exec_api.wire.stats import NamespaceStats
@@ -35,7 +36,6 @@ from mcp_exec_client.state.skills import Skills
 from mcp_exec_client.state.workspaces import Artifacts, Workspaces
 from mcp_exec_client.transport import ClientOptions, HttpReply, build_transport
 from mcp_exec_client.types import Execution, FoundTools, parse_reply
-from mcp_exec_tools.languages import Language
 from mcp_exec_tools.search.index import DetailLevel
 
 _EXECUTIONS: Final = "/v1/executions"
@@ -220,11 +220,11 @@ class AsyncClient:
         *,
         detail_level: DetailLevel = "with_description",
         limit: int = 10,
-        language: Language = "python",
+        language: Language = DEFAULT_LANGUAGE,
     ) -> Sequence[FoundTool]:
         """Return tools that code in a language may call, best match first. An empty query lists all tools."""
         params: dict[str, str | None] = {"query": query, "detail_level": detail_level, "limit": str(limit)}
-        params |= {"language": language} if language != "python" else {}
+        params |= {"language": language} if language != DEFAULT_LANGUAGE else {}
         return (await self.channel.fetch(FoundTools, "GET", "/api/v1/mcp/tools/search", query=params)).root
 
     async def tools(self, server: str) -> Sequence[ServerTool]:

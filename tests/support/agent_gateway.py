@@ -10,6 +10,7 @@ import httpx
 
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.transport import NO_RETRIES
+from mcp_exec_tools.names import camel_case
 from tests.support.scripted_gateway import CREATED, URL, execution, problem, stats
 
 Object = dict[str, Any]
@@ -122,6 +123,10 @@ class AgentGateway:
         hidden = {"name_only": ("description", "import", "input_schema"), "with_description": ("input_schema",)}
         words = set(query["query"].lower().split())
         ranked = sorted(self.tools, key=lambda each: -len(words & set(each["description"].lower().split())))
+        if query.get("language") == "typescript":
+            ranked = [
+                each | {"name": (name := camel_case(each["name"])), "import": f"import {{ {name} }}"} for each in ranked
+            ]
         drop = hidden.get(query["detail_level"], ())
         return [{key: value for key, value in each.items() if key not in drop} for each in ranked]
 

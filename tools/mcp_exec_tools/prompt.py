@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mcp_exec_tools.languages import check_language
+from mcp_exec_tools.languages import TITLES, check_language
 
 VERSION: Final = "5"
 """Version of the text, which is recorded in traces."""
@@ -46,11 +46,12 @@ A question that needs no tool needs no code: answer it.
 class _Form:
     """What the prompt says in one language."""
 
-    title: str
     run: str
     """How code calls tools, in the description of the tool that runs it."""
     libraries: str
     """What can be imported, if the pool does not say it."""
+    search: str
+    """How code searches tools, for models that cannot."""
     calls: str
     waits: str
     failures: str
@@ -61,9 +62,9 @@ class _Form:
 
 _FORMS: Final[Mapping[str, _Form]] = {
     "python": _Form(
-        title="Python",
         run="`from servers.SERVER import TOOL` and `await TOOL(name=value)`",
         libraries="",
+        search="`from tool_discovery import search_tools`",
         calls="""\
 - `from servers.SERVER import TOOL`, then `await TOOL(parameter=value)` or \
 `await TOOL({"parameter": value})`; `from client import call_mcp_tool` and \
@@ -79,9 +80,9 @@ _FORMS: Final[Mapping[str, _Form]] = {
         size="`len()`",
     ),
     "typescript": _Form(
-        title="TypeScript",
         run='`import { TOOL } from "servers/SERVER"` and `await TOOL({ name: value })`',
         libraries="Deno, with its own modules and those of Node as `node:fs`",
+        search='`import { searchTools } from "tool_discovery"`',
         calls="""\
 - `import { TOOL } from "servers/SERVER"`, then `await TOOL({ parameter: value })` or, in the order of its signature, \
 `await TOOL(value, ...)`; `import { callMcpTool } from "client"` and `await callMcpTool("SERVER.TOOL", { ... })` do \
@@ -106,10 +107,10 @@ def describe_run(languages: Sequence[str]) -> str:
     """
     for language in languages:
         check_language(language)
-    forms = [_FORMS[language] for language in languages]
-    calls = [form.run if len(forms) == 1 else f"{form.title}: {form.run}" for form in forms]
+    forms = {TITLES[language]: _FORMS[language] for language in languages}
+    calls = [form.run if len(forms) == 1 else f"{title}: {form.run}" for title, form in forms.items()]
     return (
-        f"Run {' or '.join(form.title for form in forms)} in a sandbox, fresh unless `session` is set. "
+        f"Run {' or '.join(forms)} in a sandbox, fresh unless `session` is set. "
         f"{'; '.join(calls)} call tools; await works at the top level. "
         "You get stdout, stderr and the value of the last expression: print little. "
         "progress(done, total, text) reports progress."
@@ -144,7 +145,7 @@ def system_prompt(
         servers=", ".join(servers) or "none",
         run=run_tool,
         describe=describe,
-        title=form.title,
+        title=TITLES[language],
         libraries=line,
         calls=form.calls,
         waits=form.waits,
@@ -152,6 +153,15 @@ def system_prompt(
         shows=form.shows,
         formatting=form.formatting,
         size=form.size,
+    )
+
+
+def fenced_prompt(*, language: str = "python") -> str:
+    """Return what a model that has no tools must know besides. Raises ValueError if there is no such language."""
+    check_language(language)
+    return (
+        f"\nYou have no tools: write the code into one block that begins with ```{language} and ends with ```, and "
+        f"you get its result. {_FORMS[language].search} searches in code. Write no block in your final answer.\n"
     )
 
 

@@ -161,8 +161,10 @@ class AgentTask:
     async def _run_fenced(self, text: str) -> str | None:
         """Run the code of an answer's fenced blocks and return the message with its result, or None without code."""
         tools = self.setup.tools
-        code = CodeMode.extract_code(text) if self.fenced_code and tools.code is not None else None
-        if code is None or tools.code is None:
+        if tools.code is None or not self.fenced_code:
+            return None
+        code = CodeMode.extract_code(text, language=tools.code.language)
+        if code is None:
             return None
         tools.check_attempts()
         self.budget.begin(f"in {CODE_TOOL}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final, Unpack, cast
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, Language
 from mcp_exec_api.wire.tools import FoundTool
 from mcp_exec_client.agent.approvals import OnApproval, decide_approval
 from mcp_exec_client.agent.outcomes import (
@@ -30,10 +31,12 @@ from mcp_exec_client.errors import GatewayError, GatewayUnreachable, McpExecErro
 from mcp_exec_client.events import ApprovalEvent
 from mcp_exec_client.options import RunOptions, suggesting
 from mcp_exec_client.types import Execution
+from mcp_exec_tools.languages import TITLES
+from mcp_exec_tools.names import snake_case
 from mcp_exec_tools.patterns import ToolPatterns
 from mcp_exec_tools.prompt import describe_libraries, system_prompt
 from mcp_exec_tools.search.index import DetailLevel
-from mcp_exec_tools.source.lines import join_python_blocks
+from mcp_exec_tools.source.lines import join_blocks
 
 _START_SECONDS: Final = 60.0
 """Time for a block of code to get a sandbox, in addition to its time limit."""
@@ -50,6 +53,7 @@ _DETAIL_LEVELS: Final = ("name_only", "with_description", "full")
 _MAX_FENCED: Final = 256 * 1024
 """Most characters of an answer that is searched for code."""
 _VARIABLES: Final = "\nVariables that the application gives your code, whose values are not shown here: {names}.\n"
+_EXECUTE: Final = "Run a block of {} in a fresh sandbox; return its output and its last expression's value."
 TOOLS: Final[list[Block]] = [
     {
         "name": "search_tools",
@@ -67,7 +71,7 @@ TOOLS: Final[list[Block]] = [
     },
     {
         "name": "execute_code",
-        "description": "Run a block of Python in a fresh sandbox; return its output and its last expression's value.",
+        "description": _EXECUTE.format(TITLES[DEFAULT_LANGUAGE]),
         "input_schema": {
             "type": "object",
             "properties": {
@@ -179,6 +183,7 @@ class CodeMode:
         self._on_approval = on_approval
         self._context = dict(options.pop("context", None) or {})
         self._allowed = ToolPatterns(options.get("tools") or ())
+        self._language: Language = options.get("language") or DEFAULT_LANGUAGE
         self._options = options
 
     async def system_prompt(self) -> str:
@@ -188,11 +193,13 @@ class CodeMode:
         """
         servers = sorted({tool.server for tool in await self.find_tools("", "name_only")})
         names = ", ".join(f"`{name}` ({_describe_type(value)})" for name, value in self._context.items())
-        prompt = system_prompt(servers, libraries=await self._describe_libraries())
+        prompt = system_prompt(servers, libraries=await self._describe_libraries(), language=self._language)
         return prompt + (_VARIABLES.format(names=names) if names else "")
 
     async def _describe_libraries(self) -> str:
         """Return what code can import in words, or an empty text if the gateway does not know it."""
+        if self._language != DEFAULT_LANGUAGE:
+            return ""  # the prompt says it
         try:
             pools = (await self._client.stats()).pools
         except GatewayError as error:
@@ -204,7 +211,8 @@ class CodeMode:
 
     def tools(self) -> list[Block]:
         """Return the definitions of the tools; they never change, so that prompt caching works."""
-        return [dict(tool) for tool in TOOLS]
+        search, execute = TOOLS
+        return [dict(search), {**execute, "description": _EXECUTE.format(TITLES[self._language])}]
 
     async def handle(self, tool_use: Any) -> Block:
         """Do what the model asks for, and return the `tool_result` block.
@@ -216,10 +224,15 @@ class CodeMode:
         outcome = await self.work(str(use["name"]), use.get("input"), on_event=self._on_event)
         return outcome.to_block(str(use["id"]))
 
+    @property
+    def language(self) -> Language:
+        """Language of the code."""
+        return self._language
+
     @staticmethod
-    def extract_code(text: str) -> str | None:
-        """Return the Python of an answer's fenced blocks, or None if it has none: for models without tools."""
-        return join_python_blocks(text[:_MAX_FENCED])
+    def extract_code(text: str, *, language: Language = DEFAULT_LANGUAGE) -> str | None:
+        """Return the code of an answer's fenced blocks, or None if it has none: for models without tools."""
+        return join_blocks(text[:_MAX_FENCED], language=language)
 
     async def work(self, name: str, given: object, *, on_event: OnEvent) -> ToolOutcome:
         """Use a tool and return the outcome. Raises AgentError and McpExecError."""
@@ -237,10 +250,16 @@ class CodeMode:
     async def find_tools(self, query: str, detail_level: DetailLevel) -> list[FoundTool]:
         """Return the matching tools that the code may call. Raises AgentError."""
         try:
-            found = await self._client.search_tools(query, detail_level=detail_level, limit=_ALL_TOOLS)
+            found = await self._client.search_tools(
+                query, detail_level=detail_level, limit=_ALL_TOOLS, language=self._language
+            )
         except GatewayError as error:
             raise AgentError(f"the gateway did not list tools: {error}") from error
-        return [tool for tool in found if self._allowed.match(tool.server, tool.name)]
+        return [tool for tool in found if self._allows(tool)]
+
+    def _allows(self, tool: FoundTool) -> bool:
+        # patterns name tools as servers do, and not as a language does
+        return any(self._allowed.match(tool.server, name) for name in {tool.name, snake_case(tool.name)})
 
     async def _search(self, arguments: dict[str, Any], on_event: OnEvent) -> ToolOutcome:
         check_names(arguments, "query", "detail_level", "limit")
@@ -261,7 +280,7 @@ class CodeMode:
         check_names(arguments, *_MODEL_FIELDS)
         code = arguments.get("code")
         if not isinstance(code, str) or not code.strip():
-            raise InvalidToolUse("code must be a text with a block of Python")
+            raise InvalidToolUse(f"code must be a text with a block of {TITLES[self._language]}")
         context = self._merge(arguments.get("context") or {})
         await on_event(AgentStep(kind="code", text=code))
         began = perf_counter()

@@ -17,6 +17,7 @@ from mcp_exec_client.agent.providers.model import Block
 from mcp_exec_client.agent.task_tools import TaskTools
 from mcp_exec_client.client import AsyncClient
 from mcp_exec_client.errors import McpExecError
+from mcp_exec_tools.prompt import fenced_prompt
 from mcp_exec_tools.text import estimate_tokens
 
 log = logging.getLogger(__name__)
@@ -52,10 +53,6 @@ _ON: Final = ("1", "true", "yes", "on")
 _OFF: Final = ("", "0", "false", "no", "off")
 KillSwitch: TypeAlias = bool | Callable[[], bool | Awaitable[bool]]
 """A value, or a function that is called before each task, for example one that reads a flag."""
-_FENCED: Final = (
-    "\nYou have no tools: write the code into one block that begins with ```python and ends with ```, and you get its "
-    "result. `from tool_discovery import search_tools` searches in code. Write no block in your final answer.\n"
-)
 HYBRID_PROMPT: Final = (
     "\nTools whose name contains `__` can also be called directly: do so for a single call with a short result, and "
     "use code for everything else.\n"
@@ -141,7 +138,7 @@ class ModeSelection:
         told = () if kept is None or servers == history.servers else (_SERVERS.format(", ".join(sorted(servers))),)
         if choice.mode == "hybrid":
             return await self._set_up_hybrid(task, expected, kept=kept, servers=servers, told=told)
-        fenced = "" if self.shows_tools else _FENCED
+        fenced = "" if self.shows_tools else fenced_prompt(language=self.code.language)
         opening = kept or self._open("code", await self.code.system_prompt() + fenced, self.code.tools())
         tools = self._allow(opening, rules=None)
         return TaskSetup(choice=choice, opening=opening, tools=tools, servers=servers, notices=told)

@@ -144,6 +144,26 @@ async def test_the_prompt_lists_the_libraries_of_the_pool(gateway: AgentGateway)
         assert "libraries" not in await CodeMode(client).system_prompt()
 
 
+async def test_code_may_be_in_another_language(gateway: AgentGateway) -> None:
+    gateway.runs = [Run(stdout="2")]
+    gateway.pools = [pool("default", python="3.13.5", libraries=[])]
+    async with gateway.client() as client:
+        code = CodeMode(client, tools=["github.list_issues"], language="typescript")
+        prompt = await code.system_prompt()
+        assert 'import { TOOL } from "servers/SERVER"' in prompt
+        assert "Servers whose tools your code may call: github." in prompt
+        assert "Python" not in prompt + str(code.tools())
+        [_, execute] = code.tools()
+        assert execute["description"].startswith("Run a block of TypeScript in a fresh sandbox")
+        use = {"type": "tool_use", "id": "1", "name": "search_tools", "input": {"query": "issues"}}
+        assert "import { listIssues }" in (await code.handle(use))["content"]
+        await code.handle({**use, "name": "execute_code", "input": {"code": "console.log(2)"}})
+        refused = await code.handle({**use, "name": "execute_code", "input": {}})
+    assert gateway.executions[0]["language"] == "typescript"
+    assert refused["content"] == "code must be a text with a block of TypeScript"
+    assert CodeMode.extract_code("A:\n```ts\nlet a\n```\n```python\nb\n```", language=code.language) == "let a"
+
+
 async def test_the_parts_work_in_an_application_s_own_loop(messages: MessagesApi, gateway: AgentGateway) -> None:
     gateway.runs = [Run(stdout="2 issues\n")]
     messages.rewrite([uses("execute_code", code="print('2 issues')")], [says("There are 2.")])

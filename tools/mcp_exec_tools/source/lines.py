@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from mcp_exec_tools.languages import FENCES
 from mcp_exec_tools.source.installers import INSTALLERS, find_installed_packages
 
 LineStart = Literal["statement", "continued", "string"]
@@ -22,7 +23,6 @@ _ENDS: Final = {
 }
 _DEPTHS: Final = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 _NO_LINE_BREAK: Final = re.compile(r"[^\n]")
-_PYTHON: Final = frozenset({"python", "python3", "py", "py3", "ipython", "ipython3", "tool_code"})
 _LANGUAGE: Final = re.compile(r"\{?\.?([\w+#-]*)")
 _MIN_MARKS: Final = 3
 
@@ -84,7 +84,7 @@ class Block:
     @property
     def is_python(self) -> bool:
         """Whether the fence names Python."""
-        return self.language in _PYTHON
+        return self.language in FENCES["python"]
 
 
 def find_blocks(lines: Sequence[str], starts: Sequence[LineStart] | None = None) -> Iterator[Block]:
@@ -107,10 +107,10 @@ def find_blocks(lines: Sequence[str], starts: Sequence[LineStart] | None = None)
         yield Block(opening=opening, closing=len(lines), language=language, is_closed=False)
 
 
-def join_python_blocks(text: str) -> str | None:
-    """Return the Python of a text's closed blocks, or None if it has none."""
+def join_blocks(text: str, *, language: str = "python") -> str | None:
+    """Return the code of a text's closed blocks in a language, or None if it has none."""
     lines = text.splitlines()
-    blocks = (block for block in find_blocks(lines) if block.is_python and block.is_closed)
+    blocks = (block for block in find_blocks(lines) if block.language in FENCES[language] and block.is_closed)
     found = ("\n".join(lines[block.opening + 1 : block.closing]).strip("\n") for block in blocks)
     return "\n\n".join(code for code in found if code.strip()) or None
 
