@@ -2,7 +2,8 @@
 
 import { ToolError } from "./errors.ts";
 import { findCloseNames, fold } from "./text.ts";
-import { encodeAsJson, ValueRefused } from "./values.ts";
+import { encodeAsJson } from "./values.ts";
+import { ValueRefused } from "./walk.ts";
 
 /** A parameter of a tool, in a table whose order is that of positional arguments. */
 export interface Parameter {
@@ -56,7 +57,9 @@ export function bindArguments(
   const missing = [...known].filter(([name, { required }]) => required && !merged.has(name)).map(([name]) => name);
   if (missing.length > 0) {
     let message = `missing parameter${missing.length > 1 ? "s" : ""}: ${missing.join(", ")}`;
-    if (!isNamed && merged.size > 0) message += ` (positional arguments were taken as ${[...merged.keys()].join(", ")})`;
+    if (!isNamed && merged.size > 0) {
+      message += ` (positional arguments were taken as ${[...merged.keys()].join(", ")})`;
+    }
     throw buildError(tool, message, parameters);
   }
   return { ...Object.fromEntries(merged), ...options.fixed };
@@ -92,7 +95,12 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return prototype === null || prototype === Object.prototype || Object.getPrototypeOf(prototype) === null;
 }
 
-function bindValues(tool: string, values: readonly unknown[], names: string[], parameters: Parameters): [string, unknown][] {
+function bindValues(
+  tool: string,
+  values: readonly unknown[],
+  names: string[],
+  parameters: Parameters,
+): [string, unknown][] {
   if (values.length > names.length) {
     const most = names.length > 0 ? `at most ${names.length}, in this order: ${names.join(", ")}` : "no arguments";
     const given = `${values.length} positional argument${values.length > 1 ? "s were" : " was"} given`;

@@ -66,7 +66,10 @@ export class Engine {
 
   /** Return a value of the global scope, or undefined if it has none of the name. */
   async read(name: string): Promise<unknown> {
-    const evaluated = await this.#post<Evaluation>("Runtime.evaluate", { expression: `typeof ${name} === "undefined" ? undefined : ${name}`, replMode: true });
+    const evaluated = await this.#post<Evaluation>("Runtime.evaluate", {
+      expression: `typeof ${name} === "undefined" ? undefined : ${name}`,
+      replMode: true,
+    });
     return evaluated.exceptionDetails === undefined ? await this.#fetch(evaluated.result) : undefined;
   }
 
@@ -76,7 +79,9 @@ export class Engine {
     await this.#post("Runtime.callFunctionOn", {
       objectId: this.#holderId,
       functionDeclaration: "function (value) { this.value = value; }",
-      arguments: [objectId !== undefined ? { objectId } : unserializableValue !== undefined ? { unserializableValue } : { value }],
+      arguments: [
+        objectId !== undefined ? { objectId } : unserializableValue !== undefined ? { unserializableValue } : { value },
+      ],
     });
     if (objectId !== undefined) await this.#post("Runtime.releaseObject", { objectId });
     const found = this.#holder.value;

@@ -28,7 +28,8 @@ export class Hooks {
   /** Give the code this object. */
   install(): void {
     const value = {
-      import: (specifier: string, names: string[], referrer: string) => this.#loader.import(specifier, names, this.#resolve(referrer)),
+      import: (specifier: string, names: string[], referrer: string) =>
+        this.#loader.import(specifier, names, this.#resolve(referrer)),
       importFrom: (referrer: string) => (specifier: unknown) => this.load(String(specifier), referrer),
       meta: (referrer: string) => this.#describe(this.#resolve(referrer)),
       return: (returned: unknown) => new TopLevelReturn(returned),

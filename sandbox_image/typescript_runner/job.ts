@@ -5,6 +5,7 @@ import type { Channel } from "./channel.ts";
 import { type Engine, Thrown } from "./engine.ts";
 import { type Hooks, TopLevelReturn } from "./hooks.ts";
 import type { Loader } from "./loader.ts";
+import type { Network } from "./network.ts";
 import { Notes } from "./notes.ts";
 import { compile, type Program } from "./program.ts";
 import { ProgressReporter } from "./progress.ts";
@@ -13,7 +14,7 @@ import { describeError, findLimit, reportEnd } from "./report.ts";
 import { setContext } from "./run_context.ts";
 import { ArtifactWriter } from "./show.ts";
 import { SkillStore } from "./skill_store.ts";
-import { type Frame, formatFrames, nameFile, type Stacks } from "./stack.ts";
+import { formatFrames, type Frame, nameFile, type Stacks } from "./stack.ts";
 import type { StandardStreams } from "./streams.ts";
 import { isName } from "./text.ts";
 import type { Timers } from "./timers.ts";
@@ -48,6 +49,7 @@ export interface RunnerParts {
   engine: Engine;
   hooks: Hooks;
   loader: Loader;
+  network: Network;
   stacks: Stacks;
   streams: StandardStreams;
   timers: Timers;
@@ -103,10 +105,13 @@ export class JobRunner {
     if (report.error === null && !report.exitCode && this.#hasWork(job)) {
       this.#send({ ...report, type: "ended" });
       const late = await this.#build(job, Promise.race([this.#finish(job), stopped]));
-      if (late.error !== null || late.exitCode !== null) report = this.#isInterrupted ? { ...report, left: this.#left } : late;
+      if (late.error !== null || late.exitCode !== null) {
+        report = this.#isInterrupted ? { ...report, left: this.#left } : late;
+      }
     }
     this.#stop = () => {};
     this.#tools!.writeNotes();
+    this.#parts.network.writeNotes(this.#notes);
     if (!job.session || this.#isInterrupted) this.#parts.timers.clear();
     this.#tools!.close();
     this.#send({ ...report, notes: this.#notes.toMessage() });
@@ -118,6 +123,7 @@ export class JobRunner {
     this.#file = nameFile(this.#jobs);
     this.#notes = new Notes();
     this.#isInterrupted = false;
+    this.#parts.network.begin();
     const emit = (event: Message) => this.#emit(event);
     this.#tools = new ToolSession({ access: job.tools, emit, workspace, notes: this.#notes, stacks });
     const skills = new SkillStore(job.skills, job.tools?.allow ?? [], emit);
@@ -250,7 +256,10 @@ export class JobRunner {
     this.#send({ type: "interrupted", line: frame?.place.line ?? null, traceback });
     this.#parts.timers.clear();
     this.#tools?.close();
-    setTimer(() => this.#stop(new Interrupted("the code was interrupted")), this.#tools?.isBusy ? CLEANUP_MILLISECONDS : 0);
+    setTimer(
+      () => this.#stop(new Interrupted("the code was interrupted")),
+      this.#tools?.isBusy ? CLEANUP_MILLISECONDS : 0,
+    );
   }
 
   /** Send an event, after the output that the code has written before. */
@@ -268,7 +277,9 @@ const GIVEN = new Set<string>();
 const KEYWORDS = new Set(
   ("arguments await break case catch class const continue debugger default delete do else enum eval export extends false" +
     " finally for function if implements import in instanceof interface let new null package private protected public" +
-    " return static super switch this throw true try typeof undefined NaN Infinity var void while with yield").split(" "),
+    " return static super switch this throw true try typeof undefined NaN Infinity var void while with yield").split(
+      " ",
+    ),
 );
 
 /** Return whether a key can be a variable: an identifier that hides nothing that the sandbox has. */

@@ -64,11 +64,15 @@ export class Loader {
    * @throws ModuleNotFoundError, SyntaxError and what the module throws.
    */
   async import(specifier: string, names: readonly string[], referrer: string): Promise<Namespace> {
-    const namespace = specifier === SERVERS_FOLDER ? await this.#loadServers(names) : await this.load(specifier, referrer);
+    const namespace = specifier === SERVERS_FOLDER
+      ? await this.#loadServers(names)
+      : await this.load(specifier, referrer);
     for (const name of names) {
       if (name in namespace) continue;
       const close = findCloseNames(name, Object.keys(namespace));
-      const hint = close.length > 0 ? `did you mean ${close.join(", ")}?` : `it has ${listNames(Object.keys(namespace))}`;
+      const hint = close.length > 0
+        ? `did you mean ${close.join(", ")}?`
+        : `it has ${listNames(Object.keys(namespace))}`;
       throw new SyntaxError(`the module ${JSON.stringify(specifier)} has no export ${name}: ${hint}`);
     }
     return namespace;
@@ -88,11 +92,17 @@ export class Loader {
   }
 
   #explainMissing(specifier: string): ModuleNotFoundError {
-    const what = REMOTE.some((prefix) => specifier.startsWith(prefix)) ? "no network and no packages" : "no such module";
+    const what = REMOTE.some((prefix) => specifier.startsWith(prefix))
+      ? "no network and no packages"
+      : "no such module";
     const servers = this.#servers?.length ? `, and the servers ${listNames(this.#servers)} as "servers/NAME"` : "";
     return new ModuleNotFoundError(
-      `cannot import ${JSON.stringify(specifier.slice(0, 100))}: this sandbox has ${what}; it has Deno ${Deno.version.deno}` +
-        ` with the modules of Node ("node:fs"), ${listNames([...this.#own.keys()].map((name) => JSON.stringify(name)))}${servers}`,
+      `cannot import ${
+        JSON.stringify(specifier.slice(0, 100))
+      }: this sandbox has ${what}; it has Deno ${Deno.version.deno}` +
+        ` with the modules of Node ("node:fs"), ${
+          listNames([...this.#own.keys()].map((name) => JSON.stringify(name)))
+        }${servers}`,
     );
   }
 
@@ -103,6 +113,7 @@ export class Loader {
     return Object.fromEntries(await Promise.all(wanted.map(load)));
   }
 
+  // deno-lint-ignore require-await -- what it throws is a rejection
   async #loadServer(specifier: string): Promise<Namespace> {
     const root = path.join(this.#workspace, SERVERS_FOLDER);
     const [, server, ...rest] = specifier.split("/");
@@ -116,7 +127,9 @@ export class Loader {
 
   #explainServer(server: string, folders: string[]): ModuleNotFoundError {
     const close = findCloseNames(server, folders);
-    const hint = close.length > 0 ? `. Did you mean: ${close.join(", ")}?` : `; servers with tools: ${listNames(folders)}`;
+    const hint = close.length > 0
+      ? `. Did you mean: ${close.join(", ")}?`
+      : `; servers with tools: ${listNames(folders)}`;
     return new ModuleNotFoundError(`there is no server ${server.slice(0, 100)}${hint}`);
   }
 
@@ -148,7 +161,9 @@ export class Loader {
 
   #load(key: string, file: string, referrer: string, read: () => string): Promise<Namespace> {
     if (this.#isWaitedFor(file, referrer)) {
-      return Promise.reject(new SyntaxError(`${file} imports itself, over ${referrer}: import it inside of a function`));
+      return Promise.reject(
+        new SyntaxError(`${file} imports itself, over ${referrer}: import it inside of a function`),
+      );
     }
     let loaded = this.#modules.get(key);
     if (loaded === undefined) {

@@ -11,6 +11,7 @@ import { Engine } from "./engine.ts";
 import { Hooks } from "./hooks.ts";
 import { JobRunner } from "./job.ts";
 import { Loader } from "./loader.ts";
+import { Network } from "./network.ts";
 import { compile } from "./program.ts";
 import type { Job } from "./protocol.ts";
 import { seal } from "./seal.ts";
@@ -49,12 +50,14 @@ async function main(): Promise<void> {
   const hooks = new Hooks(loader, workspace);
   const streams = new StandardStreams();
   const timers = new Timers();
-  const runner = new JobRunner({ channel, engine, hooks, loader, stacks, streams, timers, workspace });
+  const network = new Network();
+  const runner = new JobRunner({ channel, engine, hooks, loader, stacks, network, streams, timers, workspace });
   hooks.install();
   // The first run of any code path is the slowest.
   await engine.run(compile("{ const warm: number[] = [await 1]; warm; }\n[1];\n", "warm.ts").text, "warm.ts");
   streams.install();
   timers.install();
+  network.install();
   stacks.install();
   runner.install();
   for (const [name, value] of Object.entries(PREDEFINED)) {

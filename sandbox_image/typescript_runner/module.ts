@@ -31,7 +31,7 @@ export async function compileModule(code: string, referrer: string, listExports:
       edits.replace(node.start, node.end, "");
     } else if (node.source && (node.type === "ExportNamedDeclaration" || node.type === "ExportAllDeclaration")) {
       const pairs = await listReexports(node, listExports);
-      edits.prepend(reexport(node, pairs, (number += 1), referrer), node.start);
+      edits.prepend(reexport(node, pairs, number += 1, referrer), node.start);
       edits.replace(node.start, node.end, "");
     }
   }
@@ -52,7 +52,9 @@ async function listReexports(node: Node, listExports: ListExports): Promise<[str
 function reexport(node: Node, pairs: [string, string][], number: number, referrer: string): string {
   const whole = `${HOOKS}_module${number}`;
   const names = JSON.stringify(pairs.map(([name]) => name));
-  const load = `const ${whole} = await ${HOOKS}.import(${JSON.stringify(node.source.value)}, ${names}, ${JSON.stringify(referrer)}); `;
+  const load = `const ${whole} = await ${HOOKS}.import(${JSON.stringify(node.source.value)}, ${names}, ${
+    JSON.stringify(referrer)
+  }); `;
   if (node.exported) return `${load}export { ${whole} as ${JSON.stringify(nameOf(node.exported))} }; `;
   const parts = pairs.map(([name, own], index) => {
     const local = `${whole}_${index}`;

@@ -120,7 +120,7 @@ export class Rewritten {
     this.#lines = new Lines(this.text);
     this.#pieces = pieces;
     let end = 0;
-    for (const piece of pieces) this.#ends.push((end += piece.text.length));
+    for (const piece of pieces) this.#ends.push(end += piece.text.length);
   }
 
   /** Return the place in the original text of a place in the new one. */

@@ -35,7 +35,9 @@ export function compile(code: string, referrer: string, isSession = false): Prog
   edits.prepend('"use strict"; ');
   const mentioned = listMentioned(tree);
   rewriteExpressions(tree, edits, referrer);
-  for (const node of tree.body as Node[]) rewriteStatement(node, edits, (each) => bindImport(each, mentioned, referrer, isSession));
+  for (const node of tree.body as Node[]) {
+    rewriteStatement(node, edits, (each) => bindImport(each, mentioned, referrer, isSession));
+  }
   if (isSession) declareAgain(tree.body, edits);
   rewriteReturns(tree, edits, text);
   const value = last?.type === "ExpressionStatement" ? last.expression : null;

@@ -53,6 +53,8 @@ export class ProgressReporter {
 function toNumber(name: string, value: unknown): number {
   const number = typeof value === "bigint" ? Number(value) : value;
   if (typeof number === "number" && Math.abs(number) <= 2 ** 53) return number;
-  const given = typeof number === "number" && Number.isFinite(number) ? "one beyond 2**53" : Deno.inspect(value).slice(0, 50);
+  const given = typeof number === "number" && Number.isFinite(number)
+    ? "one beyond 2**53"
+    : Deno.inspect(value).slice(0, 50);
   throw new TypeError(`progress(done, total, text): ${name} must be a number, not ${given}`);
 }

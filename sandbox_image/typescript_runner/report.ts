@@ -10,7 +10,7 @@ import {
   TYPE_CHARACTERS,
 } from "./protocol.ts";
 import { CodeSyntaxError } from "./syntax.ts";
-import { type Frame, formatFrames, type Stacks } from "./stack.ts";
+import { formatFrames, type Frame, type Stacks } from "./stack.ts";
 
 const MAX_CAUSES = 5;
 const MEMORY_TEXTS = ["Array buffer allocation failed", "Invalid array buffer length", "WebAssembly.Memory()"];
@@ -124,8 +124,9 @@ export function findLimit(error: unknown): LimitName | null {
 
 /** Return a sentence that says how long a result is and what is left of it. */
 export function describeCut(size: number | null, limit: number, isText: boolean): string {
-  if (size === null) return `It has more than the ${limit} bytes of limits.outputBytes: it is a text with the beginning.`;
+  if (size === null) {
+    return `It has more than the ${limit} bytes of limits.outputBytes: it is a text with the beginning.`;
+  }
   const what = isText ? "" : ", so it is a text";
   return `It has ${size} bytes as JSON, more than the ${limit} of limits.outputBytes: its middle is cut${what}.`;
 }
-

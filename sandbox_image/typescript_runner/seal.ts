@@ -8,7 +8,17 @@
 /** What the runner has needed until now. The rights to read and write files are those of the command line. */
 const REVOKED = ["run", "ffi", "sys", "import"] as const;
 /** Parts of Deno that only serve to ask for rights, or need those that code never has. */
-const REMOVED = ["permissions", "Permissions", "PermissionStatus", "Command", "Process", "ChildProcess", "run", "dlopen", "bundle"];
+const REMOVED = [
+  "permissions",
+  "Permissions",
+  "PermissionStatus",
+  "Command",
+  "Process",
+  "ChildProcess",
+  "run",
+  "dlopen",
+  "bundle",
+];
 
 /** Revoke rights. None of them can be granted again: nobody answers a prompt. */
 export function seal(): void {

@@ -63,10 +63,12 @@ export class ArtifactWriter {
   }
 
   #choosePath(rendering: Rendering, name: string | undefined): string {
-    const extension = rendering.source ? path.extname(rendering.source).slice(1) : findExtension(rendering.mediaType) ?? "bin";
+    const extension = rendering.source
+      ? path.extname(rendering.source).slice(1)
+      : findExtension(rendering.mediaType) ?? "bin";
     if (name !== undefined) return path.join(this.#folder, checkName(name, extension));
     if (rendering.source) return path.join(this.#folder, path.basename(rendering.source));
-    for (let number = 1; ; number += 1) {
+    for (let number = 1;; number += 1) {
       const file = path.join(this.#folder, `${rendering.kind}-${number}.${extension}`);
       if (!exists(file)) return file;
     }
@@ -124,7 +126,9 @@ function renderTable(rows: Row[]): Rendering {
   const body = rows.slice(0, MAX_ROWS).map((row) => writeRow(shown.map((name) => row[name]), "td"));
   const html = `<table><thead>${writeRow(shown, "th")}</thead>\n<tbody>${body.join("\n")}</tbody></table>${cut}`;
   const head = columns.slice(0, PREVIEW_COLUMNS);
-  const lines = rows.slice(0, PREVIEW_ROWS).map((row) => head.map((name) => writeCell(row[name]).slice(0, 60)).join("\t"));
+  const lines = rows.slice(0, PREVIEW_ROWS).map((row) =>
+    head.map((name) => writeCell(row[name]).slice(0, 60)).join("\t")
+  );
   const document = `<!doctype html><meta charset="utf-8">\n${html}`;
   return build("table", encoder.encode(document), "text/html", [size, head.join("\t"), ...lines].join("\n"));
 }

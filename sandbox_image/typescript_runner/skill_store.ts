@@ -64,7 +64,9 @@ export class SkillStore {
       throw new TypeError("description: write what the skill does in 1 to 1024 characters");
     }
     const size = countBytes(code);
-    if (size > SAVED_CODE_BYTES) throw new RangeError(`code: it has ${size} bytes; at most ${SAVED_CODE_BYTES} are allowed`);
+    if (size > SAVED_CODE_BYTES) {
+      throw new RangeError(`code: it has ${size} bytes; at most ${SAVED_CODE_BYTES} are allowed`);
+    }
     if (this.#saved >= SAVED_SKILLS) throw new RangeError(`one execution can save ${SAVED_SKILLS} skills`);
     this.#saved += 1;
     const words = { tools: tools.map(String), tags: tags.map(String) };

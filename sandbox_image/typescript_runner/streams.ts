@@ -43,7 +43,7 @@ export class StandardStreams {
     stream.writeSync = write;
     stream.write = (data: Uint8Array) => Promise.resolve(write(data));
     return (data) => {
-      for (let rest = data; rest.length > 0; ) rest = rest.subarray(write(rest));
+      for (let rest = data; rest.length > 0;) rest = rest.subarray(write(rest));
     };
   }
 }

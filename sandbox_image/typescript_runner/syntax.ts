@@ -63,7 +63,8 @@ export function parse(code: string): Parsed {
 }
 
 function isBareDeclaration(node: Node): boolean {
-  return node.type === "VariableDeclaration" && node.kind === "var" && node.declarations.every((each: Node) => !each.init);
+  return node.type === "VariableDeclaration" && node.kind === "var" &&
+    node.declarations.every((each: Node) => !each.init);
 }
 
 function removeTypes(code: string): { text: string; locate: (place: Place) => Place } {
@@ -137,7 +138,9 @@ export function isFunction(node: Node): boolean {
 export function listNames(pattern: Node | null): string[] {
   if (pattern === null) return [];
   if (pattern.type === "Identifier") return [pattern.name];
-  if (pattern.type === "ObjectPattern") return pattern.properties.flatMap((p: Node) => listNames(p.value ?? p.argument));
+  if (pattern.type === "ObjectPattern") {
+    return pattern.properties.flatMap((p: Node) => listNames(p.value ?? p.argument));
+  }
   if (pattern.type === "ArrayPattern") return pattern.elements.flatMap(listNames);
   return listNames(pattern.left ?? pattern.argument ?? null);
 }

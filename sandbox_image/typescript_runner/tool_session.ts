@@ -68,7 +68,12 @@ export class ToolSession {
    *
    * `read` makes the caller's value of the result.
    */
-  call<T>(tool: string, makeArguments: () => Record<string, unknown>, read: (value: unknown) => T, seconds?: number): Promise<T> {
+  call<T>(
+    tool: string,
+    makeArguments: () => Record<string, unknown>,
+    read: (value: unknown) => T,
+    seconds?: number,
+  ): Promise<T> {
     const origin = new Error();
     const frame = this.#parts.stacks.list(origin)[0];
     const work = this.#run(tool, makeArguments, seconds).then(read).catch((error: unknown) => {
@@ -105,7 +110,10 @@ export class ToolSession {
     for (const { tool, promise, frame } of this.#calls) {
       if (promise.isAwaited) continue;
       const where = frame === undefined ? "" : ` at line ${frame.place.line}`;
-      this.#parts.notes.add("NotAwaited", `${tool} was called without \`await\`${where}, so its result was not used: write \`await\`.`);
+      this.#parts.notes.add(
+        "NotAwaited",
+        `${tool} was called without \`await\`${where}, so its result was not used: write \`await\`.`,
+      );
     }
   }
 
@@ -119,7 +127,11 @@ export class ToolSession {
     this.#calls.splice(0, this.#calls.length, ...kept);
   }
 
-  async #run(tool: string, makeArguments: () => Record<string, unknown>, seconds: number | undefined): Promise<unknown> {
+  async #run(
+    tool: string,
+    makeArguments: () => Record<string, unknown>,
+    seconds: number | undefined,
+  ): Promise<unknown> {
     const values = makeArguments();
     if (this.#broker === null) throw new ToolDenied(NO_TOOLS, { tool, reason: "NotAllowed" });
     const text = encodeArguments(tool, values);
