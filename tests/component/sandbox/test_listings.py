@@ -51,14 +51,19 @@ ANSWERS = {
 }
 
 
-@pytest.fixture
-def guided(sandbox, broker):
-    """A sandbox with the wrappers of all servers of the listings, and a broker with results for them."""
+def put_wrappers(sandbox, broker, *, language):
+    """Give a sandbox the wrappers of all servers of the listings, and a broker results for them."""
     catalogs = [read_catalog(server) for server in SERVERS]
-    files = {**build_files(catalogs), "catalog.json": format_catalog(catalogs)}
+    files = {**build_files(catalogs, language=language), "catalog.json": format_catalog(catalogs)}
     assert sandbox.client.put("/v1/wrappers", json={"hash": "h", "files": files}).status_code == 200
     for name, value in ANSWERS.items():
         broker.tools[name] = lambda call, value=value: call.value(value)
+
+
+@pytest.fixture
+def guided(sandbox, broker):
+    """A sandbox with the wrappers of all servers of the listings, and a broker with results for them."""
+    put_wrappers(sandbox, broker, language="python")
     for name in ("github__search_repositories", "github__create_issue"):
         broker.tools[f"mcp__{name}"] = broker.tools[name.replace("__", ".")]
     return sandbox
@@ -151,17 +156,56 @@ return {
 """
 
 
+RESULT_OF_TYPESCRIPT = {
+    "tables": ["users", "orders"],
+    "emails": ["user0@example.com", "user1@example.com"],
+    "issue": 7,
+    "docs": [True, True, ["postgrest-js", "supabase-js"]],
+    "lastMigration": "users",
+    "names": True,
+}
+
+
 def test_calls_of_typescript_listings_run_as_python(guided, broker):
     run = guided.run(TYPESCRIPT, tools=broker.job)
     assert run.error is None
-    assert run.result == {
-        "tables": ["users", "orders"],
-        "emails": ["user0@example.com", "user1@example.com"],
-        "issue": 7,
-        "docs": [True, True, ["postgrest-js", "supabase-js"]],
-        "lastMigration": "users",
-        "names": True,
-    }
+    assert run.result == RESULT_OF_TYPESCRIPT
+    sent = {call.tool: call.arguments for call in broker.calls}
+    assert sent["supabase.list_tables"] == {"schemas": ["public"]}
+    assert sent["github.create_issue"]["body"] == "There are 30 users"
+
+
+IN_TYPESCRIPT = """
+import { context7, github, supabase } from "servers";
+
+const tables = await supabase.listTables(["public"]);
+const users = await supabase.executeSQL("SELECT id, email FROM users");
+const issue = await github.createIssue("acme", "shop", "Users", `There are ${users.length} users`);
+const docs = await context7.getDocsByName("supabase-js", "RLS");
+const same = await context7.getLibraryDocs("/supabase/supabase-js", "RLS");
+const both = await context7.compareLibraries(["supabase-js", "postgrest-js"], "RLS");
+const migrations = await supabase.listMigrations();
+return {
+  tables: tables.map(t => t.name),
+  emails: users.map(u => u.email).slice(0, 2),
+  issue: issue.number,
+  docs: [docs.length > 0, docs === same, Object.keys(both).sort()],
+  lastMigration: migrations[migrations.length - 1]?.name,
+  names: [
+    supabase.applyMigration, supabase.listEdgeFunctions, supabase.deployEdgeFunction, supabase.getAdvisors,
+    github.createRepository, github.listIssues, github.createPullRequest, github.getFileContents,
+    github.pushFiles, github.searchCode, context7.resolveLibraryId,
+  ].every(each => typeof each === "function"),
+};
+"""
+
+
+def test_typescript_listings_run_as_they_are_printed(typescript, broker):
+    typescript.clean()
+    put_wrappers(typescript, broker, language="typescript")
+    run = typescript.run(IN_TYPESCRIPT, tools=broker.job)
+    assert run.error is None
+    assert run.result == RESULT_OF_TYPESCRIPT
     sent = {call.tool: call.arguments for call in broker.calls}
     assert sent["supabase.list_tables"] == {"schemas": ["public"]}
     assert sent["github.create_issue"]["body"] == "There are 30 users"
