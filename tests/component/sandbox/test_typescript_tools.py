@@ -86,7 +86,7 @@ def test_only_allowed_servers_are_there(servers: ReusedSandbox, broker: FakeBrok
 
 ARGUMENTS = {
     'createIssue("o", "r")': "missing parameter: title",
-    'createIssue({ owner: "o", repo: "r", titel: "t" })': "there is no parameter titel",
+    'createIssue({ owner: "o", repo: "r", heading: "t" })': "there is no parameter heading",
     'createIssue("o", "r", "t", "b", 5)': "5 positional arguments were given, it takes at most 4",
     'createIssue("o", "r", NaN)': "title is NaN, which JSON does not have",
     'createIssue({ owner: "o", repo: "r", title: { a: [() => 1] } })': "title.a[0] is of type a function",
