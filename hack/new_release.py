@@ -167,7 +167,7 @@ class NewRelease:
         if self.registry:
             run("hack/push", environment={"TAG": self.version, "IMAGE_REPOSITORY": self.registry})
         else:
-            run("hack/images", *_IMAGES, environment={"TAG": self.version})
+            run("hack/images", environment={"TAG": self.version, "LANGUAGE": "typescript"})
         for name in _IMAGES:
             shutil.copyfile(ROOT / ".cache" / "images" / f"{name}.tar", self.folder / f"mcp-exec-{name}.tar")
 
