@@ -35,7 +35,7 @@ venv:  ## create the virtual environment from locks/dev.txt
 lock: venv  ## resolve pyproject.toml and write locks/*.txt; UPGRADE=yes takes the newest versions
 	@hack/lock $(if $(UPGRADE),--upgrade)
 
-images: venv  ## build the images into .cache/images
+images: venv  ## build the images into .cache/images; LANGUAGE=typescript also builds that of sandboxes for TypeScript
 	@hack/images
 
 data-image: venv  ## build the image of pools with libraries for data; no other target needs it
@@ -47,7 +47,7 @@ push: venv  ## build the images and push them to IMAGE_REPOSITORY (or REGISTRY)
 up: venv  ## create a cluster and load the images
 	@set -euo pipefail; . hack/lib.sh; . hack/release.sh; ready_cluster; echo "export KUBECONFIG=$$KUBECONFIG"
 
-demo:  ## create a cluster, install the release and run an example; IDENTITY=yes adds a provider where people sign in
+demo:  ## create a cluster, install the release and run an example; IDENTITY=yes adds a provider where people sign in, LANGUAGE=typescript a pool for TypeScript
 	@hack/demo
 
 examples: venv  ## run the tasks of examples/tasks on the release, and print what each saved; TASK=03 runs one

@@ -100,6 +100,28 @@ def test_the_pool_with_libraries_for_data_is_made_only_if_it_is_wanted(render: R
     assert (data.image, data.preimport) == ("mine:1", [])
 
 
+def test_a_pool_for_typescript_is_made_only_if_it_is_wanted_and_imports_no_modules_ahead(render: Render) -> None:
+    values = {"pool": {"runtimeClassName": "gvisor", "maxPods": 9, "preimport": ["json"], "warm": {"min": 4}}}
+    made = pool(render({**values, "typescriptPool": {"enabled": True}}), "typescript")
+    assert (made.language, made.image) == ("typescript", f"localhost/mcp-exec-sandbox-typescript:{RELEASE}")
+    assert (made.runtime_class_name, made.max_pods, made.warm.min, made.preimport) == ("gvisor", 9, 1, [])
+    digest = f"sha256:{'a' * 64}"
+    images = {"repository": "r.example/team", "tag": "v2", "digests": {"sandboxTypescript": digest}}
+    made = pool(render({**values, "images": images, "typescriptPool": {"enabled": True}}), "typescript")
+    assert made.image == f"r.example/team/mcp-exec-sandbox-typescript:v2@{digest}"
+    own = pool(render({**values, "typescriptPool": {"enabled": True, "image": "mine:1"}}), "typescript")
+    assert own.image == "mine:1"
+
+
+def test_an_extra_pool_of_another_language_has_the_image_of_this_language(render: Render) -> None:
+    rendered = render({"extraPools": [{"name": "scripts", "language": "typescript"}, {"name": "plain"}]})
+    scripts, plain = pool(rendered, "scripts"), pool(rendered, "plain")
+    assert (scripts.language, scripts.image) == ("typescript", f"localhost/mcp-exec-sandbox-typescript:{RELEASE}")
+    assert (plain.language, plain.image) == ("python", f"localhost/mcp-exec-sandbox:{RELEASE}")
+    manifest = rendered.one("SandboxPool", "plain", namespace="agents")
+    assert "language" not in manifest["spec"], "definitions of an earlier release do not have the field"
+
+
 def test_an_extra_pool_can_be_the_only_one(render: Render) -> None:
     rendered = render({"pool": {"enabled": False}, "extraPools": [{"name": "only"}]})
     assert rendered.names("SandboxPool") == ["only"]

@@ -125,7 +125,20 @@ def test_every_value_is_used_by_a_template() -> None:
     text = "\n".join(path.read_text() for path in CHART.rglob("templates/**/*") if path.is_file())
     text += (CHART / "files" / "variables.json").read_text()
     # A pool's fields, a quota's bounds and the like are handed on as they are.
-    handed_on = ("pool", "dataPool", "resources", "requests", "limits", "quota", "limitRange", "demoServers", "prices")
+    # A digest is looked up by the name of its image.
+    handed_on = (
+        "digests",
+        "pool",
+        "dataPool",
+        "typescriptPool",
+        "resources",
+        "requests",
+        "limits",
+        "quota",
+        "limitRange",
+        "demoServers",
+        "prices",
+    )
     for path, each in parts(SCHEMA, ""):
         names = path.removeprefix(".").split(".")
         if path and "[]" not in path and path != ".global" and not set(names[:-1]) & set(handed_on):

@@ -100,6 +100,22 @@ def test_a_provider_where_people_sign_in_is_installed_on_demand_and_the_address_
     assert "python -m hack.identity_provider install" in lines[:upgrade]
 
 
+def test_code_in_typescript_runs_only_if_it_is_asked_for(release: Machine) -> None:
+    done = release.run("demo", LANGUAGE="typescript")
+    assert done.returncode == 0, done.stderr
+    assert "Code in TypeScript that called the same tool printed: printed" in done.stdout
+    assert "--set typescriptPool.enabled=true" in " ".join(release.calls("helm"))
+    assert any(call.startswith("wait sbp/typescript") for call in release.calls("kubectl"))
+
+
+@pytest.mark.parametrize("language", ["", "en_US:en"])
+def test_the_plain_demo_has_no_pool_for_typescript(release: Machine, language: str) -> None:
+    done = release.run("demo", LANGUAGE=language)
+    assert done.returncode == 0, done.stderr
+    assert "TypeScript" not in done.stdout
+    assert "typescriptPool" not in " ".join(release.calls("helm"))
+
+
 @pytest.mark.parametrize("loaded", ["", "yes"])
 def test_the_virtual_environment_is_fetched_while_the_cluster_starts(release: Machine, loaded: str) -> None:
     (release.checkout / "hack/venv").write_text(
