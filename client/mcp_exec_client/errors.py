@@ -127,6 +127,7 @@ class Unavailable(GatewayError):
 
 _BY_KIND: Final[Mapping[str, type[GatewayError]]] = {
     "code-refused": CodeRefused,
+    "language-not-checked": CodeRefused,
     "key-reused": Conflict,
     "decided": AlreadyDecided,
     "queue-full": PoolQueueFull,

@@ -12,6 +12,7 @@ from tests.e2e.toolservers import running, stdio, tool_server
 from tests.support.pace import paced
 
 pytestmark = pytest.mark.timeout(900)
+IMAGE = os.environ.get("SANDBOX_TYPESCRIPT_IMAGE", "localhost/mcp-exec-sandbox-typescript:dev")
 LIMITS = {"limits": {"cpu": "1", "memory": "512Mi", "ephemeral-storage": "512Mi"}}
 SHAPES = """
 enum Level { Low = 1, High = 2 }
@@ -47,19 +48,13 @@ HEAP = "const rows: number[][] = [];\nwhile (true) rows.push(new Array(1e5).fill
 TYPED_ARRAYS = "const kept: Uint8Array[] = [];\nwhile (true) kept.push(new Uint8Array(2 ** 24).fill(1));"
 
 
-def name_image() -> str:
-    """Return the image of sandboxes for TypeScript that belongs to that of all others."""
-    sandbox = os.environ.get("SANDBOX_IMAGE", "localhost/mcp-exec-sandbox:dev")
-    return sandbox.replace("mcp-exec-sandbox", "mcp-exec-sandbox-typescript", 1)
-
-
 @pytest.fixture(scope="module")
 def scripts_pools(installed: Cluster, runtimes: dict[str, str | None]) -> Iterator[dict[str, str]]:
     """A warm pool for TypeScript in each runtime, by the name of the runtime."""
     names = {runtime: f"typescript-{runtime}" for runtime in runtimes}
     for runtime, name in names.items():
         language: dict[str, Any] = {"language": "typescript", "resources": LIMITS}
-        installed.apply(pool_manifest(name=name, runtime=runtimes[runtime], image=name_image(), warm=1, **language))
+        installed.apply(pool_manifest(name=name, runtime=runtimes[runtime], image=IMAGE, warm=1, **language))
     for name in names.values():
         installed.wait_for("Ready", "SandboxPool", name, seconds=120)
     yield names

@@ -160,12 +160,24 @@ async def test_wrappers_are_made_of_the_catalog(world: World, box: Toolbox) -> N
     assert await world.ask("GET", "/v1/namespaces/agents/wrappers?hash=another") == (200, found)
 
 
+async def test_wrappers_are_made_in_the_language_that_is_asked_for(world: World, box: Toolbox) -> None:
+    path = "/v1/namespaces/agents/wrappers"
+    _, python = await world.ask("GET", path)
+    status, found = await world.ask("GET", f"{path}?language=typescript")
+    assert status == 200
+    assert any(name.startswith("box/") for name in found["files"])
+    assert not any(name.endswith(".py") for name in found["files"])
+    assert found["files"]["catalog.json"] == python["files"]["catalog.json"]
+    assert await world.ask("GET", f"{path}?language=python") == (200, python)
+    assert (await world.ask("GET", f"{path}?language=ruby"))[0] == 422
+
+
 async def test_another_generator_changes_the_wrappers_and_their_hash(
     world: World, box: Toolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, before = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     monkeypatch.setattr(catalogs, "compute_folder_digest", lambda folder: "another")
-    monkeypatch.setattr("mcp_exec_tools.wrappers.build_files", lambda catalogs: {"box/new.py": ""})
+    monkeypatch.setattr("mcp_exec_tools.wrappers.build_files", lambda catalogs, **_: {"box/new.py": ""})
     _, after = await world.ask("GET", "/v1/namespaces/agents/wrappers")
     _, catalog = await world.ask("GET", "/v1/namespaces/agents/catalog")
     assert after["hash"] == catalog["hash"] != before["hash"]

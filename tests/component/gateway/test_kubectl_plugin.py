@@ -220,9 +220,9 @@ async def test_pools_are_listed_with_their_libraries(api: FakeApiServer, command
     api.put(SBP, {"metadata": {"name": "new"}, "spec": {"image": "i", "runtimeClassName": "gvisor"}})
     listed = await command("pools")
     rows = {line.split()[0]: line.split() for line in listed.lines}
-    assert rows["NAME"] == ["NAME", "WARM", "BUSY", "QUEUED", "PYTHON", "LIBRARIES"]
-    assert rows["data"] == ["data", "2", "1", "0", "3.13.5", "pandas", "2.3.1,", "numpy", "2.3.1"]
-    assert rows["new"] == ["new", "0", "0", "0"]
+    assert rows["NAME"] == ["NAME", "LANGUAGE", "WARM", "BUSY", "QUEUED", "PYTHON", "LIBRARIES"]
+    assert rows["data"] == ["data", "python", "2", "1", "0", "3.13.5", "pandas", "2.3.1,", "numpy", "2.3.1"]
+    assert rows["new"] == ["new", "python", "0", "0", "0"]
     items = {item["name"]: item for item in json.loads((await command("pools", "-o", "json")).out)["items"]}
     assert items["data"] == {"name": "data", **status}
     assert items["new"] == {"name": "new", "runtime": "gvisor"}

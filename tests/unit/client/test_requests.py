@@ -225,6 +225,8 @@ def test_every_kind_of_problem_of_the_gateway_has_an_error() -> None:
         "media-type": (415, errors.RequestInvalid),
         "invalid": (422, errors.RequestInvalid),
         "code-refused": (422, errors.CodeRefused),
+        "language-not-offered": (422, errors.RequestInvalid),
+        "language-not-checked": (422, errors.CodeRefused),
         "refused": (422, errors.RequestInvalid),
         "changed": (409, errors.Conflict),
         "outdated": (412, errors.Outdated),
