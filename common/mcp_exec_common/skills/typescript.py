@@ -157,10 +157,21 @@ def _find_entry(tokens: Sequence[Token]) -> int | None:
         if words[:2] == ["function", ENTRY]:
             return _find_bracket(tokens, top[number])
         if words[:1] in (["const"], ["let"], ["var"]) and words[1:2] == [ENTRY]:
-            return 0
+            return _find_value(tokens, top[number])
         if words[:1] == ["{"] and _lists_entry(tokens, top[number] + 1):
             return _find_function(tokens, top)
     return None
+
+
+def _find_value(tokens: Sequence[Token], start: int) -> int:
+    """Return the bracket that opens the parameters of the function that a variable gets, or 0 if it is no function."""
+    equals = next((index for index in range(start, len(tokens)) if tokens[index].text == "="), len(tokens))
+    for index in range(equals + 1, min(equals + 4, len(tokens))):
+        if tokens[index].text == "(":
+            return index
+        if tokens[index].text not in ("async", "function", ENTRY):
+            return 0
+    return 0
 
 
 def _lists_entry(tokens: Sequence[Token], start: int) -> bool:

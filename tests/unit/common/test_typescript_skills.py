@@ -61,7 +61,12 @@ def test_the_members_of_the_argument_become_a_schema() -> None:
             "function run({ a }) {}\nexport { run };",
             {"type": "object", "properties": {"a": {}}, "required": ["a"]},
         ),
-        ("export const run = async ({ a }) => a;", {"type": "object"}),
+        (
+            "export const run = async ({ a }) => a;",
+            {"type": "object", "properties": {"a": {}}, "required": ["a"]},
+        ),
+        ("export const run = () => 1;", {"type": "object", "properties": {}, "additionalProperties": False}),
+        ("export const run = make({ a });", {"type": "object"}),
         ("const work = () => 1; export { work as run };", {"type": "object"}),
         ("export function run(given: Unknown) {}", {"type": "object", "properties": {}}),
     ],

@@ -54,6 +54,7 @@ def test_the_same_code_is_read_once() -> None:
         ("import * as r from 'skills/report_v2'; await import(`skills/my-report`)", ["report_v2", "my_report"]),
         ('from skills.report import run; import "myskills/report"; skills/report', []),
         ('import "skills/Report"; import "skills/"', []),
+        ("await runSkill('my-report', { a: 1 }); runSkill( `chart`); rerunSkill('x')", ["my_report", "chart"]),
     ],
 )
 def test_typescript_names_skills_by_the_texts_of_its_imports(code: str, modules: list[str]) -> None:

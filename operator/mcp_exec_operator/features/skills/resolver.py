@@ -36,11 +36,11 @@ _NAMED: Final = re.compile(
     r"|[ \t]{1,20}import[ \t]{0,20}(?P<listed>\([^)]{0,500}\)|[^\n#]{0,500}))"
 )
 _FROM: Final = re.compile(r"(?<![\w.])from[ \t]{1,20}\Z")
-_CALLED: Final = re.compile(r"run_skill\(\s{0,20}[\"']([a-z][a-z0-9_-]{0,63})[\"']")
+_CALLED: Final = re.compile(r"run(?:_s|S)kill\(\s{0,20}[\"'`]([a-z][a-z0-9_-]{0,63})[\"'`]")
 _SEARCHES: Final = re.compile(r"search_?(?:[sS]kills|[tT]ools)(?!\w)")
 _MODULE: Final = "skills/"
 """Begin of a module's name where code names modules by texts."""
-_HINTS: Final = ("skill", "search_", "searchSkills", "searchTools")
+_HINTS: Final = ("skill", "search_", "searchSkills", "searchTools", "runSkill")
 """Code that contains none of them names no skills and searches none."""
 MAX_CODE_BYTES: Final = 512 * 1024
 """Bytes of the skills of one execution. A supervisor accepts 4 MiB of a job, and JSON may take 6 bytes for one."""
@@ -90,13 +90,19 @@ def _list_modules(code: str) -> Iterator[str]:
             yield match["dotted"]
         elif match["listed"] and _FROM.search(code, max(0, start - 32), start):
             yield from _WORD.findall(match["listed"])
+    yield from _list_called(code)
+
+
+def _list_called(code: str) -> Iterator[str]:
+    """Yield the modules of skills that code calls by their names."""
     for match in _iterate(_CALLED, code):
         if _begins_word(code, match.start()):
             yield match[1].replace("-", "_")
 
 
 def _list_paths(code: str) -> Iterator[str]:
-    """Yield the modules of texts such as `"skills/weekly_report"`."""
+    """Yield the modules of texts such as `"skills/weekly_report"`, after those of calls."""
+    yield from _list_called(code)
     place = code.find(_MODULE)
     for _ in range(_MAX_MATCHES):
         if place < 0:
