@@ -17,7 +17,7 @@ export interface Given<O extends Id> extends CallOptions {
   headers?: Parameters<O, "header"> & Record<string, string>;
   /** Only the fields that differ from their defaults are needed. */
   body?: operations[O] extends { requestBody: infer Body } ? Loose<Json<Body>> : never;
-  /** Whether the request may be sent again although the gateway may have acted on it; by default unless it is a POST. */
+  /** Whether it may be sent again although the gateway may have acted on it; by default, unless it is a POST. */
   repeatable?: boolean;
   /** Wait that the request asks for. */
   waitSeconds?: number;
@@ -34,7 +34,7 @@ export class Api {
     this.transport = new Transport(url, options);
   }
 
-  /** Send a request and return the JSON of its answer. Throws GatewayError, GatewayUnreachable and UnexpectedResponse. */
+  /** Send a request and return its answer. Throws GatewayError, GatewayUnreachable and UnexpectedResponse. */
   protected async request<O extends Id>(
     method: string,
     path: string,

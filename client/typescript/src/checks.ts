@@ -27,10 +27,9 @@ export function readAddress(given: string | undefined): string {
   check(address !== "", "the client needs the gateway's address, as an argument or in $MCP_EXEC_GATEWAY");
   const url = URL.canParse(address) ? new URL(address) : undefined;
   check(!url?.username && !url?.password, "the gateway's address has a user or a password; use an API key instead");
-  check(
-    url !== undefined && ["http:", "https:"].includes(url.protocol) && url.search + url.hash === "",
-    `${JSON.stringify(address.slice(0, 200))} is not the address of a gateway; an example is https://gateway.example:8080`,
-  );
+  const isAddress = url !== undefined && ["http:", "https:"].includes(url.protocol) && url.search + url.hash === "";
+  const shown = JSON.stringify(address.slice(0, 200));
+  check(isAddress, `${shown} is not the address of a gateway; an example is https://gateway.example:8080`);
   const own = OWN_PATH.exec(url?.pathname ?? "")?.[0].replace(/\/+$/, "");
   check(own === undefined, `the gateway's address is given without ${own}`);
   return address.replace(/\/+$/, "");
@@ -73,8 +72,7 @@ export function encodeJson(body: unknown): Uint8Array {
 
 function refuseOthers(this: unknown, key: string, value: unknown): unknown {
   const original = (this as Record<string, unknown>)[key];
-  const isOther =
-    (typeof value === "number" && !Number.isFinite(value)) ||
+  const isOther = (typeof value === "number" && !Number.isFinite(value)) ||
     ["function", "symbol", "bigint"].includes(typeof value) ||
     (value === undefined && Array.isArray(this)) ||
     (original instanceof Date && Number.isNaN(original.getTime())) ||

@@ -3,7 +3,7 @@ import { type Answer, type Given, parseJson } from "./api.ts";
 import { check, fillPath } from "./checks.ts";
 import { addExecution, ExecutionFailed, GatewayUnreachable, McpExecError, Outdated } from "./errors.ts";
 import { RequestInvalid, Unavailable, WaitExpired } from "./errors.ts";
-import { type FollowOptions, followEvents } from "./events.ts";
+import { followEvents, type FollowOptions } from "./events.ts";
 import { Operations } from "./operations.ts";
 import { OPTION_FIELDS, type RunOptions } from "./options.ts";
 import { OpenSession, type SessionOptions } from "./session.ts";
@@ -109,7 +109,10 @@ export class Client extends Operations {
   }
 
   /** Return an execution as it is now. */
-  async get(name: string, { includeCode = false, ...call }: CallOptions & { includeCode?: boolean } = {}): Promise<Run> {
+  async get(
+    name: string,
+    { includeCode = false, ...call }: CallOptions & { includeCode?: boolean } = {},
+  ): Promise<Run> {
     return toRun(await this.getExecution(name, { query: includeCode ? { include: "code" } : {}, ...call }));
   }
 
@@ -121,7 +124,7 @@ export class Client extends Operations {
   /** Yield executions, newest first, at most `limit`, 1000 by default. Pages are requested as they are needed. */
   async *list({ limit = 1000, signal, ...filters }: ListOptions = {}): AsyncGenerator<ExecutionSummary, void> {
     check(limit >= 1, `limit is the most items in all, 1 or more, and not ${limit}`);
-    for (let position: string | null = null; limit > 0; ) {
+    for (let position: string | null = null; limit > 0;) {
       const query = { ...filters, limit: Math.min(limit, PAGE_SIZE), continue: position };
       const page: Answer<"listExecutions"> = await this.listExecutions({ query, signal });
       yield* page.items.slice(0, limit);
@@ -237,7 +240,8 @@ export class Client extends Operations {
     const seconds = waitSeconds + this.transport.timeoutSeconds;
     const expired = () => {
       const what = known.name === undefined ? "no execution has" : `execution ${known.name} has not`;
-      return new WaitExpired(`${this.transport.url}: ${what} ended within ${seconds} seconds`, { execution: known.name });
+      const text = `${this.transport.url}: ${what} ended within ${seconds} seconds`;
+      return new WaitExpired(text, { execution: known.name });
     };
     return within(seconds, expired, signal, (signal) => act(signal, now() + waitSeconds));
   }
@@ -252,8 +256,9 @@ export class Client extends Operations {
         throw new WaitExpired(text.trimEnd(), { execution: name });
       }
       try {
-        run = await this.#askWaiting(left, (wait) =>
-          this.getExecution(name, { query: { wait }, waitSeconds: wait, signal }),
+        run = await this.#askWaiting(
+          left,
+          (wait) => this.getExecution(name, { query: { wait }, waitSeconds: wait, signal }),
         );
       } catch (error) {
         addExecution(error, name);

@@ -78,7 +78,9 @@ async function* splitLines(parts: AsyncIterable<Uint8Array>, address: string): A
       rest = [next];
       size = next.length;
     }
-    if (size > MAX_LINE_BYTES) throw new UnexpectedResponse(`${address}: an event has more than ${MAX_LINE_BYTES} bytes`);
+    if (size > MAX_LINE_BYTES) {
+      throw new UnexpectedResponse(`${address}: an event has more than ${MAX_LINE_BYTES} bytes`);
+    }
   }
 }
 

@@ -1,6 +1,13 @@
 /** HTTP to the gateway: one bounded response, or an error of the client, for each request; retries if they are safe. */
 import { check, encodeJson, readAddress, readEnvironment, warnOfPlainHttp } from "./checks.ts";
-import { findErrorClass, GatewayError, GatewayUnreachable, McpExecError, OTHER_KIND, UnexpectedResponse } from "./errors.ts";
+import {
+  findErrorClass,
+  GatewayError,
+  GatewayUnreachable,
+  McpExecError,
+  OTHER_KIND,
+  UnexpectedResponse,
+} from "./errors.ts";
 import { now, sleep, within } from "./time.ts";
 import type { FieldError } from "./types.ts";
 

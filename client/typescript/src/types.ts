@@ -2,20 +2,17 @@
 import type { components } from "./schema.ts";
 
 /** A response has all fields, although the schema does not require those with a default. */
-export type Whole<T> = T extends readonly (infer Item)[]
-  ? Whole<Item>[]
-  : T extends object
-    ? { [Name in keyof T]-?: Whole<T[Name]> }
-    : T;
+export type Whole<T> = T extends readonly (infer Item)[] ? Whole<Item>[]
+  : T extends object ? { [Name in keyof T]-?: Whole<T[Name]> }
+  : T;
 /** A request needs no field with a default, although the schema gives each a value. */
-export type Loose<T> = T extends readonly (infer Item)[]
-  ? Loose<Item>[]
-  : T extends object
-    ? { [Name in keyof T]?: Loose<T[Name]> }
-    : T;
+export type Loose<T> = T extends readonly (infer Item)[] ? Loose<Item>[]
+  : T extends object ? { [Name in keyof T]?: Loose<T[Name]> }
+  : T;
 /** Events leave out the fields that do not apply. */
-type Sparse<T> = T extends object
-  ? { [Name in keyof T as null extends T[Name] ? never : Name]: T[Name] } & {
+type Sparse<T> = T extends object ?
+    & { [Name in keyof T as null extends T[Name] ? never : Name]: T[Name] }
+    & {
       [Name in keyof T as null extends T[Name] ? Name : never]?: T[Name];
     }
   : never;
@@ -37,7 +34,7 @@ export type WorkspaceFile = Whole<Schemas["WorkspaceFile"]>;
 export interface Run extends Execution {
   readonly stdout: string;
   readonly stderr: string;
-  /** The value that the code returned. Integers beyond 2**53 are inexact in JavaScript: let code return them as text. */
+  /** The value that the code returned. JavaScript reads integers beyond 2**53 inexactly: return them as text. */
   readonly result: unknown;
   /** Whether the phase is final. */
   readonly finished: boolean;

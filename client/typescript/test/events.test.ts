@@ -9,7 +9,9 @@ const END = { id: "3", type: "end", phase: "Succeeded", reason: "" };
 
 async function collect(client: Client, lastEventId?: string): Promise<string[]> {
   const found = [];
-  for await (const event of client.stream("e1", { lastEventId })) found.push(event.type === "stdout" ? event.text : event.type);
+  for await (const event of client.stream("e1", { lastEventId })) {
+    found.push(event.type === "stdout" ? event.text : event.type);
+  }
   return found;
 }
 
@@ -41,7 +43,12 @@ test("a stream goes on after a position that another process kept, and has nothi
 
 test("a stream that ends before the execution does is an error that names it, after the attempts", () =>
   playing([stream([]), stream([])], async ({ client }) => {
-    await assert.rejects(collect(client), (error) => error instanceof GatewayUnreachable && error.execution === "e1" && error.message.endsWith("execution e1 goes on"));
+    await assert.rejects(
+      collect(client),
+      (error) =>
+        error instanceof GatewayUnreachable && error.execution === "e1" &&
+        error.message.endsWith("execution e1 goes on"),
+    );
   }, { retries: { attempts: 2 } }));
 
 test("an execution that does not exist is an error", () =>
@@ -49,7 +56,16 @@ test("an execution that does not exist is an error", () =>
     await assert.rejects(collect(client), NotFound);
   }));
 
-for (const line of ["no JSON", "[]", "null", '{"id": "a b", "type": "x"}', '{"id": "1"}', '{"id": "1\\r\\nX: y", "type": "x"}']) {
+for (
+  const line of [
+    "no JSON",
+    "[]",
+    "null",
+    '{"id": "a b", "type": "x"}',
+    '{"id": "1"}',
+    '{"id": "1\\r\\nX: y", "type": "x"}',
+  ]
+) {
   test(`the line ${line} of a stream is refused`, () =>
     playing([stream([line])], async ({ client }) => {
       await assert.rejects(collect(client), UnexpectedResponse);
@@ -85,15 +101,18 @@ test("a caller that leaves the stream closes the connection", () => {
 });
 
 test("an aborted stream ends with the signal's reason", () =>
-  playing([(response) => void response.writeHead(200).write(`${JSON.stringify({ ...RUNNING, seq: 0, at: "" })}\n`)], async ({ client }) => {
-    const controller = new AbortController();
-    const seen: Event["type"][] = [];
-    const following = (async () => {
-      for await (const event of client.stream("e1", { signal: controller.signal })) {
-        seen.push(event.type);
-        controller.abort();
-      }
-    })();
-    await assert.rejects(following, { name: "AbortError" });
-    assert.deepEqual(seen, ["status"]);
-  }));
+  playing(
+    [(response) => void response.writeHead(200).write(`${JSON.stringify({ ...RUNNING, seq: 0, at: "" })}\n`)],
+    async ({ client }) => {
+      const controller = new AbortController();
+      const seen: Event["type"][] = [];
+      const following = (async () => {
+        for await (const event of client.stream("e1", { signal: controller.signal })) {
+          seen.push(event.type);
+          controller.abort();
+        }
+      })();
+      await assert.rejects(following, { name: "AbortError" });
+      assert.deepEqual(seen, ["status"]);
+    },
+  ));

@@ -23,7 +23,10 @@ test("a request carries the key, the namespace and the query, and parts of paths
     async ({ client, received, lines }) => {
       await client.listSkills({ query: { query: "a b", state: null } });
       await client.getWorkspace("a/b?");
-      assert.deepEqual([...lines], ["GET /v1/skills?query=a+b&namespace=agents", "GET /v1/workspaces/a%2Fb%3F?namespace=agents"]);
+      assert.deepEqual([...lines], [
+        "GET /v1/skills?query=a+b&namespace=agents",
+        "GET /v1/workspaces/a%2Fb%3F?namespace=agents",
+      ]);
       assert.equal(received[0]?.headers.authorization, "Bearer k");
     },
     { namespace: "agents" },
@@ -42,14 +45,16 @@ test("a function as the key is called for each request", () => {
   );
 });
 
-for (const [status, kind, expected] of [
-  [401, "unauthenticated", Unauthenticated],
-  [403, "forbidden", Forbidden],
-  [404, "not-found", NotFound],
-  [409, "conflict", Conflict],
-  [422, "invalid", RequestInvalid],
-  [500, "internal", Unavailable],
-] as const) {
+for (
+  const [status, kind, expected] of [
+    [401, "unauthenticated", Unauthenticated],
+    [403, "forbidden", Forbidden],
+    [404, "not-found", NotFound],
+    [409, "conflict", Conflict],
+    [422, "invalid", RequestInvalid],
+    [500, "internal", Unavailable],
+  ] as const
+) {
   test(`a problem of the kind ${kind} is a ${expected.name} and is not repeated`, () =>
     playing([problem(status, kind, { errors: [{ field: "code", message: "is missing" }] })], async ({ client }) => {
       await assert.rejects(client.getStats(), (error) => {
@@ -63,7 +68,10 @@ for (const [status, kind, expected] of [
 
 test("a response of a proxy is an error with its text", () =>
   playing([answer(400, "<h1>Bad</h1>")], async ({ client }) => {
-    await assert.rejects(client.getStats(), (error) => error instanceof GatewayError && error.kind === "http" && error.message.includes("<h1>Bad</h1>"));
+    await assert.rejects(
+      client.getStats(),
+      (error) => error instanceof GatewayError && error.kind === "http" && error.message.includes("<h1>Bad</h1>"),
+    );
   }));
 
 test("a redirect is an error, because it would carry the key elsewhere", () =>
@@ -72,10 +80,13 @@ test("a redirect is an error, because it would carry the key elsewhere", () =>
   }));
 
 test("a lost connection and an absent gateway are retried, and the answer is returned", () =>
-  playing([lost, answer(503, "no upstream"), problem(429, "rate-limited"), { namespace: "agents" }], async ({ client, lines }) => {
-    assert.equal((await client.getStats()).namespace, "agents");
-    assert.equal(lines.length, 4);
-  }));
+  playing(
+    [lost, answer(503, "no upstream"), problem(429, "rate-limited"), { namespace: "agents" }],
+    async ({ client, lines }) => {
+      assert.equal((await client.getStats()).namespace, "agents");
+      assert.equal(lines.length, 4);
+    },
+  ));
 
 test("a request that is never answered well ends after its attempts", () =>
   playing([lost, lost, lost], async ({ client, lines }) => {
@@ -89,10 +100,13 @@ test("six attempts are the default while nothing has ever answered", () =>
   }));
 
 test("a gateway that has answered may be away for more attempts", () =>
-  playing([{}, ...Array.from({ length: 9 }, () => answer(502, "bad gateway")), { namespace: "back" }], async ({ client }) => {
-    await client.getStats();
-    assert.equal((await client.getStats()).namespace, "back");
-  }));
+  playing(
+    [{}, ...Array.from({ length: 9 }, () => answer(502, "bad gateway")), { namespace: "back" }],
+    async ({ client }) => {
+      await client.getStats();
+      assert.equal((await client.getStats()).namespace, "back");
+    },
+  ));
 
 test("the delay of Retry-After is a minimum, and one beyond the limit ends the attempts", () =>
   playing([problem(429, "queue-full", {}, { "Retry-After": "61" })], async ({ client }) => {
@@ -110,7 +124,7 @@ test("such a request is sent again if the gateway has refused it unread", () =>
     assert.deepEqual(received.map((each) => each.body), ['{"name":"s"}', '{"name":"s"}']);
   }));
 
-test("an address where nothing listens is named with the reason, and nothing can have arrived there", async () => {
+test("an address without a listener is named with the reason, and nothing can have arrived there", async () => {
   let url = "";
   await playing([], async ({ client }) => void (url = client.transport.url));
   const client = new Client(url, { apiKey: "k", retries: { attempts: 2, firstDelaySeconds: 0.001 } });
@@ -124,7 +138,8 @@ test("an address where nothing listens is named with the reason, and nothing can
 
 test("a response that does not come in time is an error", () =>
   playing([silent], async ({ client }) => {
-    await assert.rejects(client.getStats(), (error) => error instanceof GatewayUnreachable && error.message.endsWith("no response within 0.05 seconds"));
+    await assert.rejects(client.getStats(), (error) =>
+      error instanceof GatewayUnreachable && error.message.endsWith("no response within 0.05 seconds"));
   }, { timeoutSeconds: 0.05, retries: { attempts: 1 } }));
 
 test("an aborted call ends with the signal's reason", () =>
@@ -149,22 +164,28 @@ test("a response that is larger than any of the gateway's is refused", () =>
 
 test("a response that is not JSON is refused", () =>
   playing([answer(200, "<html>")], async ({ client }) => {
-    await assert.rejects(client.getStats(), (error) => error instanceof UnexpectedResponse && error.message.includes("is this a gateway?"));
+    await assert.rejects(client.getStats(), (error) =>
+      error instanceof UnexpectedResponse && error.message.includes("is this a gateway?"));
   }));
 
-for (const [value, kind] of [
-  [Number.NaN, "Number"],
-  [Number.POSITIVE_INFINITY, "Number"],
-  [10n, "BigInt"],
-  [new Map(), "Map"],
-  [new Date(Number.NaN), "Date"],
-  [new Uint8Array(2), "Uint8Array"],
-  [() => 1, "Function"],
-  [[undefined], "Undefined"],
-] as const) {
+for (
+  const [value, kind] of [
+    [Number.NaN, "Number"],
+    [Number.POSITIVE_INFINITY, "Number"],
+    [10n, "BigInt"],
+    [new Map(), "Map"],
+    [new Date(Number.NaN), "Date"],
+    [new Uint8Array(2), "Uint8Array"],
+    [() => 1, "Function"],
+    [[undefined], "Undefined"],
+  ] as const
+) {
   test(`a value of type ${kind} is refused, because JSON would change or drop it`, () =>
     playing([], async ({ client }) => {
-      await assert.rejects(client.run("1", { context: { value } }), (error) => error instanceof TypeError && error.message.includes(kind));
+      await assert.rejects(
+        client.run("1", { context: { value } }),
+        (error) => error instanceof TypeError && error.message.includes(kind),
+      );
     }));
 }
 
@@ -173,17 +194,20 @@ test("a body that no gateway accepts is not sent", () =>
     await assert.rejects(client.run("x".repeat(4 * 1024 * 1024)), /at most 3145728 are possible/);
   }));
 
-for (const [url, reason] of [
-  ["", "needs the gateway's address"],
-  ["gateway:8080", "is not the address of a gateway"],
-  ["ftp://gateway.example", "is not the address of a gateway"],
-  ["https://user:secret@gateway.example", "use an API key instead"],
-  ["https://gateway.example/v1/executions", "is given without /v1/executions"],
-] as const) {
+for (
+  const [url, reason] of [
+    ["", "needs the gateway's address"],
+    ["gateway:8080", "is not the address of a gateway"],
+    ["ftp://gateway.example", "is not the address of a gateway"],
+    ["https://user:secret@gateway.example", "use an API key instead"],
+    ["https://gateway.example/v1/executions", "is given without /v1/executions"],
+  ] as const
+) {
   test(`the address ${JSON.stringify(url)} is refused`, () => {
     assert.throws(
       () => new Client(url),
-      (error) => error instanceof ClientMisconfigured && error.message.includes(reason) && !error.message.includes("secret"),
+      (error) =>
+        error instanceof ClientMisconfigured && error.message.includes(reason) && !error.message.includes("secret"),
     );
   });
 }
@@ -197,7 +221,9 @@ test("a key that a header cannot carry is refused and not repeated", async () =>
 
 test("a key for another machine over plain HTTP causes a warning, unless it is intended", (context) => {
   const warned = context.mock.method(console, "warn", () => undefined);
-  for (const url of ["https://gateway.example", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"]) new Client(url, { apiKey: "k" });
+  for (const url of ["https://gateway.example", "http://localhost:1", "http://127.0.0.1:1", "http://[::1]:1"]) {
+    new Client(url, { apiKey: "k" });
+  }
   new Client("http://gateway.example", { apiKey: "k", plainHttp: true });
   assert.equal(warned.mock.callCount(), 0);
   new Client("http://gateway.example", { apiKey: "k" });
@@ -227,6 +253,9 @@ test("files are read and written as bytes, under conditions", () =>
 test("a write that may have succeeded unseen says so if its repetition is refused", () =>
   playing([lost, problem(412, "outdated"), problem(412, "outdated")], async ({ client }) => {
     const write = () => client.writeFile("w", "lock", "mine", { mustBeNew: true });
-    await assert.rejects(write, (error) => error instanceof Outdated && error.message.includes("an earlier attempt was not answered"));
+    await assert.rejects(
+      write,
+      (error) => error instanceof Outdated && error.message.includes("an earlier attempt was not answered"),
+    );
     await assert.rejects(write, (error) => error instanceof Outdated && !error.message.includes("an earlier attempt"));
   }));

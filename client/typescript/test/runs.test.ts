@@ -1,6 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ClientMisconfigured, ExecutionFailed, GatewayUnreachable, raiseForFailure, WaitExpired } from "../src/index.ts";
+import {
+  ClientMisconfigured,
+  ExecutionFailed,
+  GatewayUnreachable,
+  raiseForFailure,
+  WaitExpired,
+} from "../src/index.ts";
 import { execution, lost, playing, problem, type Received, silent } from "./scripted.ts";
 
 const OUTPUT = { output: { stdout: "3\n", stderr: "", result: { total: 3 } } };
@@ -11,7 +17,14 @@ function waits(received: readonly Received[]): number[] {
 
 test("code runs with options at their places in the body, and the run has its output in short form", () =>
   playing([execution("Succeeded", OUTPUT)], async ({ client, received }) => {
-    const options = { context: { n: 3 }, tools: ["github.*"], pool: "large", outputBytes: 2048, toolCalls: 5, user: null };
+    const options = {
+      context: { n: 3 },
+      tools: ["github.*"],
+      pool: "large",
+      outputBytes: 2048,
+      toolCalls: 5,
+      user: null,
+    };
     const run = await client.run("n", { ...options, timeoutSeconds: 5, ttlSeconds: 60 });
     assert.deepEqual([run.stdout, run.result, run.finished, run.succeeded], ["3\n", { total: 3 }, true, true]);
     assert.deepEqual(JSON.parse(received[0]?.body ?? ""), {
@@ -28,7 +41,9 @@ test("code runs with options at their places in the body, and the run has its ou
 test("an unknown option is refused, and the error names those there are", () =>
   playing([], async ({ client }) => {
     const options = { timeout: 5 } as object;
-    await assert.rejects(client.run("1", options), (error) => error instanceof ClientMisconfigured && error.message.includes('"timeout"') && error.message.includes("timeoutSeconds"));
+    await assert.rejects(client.run("1", options), (error) =>
+      error instanceof ClientMisconfigured && error.message.includes('"timeout"') &&
+      error.message.includes("timeoutSeconds"));
   }));
 
 test("a run whose answer was lost is found again by its key and never starts twice", () =>
@@ -41,12 +56,19 @@ test("a run whose answer was lost is found again by its key and never starts twi
   }));
 
 test("a run is followed until its end", () =>
-  playing([execution("Pending"), execution("Running"), execution("Succeeded", OUTPUT)], async ({ client, lines, received }) => {
-    assert.deepEqual((await client.run("1", { idempotencyKey: "mine" })).result, { total: 3 });
-    assert.deepEqual(lines.map((line) => line.split("?")[0]), ["POST /v1/executions", "GET /v1/executions/e1", "GET /v1/executions/e1"]);
-    assert.equal(received[0]?.headers["idempotency-key"], "mine");
-    assert.ok(waits(received).every((seconds, place) => seconds <= (place ? 50 : 2)));
-  }));
+  playing(
+    [execution("Pending"), execution("Running"), execution("Succeeded", OUTPUT)],
+    async ({ client, lines, received }) => {
+      assert.deepEqual((await client.run("1", { idempotencyKey: "mine" })).result, { total: 3 });
+      assert.deepEqual(lines.map((line) => line.split("?")[0]), [
+        "POST /v1/executions",
+        "GET /v1/executions/e1",
+        "GET /v1/executions/e1",
+      ]);
+      assert.equal(received[0]?.headers["idempotency-key"], "mine");
+      assert.ok(waits(received).every((seconds, place) => seconds <= (place ? 50 : 2)));
+    },
+  ));
 
 test("a gateway that accepts shorter waits gets shorter ones", () => {
   const refused = problem(422, "invalid", { errors: [{ field: "wait", message: "at most 30" }] });
@@ -81,12 +103,19 @@ test("an aborted run is cancelled, by its key if its name is not known", () =>
 test("an execution whose creation may have arrived is named by its key", () =>
   playing([lost, lost], async ({ client }) => {
     const running = client.run("1", { idempotencyKey: "mine" });
-    await assert.rejects(running, (error) => error instanceof GatewayUnreachable && error.message.includes("the same call with idempotencyKey mine returns its execution"));
+    await assert.rejects(
+      running,
+      (error) =>
+        error instanceof GatewayUnreachable &&
+        error.message.includes("the same call with idempotencyKey mine returns its execution"),
+    );
   }, { retries: { attempts: 2 } }));
 
 test("a wait whose gateway fails says that the execution goes on", () =>
   playing([lost], async ({ client }) => {
-    await assert.rejects(client.wait("e1"), (error) => error instanceof GatewayUnreachable && error.execution === "e1" && error.message.endsWith("execution e1 goes on"));
+    await assert.rejects(client.wait("e1"), (error) =>
+      error instanceof GatewayUnreachable && error.execution === "e1" &&
+      error.message.endsWith("execution e1 goes on"));
   }, { retries: { attempts: 1 } }));
 
 test("submit returns at once, and wait the end", () =>
@@ -101,7 +130,12 @@ test("a failed run is a value, and an exception if the caller wants one", () => 
   return playing([execution("Failed", { reason: "UserError", error })], async ({ client }) => {
     const run = await client.run("1 / 0");
     assert.deepEqual([run.succeeded, run.error?.line], [false, 1]);
-    assert.throws(() => raiseForFailure(run), (failure) => failure instanceof ExecutionFailed && failure.message === "e1: Failed UserError: ZeroDivisionError: division by zero");
+    assert.throws(
+      () => raiseForFailure(run),
+      (failure) =>
+        failure instanceof ExecutionFailed &&
+        failure.message === "e1: Failed UserError: ZeroDivisionError: division by zero",
+    );
   });
 });
 
@@ -116,12 +150,18 @@ test("a skill runs with its arguments as the context, and no code", () =>
   }));
 
 test("lists are read page by page up to their limit", () => {
-  const page = (first: number, next: string | null) => ({ items: [{ name: `e${first}` }, { name: `e${first + 1}` }], continue: next });
+  const page = (first: number, next: string | null) => ({
+    items: [{ name: `e${first}` }, { name: `e${first + 1}` }],
+    continue: next,
+  });
   return playing([page(1, "p2"), page(3, "p3")], async ({ client, lines }) => {
     const names = [];
     for await (const each of client.list({ phase: "Failed", limit: 3 })) names.push(each.name);
     assert.deepEqual(names, ["e1", "e2", "e3"]);
-    assert.deepEqual([...lines], ["GET /v1/executions?phase=Failed&limit=3", "GET /v1/executions?phase=Failed&limit=1&continue=p2"]);
+    assert.deepEqual([...lines], [
+      "GET /v1/executions?phase=Failed&limit=3",
+      "GET /v1/executions?phase=Failed&limit=1&continue=p2",
+    ]);
   });
 });
 
@@ -130,9 +170,23 @@ test("a session with options is created once, and its runs name it", () =>
     const session = client.session("s", { pool: "large", idleTimeoutSeconds: 60, user: "ann" });
     await session.run("x = 1");
     await session.run("x");
-    assert.deepEqual(lines.map((line) => line.split("?")[0]), ["POST /v1/sessions", "POST /v1/executions", "POST /v1/executions"]);
-    assert.deepEqual(JSON.parse(received[0]?.body ?? ""), { name: "s", idleTimeoutSeconds: 60, user: "ann", poolRef: { name: "large" } });
-    assert.deepEqual(JSON.parse(received[2]?.body ?? ""), { code: "x", poolRef: { name: "large" }, user: "ann", session: "s" });
+    assert.deepEqual(lines.map((line) => line.split("?")[0]), [
+      "POST /v1/sessions",
+      "POST /v1/executions",
+      "POST /v1/executions",
+    ]);
+    assert.deepEqual(JSON.parse(received[0]?.body ?? ""), {
+      name: "s",
+      idleTimeoutSeconds: 60,
+      user: "ann",
+      poolRef: { name: "large" },
+    });
+    assert.deepEqual(JSON.parse(received[2]?.body ?? ""), {
+      code: "x",
+      poolRef: { name: "large" },
+      user: "ann",
+      session: "s",
+    });
   }));
 
 test("a session that exists already is used", () =>

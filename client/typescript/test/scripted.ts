@@ -71,7 +71,11 @@ export async function playing(
   const server = createServer(async (request, response) => {
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
-    const found = { line: `${request.method} ${request.url}`, headers: request.headers, body: Buffer.concat(parts).toString() };
+    const found = {
+      line: `${request.method} ${request.url}`,
+      headers: request.headers,
+      body: Buffer.concat(parts).toString(),
+    };
     received.push(found);
     for (const each of waiting) if (received.length >= each.count) each.resolve();
     const step = steps.shift() ?? answer(599, `no step is left for ${found.line}`);
@@ -84,7 +88,9 @@ export async function playing(
   const arrived = (count: number) =>
     new Promise<void>((resolve) => (received.length >= count ? resolve() : waiting.push({ count, resolve })));
   try {
-    const lines = new Proxy(received, { get: (list, key) => Reflect.get(list.map((each) => each.line), key) as unknown });
+    const lines = new Proxy(received, {
+      get: (list, key) => Reflect.get(list.map((each) => each.line), key) as unknown,
+    });
     const client = new Client(url, { apiKey: "k", ...options, retries });
     await test({ client, received, lines: lines as unknown as string[], arrived });
     assert.equal(steps.length, 0, "the test has not used up its script");

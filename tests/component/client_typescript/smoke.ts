@@ -1,5 +1,14 @@
 import assert from "node:assert/strict";
-import { Client, Conflict, Forbidden, NotFound, Outdated, RequestInvalid, Unauthenticated, WaitExpired } from "mcp-exec-client";
+import {
+  Client,
+  Conflict,
+  Forbidden,
+  NotFound,
+  Outdated,
+  RequestInvalid,
+  Unauthenticated,
+  WaitExpired,
+} from "mcp-exec-client";
 
 const client = new Client();
 const done = await client.run("print(n)\nn * 2", { context: { n: 21 }, labels: { report: "weekly" } });
