@@ -4,10 +4,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+from hack.artifacts.npm import build_manifest
 from hack.openapi import PAGE
 from hack.typescript_client import FOLDER, build_files, build_operations, build_options
 
 from mcp_exec_api.wire.execution_options import EXECUTION_OPTIONS
+from mcp_exec_api.wire.version import RELEASE
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,6 +40,17 @@ def test_each_option_has_its_field_and_the_api_s_description() -> None:
     assert '  pool?: NonNullable<Body["poolRef"]>["name"] | null | undefined;' in text
     assert '  ttlSeconds: "ttlSecondsAfterFinished",' in text
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_the_package_says_where_the_project_is_if_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PROJECT_URL", "SITE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    assert build_manifest().keys().isdisjoint({"homepage", "repository", "devDependencies"})
+    monkeypatch.setenv("PROJECT_URL", "https://git.example/mcp-exec")
+    monkeypatch.setenv("SITE_URL", "https://docs.example/")
+    found = build_manifest()
+    assert (found["homepage"], found["repository"]) == ("https://docs.example", "git+https://git.example/mcp-exec")
+    assert found["version"] == RELEASE
 
 
 def test_the_tools_are_locked_by_digest_and_from_no_particular_registry() -> None:
