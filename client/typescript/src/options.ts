@@ -46,6 +46,11 @@ export interface RunOptions {
   /** Pool whose pod runs the code. Default: default. */
   pool?: NonNullable<Body["poolRef"]>["name"] | null | undefined;
   /**
+   * Language of the code: python or typescript. By default it is that of the pool; a pool of another language
+   * refuses the execution.
+   */
+  language?: Body["language"] | null | undefined;
+  /**
    * Seconds that calls may wait for approvals, all of them together; 10 minutes by default. With 0, calls that
    * need an approval are denied.
    */
@@ -99,6 +104,7 @@ export const OPTION_FIELDS: Readonly<Record<keyof RunOptions, string>> = {
   skillRef: "skillRef",
   skills: "skills",
   pool: "poolRef.name",
+  language: "language",
   approvalTimeoutSeconds: "approvalTimeoutSeconds",
   outputBytes: "limits.outputBytes",
   toolCalls: "limits.toolCalls",

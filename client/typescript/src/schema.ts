@@ -317,7 +317,7 @@ export interface paths {
         };
         /**
          * Export a version of a skill
-         * @description Returns the folder of a version, SKILL.md and scripts/run.py, as a tar archive.
+         * @description Returns the folder of a version, SKILL.md and the code, such as scripts/run.py, as a tar archive.
          */
         get: operations["exportSkill"];
         put?: never;
@@ -1617,6 +1617,12 @@ export interface components {
              */
             pool: string;
             /**
+             * Language
+             * @description Language of the code, if the execution names one; else it is that of the pool.
+             * @default null
+             */
+            language: ("python" | "typescript") | null;
+            /**
              * Caller
              * @description Creator: a caller of the gateway as a label value, or `k8s/USERNAME` for an account that created it with kubectl.
              *     `claimed:` precedes a name that nothing proves. Not set if nothing names a creator.
@@ -2597,6 +2603,13 @@ export interface components {
              */
             name: string;
             /**
+             * Language
+             * @description Language of the code that it runs.
+             * @default python
+             * @enum {string}
+             */
+            language: "python" | "typescript";
+            /**
              * Memorybytes
              * @description Memory limit of a sandbox in bytes. Not set if the spec is invalid.
              * @default null
@@ -2733,7 +2746,7 @@ export interface components {
          *     `make generate` writes the table of docs/kubectl/troubleshooting.md from here; `mcp-exec doctor` prints remedies.
          * @enum {string}
          */
-        Reason: "" | "NotObserved" | "AwaitingApproval" | "UserError" | "ExitCode" | "RunnerDied" | "OutOfMemory" | "ProcessLimit" | "StorageLimit" | "OutputLimit" | "IsolationLost" | "Timeout" | "Cancelled" | "SandboxLost" | "SupervisorDied" | "StreamBroken" | "NodeLost" | "Evicted" | "SessionLost" | "SessionBusy" | "SessionLimit" | "Rejected" | "PoolNotFound" | "PoolUnavailable" | "PoolAtCapacity" | "QueueFull" | "QuotaExceeded" | "LimitRangeExceeded" | "RuntimeClassNotFound" | "ImagePullFailed" | "Unschedulable" | "PodRefused" | "PodChanged" | "BrokerUnavailable" | "WorkspaceBusy" | "WorkspaceConflict" | "WorkspaceTooLarge" | "WorkspaceUnavailable" | "PodFailed" | "PreimportFailed" | "ProtocolMismatch";
+        Reason: "" | "NotObserved" | "AwaitingApproval" | "UserError" | "ExitCode" | "RunnerDied" | "OutOfMemory" | "ProcessLimit" | "StorageLimit" | "OutputLimit" | "IsolationLost" | "Timeout" | "Cancelled" | "SandboxLost" | "SupervisorDied" | "StreamBroken" | "NodeLost" | "Evicted" | "SessionLost" | "SessionBusy" | "SessionLimit" | "Rejected" | "PoolNotFound" | "LanguageNotOffered" | "LanguageNotChecked" | "PoolUnavailable" | "PoolAtCapacity" | "QueueFull" | "QuotaExceeded" | "LimitRangeExceeded" | "RuntimeClassNotFound" | "ImagePullFailed" | "Unschedulable" | "PodRefused" | "PodChanged" | "BrokerUnavailable" | "WorkspaceBusy" | "WorkspaceConflict" | "WorkspaceTooLarge" | "WorkspaceUnavailable" | "PodFailed" | "PreimportFailed" | "ProtocolMismatch";
         /**
          * RecordList
          * @description A page of records, oldest first.
@@ -3254,6 +3267,13 @@ export interface components {
             description: string;
             /** @description Draft, Approved or Deprecated. */
             state: components["schemas"]["SkillState"];
+            /**
+             * Language
+             * @description Language of the code.
+             * @default python
+             * @enum {string}
+             */
+            language: "python" | "typescript";
             /**
              * Import
              * @description Line of code that imports this version.
@@ -4432,7 +4452,7 @@ export interface components {
             skillRef: components["schemas"]["SkillRef"] | null;
             /**
              * Code
-             * @description Python source, at most 256 KiB in UTF-8. Exactly one of `code` and `skillRef` is needed.
+             * @description Source of a program, at most 256 KiB in UTF-8. Exactly one of `code` and `skillRef` is needed.
              * @default
              */
             code: string;
@@ -4457,6 +4477,13 @@ export interface components {
              *     }
              */
             poolRef: components["schemas"]["PoolRef"];
+            /**
+             * Language
+             * @description Language of the code: python or typescript. By default it is that of the pool; a pool of another language refuses
+             *     the execution.
+             * @default null
+             */
+            language: ("python" | "typescript") | null;
             /**
              * Timeoutseconds
              * @description Wall-clock seconds that the code may run, at most `maxTimeoutSeconds` of the pool. The time while a call waits
@@ -4710,6 +4737,12 @@ export interface components {
              * @default null
              */
             description: string | null;
+            /**
+             * Language
+             * @description Language of the session's code: python or typescript. Without `poolRef`, the session gets a pool that runs it.
+             * @default null
+             */
+            language: ("python" | "typescript") | null;
         };
         /**
          * NewSkill
@@ -4730,10 +4763,16 @@ export interface components {
             description: string | null;
             /**
              * Code
-             * @description Python source with a function `run`.
+             * @description Source with a function `run`; TypeScript exports it.
              * @default null
              */
             code: string | null;
+            /**
+             * Language
+             * @description Language of `code`: python or typescript, by default python. A folder and an execution have their own.
+             * @default null
+             */
+            language: ("python" | "typescript") | null;
             /**
              * Fromexecution
              * @description Name of an execution of the caller that succeeded. If its code defines `run`, its definitions become the skill,
@@ -4743,7 +4782,7 @@ export interface components {
             fromExecution: string | null;
             /**
              * Archive
-             * @description Folder of a skill, as a tar archive in base64: SKILL.md and scripts/run.py.
+             * @description Folder of a skill, as a tar archive in base64: SKILL.md, and scripts/run.py or scripts/run.ts.
              * @default null
              */
             archive: string | null;
@@ -5894,6 +5933,8 @@ export interface operations {
                 detail_level?: "name_only" | "with_description" | "full";
                 /** @description Maximum number of tools. */
                 limit?: number;
+                /** @description Language of the names, imports and signatures, and of the skills. */
+                language?: "python" | "typescript";
             };
             header?: never;
             path?: never;

@@ -28,8 +28,8 @@ export class OpenSession implements AsyncDisposable {
   /** Run code in the session and return the execution at its end, as `run` of the client does. */
   async run(code: string, options: SubmitOptions & WaitOptions = {}): Promise<Run> {
     await this.#create();
-    const { pool, user } = this.#options;
-    return this.#client.run(code, { pool, user, ...options, session: this.name });
+    const { pool, language, user } = this.#options;
+    return this.#client.run(code, { pool, language, user, ...options, session: this.name });
   }
 
   /** Return the session as it is now. */

@@ -189,6 +189,13 @@ test("a session with options is created once, and its runs name it", () =>
     });
   }));
 
+test("runs of a session have its language", () =>
+  playing([{ name: "s" }, execution()], async ({ client, received }) => {
+    await client.session("s", { language: "typescript" }).run("x");
+    assert.deepEqual(JSON.parse(received[0]?.body ?? ""), { name: "s", language: "typescript" });
+    assert.deepEqual(JSON.parse(received[1]?.body ?? ""), { code: "x", language: "typescript", session: "s" });
+  }));
+
 test("a session that exists already is used", () =>
   playing([problem(409, "conflict"), execution()], async ({ client }) => {
     assert.equal((await client.session("s", { maxQueued: 2 }).run("1")).succeeded, true);

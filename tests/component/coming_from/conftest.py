@@ -1,7 +1,7 @@
 """A gateway whose executions run in real sandboxes; API server, broker and MCP servers are fakes."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from tests.support.files_server import FakeFiles
 from tests.support.until import until
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
-from mcp_exec_api.constants import SKILLS
+from mcp_exec_api.constants import SKILLS, Language
 from mcp_exec_api.files import Owner
-from mcp_exec_api.skill import module_name
+from mcp_exec_api.skill import module_name, read_language
 from mcp_exec_common.kube.client import custom_resource_path
 from mcp_exec_common.usage import MeasuredUsage
 from mcp_exec_tools.wrappers import build_files, format_catalog
@@ -42,14 +42,20 @@ class Stage:
         self, gateway: Gateway, spares: Spares, calls: FakeBrokerCalls, files: FakeFiles, service: FakeBroker
     ) -> None:
         self._gateway = gateway
-        self._spares = spares
+        self._starts: dict[Language, Callable[[], SandboxProcess]] = {
+            "python": spares.take,
+            "typescript": lambda: SandboxProcess(language="typescript"),
+        }
         self._calls = calls
         self._files = files
         self._service = service
-        self._sandboxes: dict[str, ReusedSandbox | SandboxProcess] = {}
-        """Sandboxes by session; that of executions without one, which is cleaned after each, has no name."""
+        self._sandboxes: dict[tuple[Language, str], ReusedSandbox | SandboxProcess] = {}
+        """By language and session. That of executions without one has no name, and is cleaned after each."""
         catalogs = [read_catalog(server) for server in SERVERS]
-        self._wrappers = {**build_files(catalogs), "catalog.json": format_catalog(catalogs)}
+        self._wrappers = {
+            language: {**build_files(catalogs, language=language), "catalog.json": format_catalog(catalogs)}
+            for language in self._starts
+        }
         service.catalogs["agents"] = {
             "hash": "h",
             "servers": [
@@ -74,7 +80,8 @@ class Stage:
         if collection != CEX:
             return
         spec = CodeExecutionSpec.model_validate(item["spec"])
-        sandbox = self._take(spec)
+        language = spec.language or "python"
+        sandbox = self._take(language, spec.session or "")
         workspace = self._open_workspace(spec)
         fields: Object = {"files": self._files.job("Write" if workspace else None)}
         if spec.session:
@@ -82,11 +89,11 @@ class Stage:
         if spec.tools:
             fields["tools"] = {**self._calls.job, "allow": spec.tools}
         run = sandbox.run(  # type: ignore[misc] # of both kinds of sandboxes
-            spec.source,
+            spec.build_source(language),
             id=item["metadata"]["uid"],
             context=spec.context or {},
             timeoutSeconds=spec.timeout_seconds,
-            skills=self._list_skills(),
+            skills=self._list_skills(language),
             **fields,
         )
         if workspace is not None:
@@ -97,13 +104,14 @@ class Stage:
         for sandbox in self._sandboxes.values():
             sandbox.close()
 
-    def _take(self, spec: CodeExecutionSpec) -> ReusedSandbox | SandboxProcess:
-        name = spec.session or ""
-        if name not in self._sandboxes:
-            self._sandboxes[name] = self._spares.take() if name else ReusedSandbox(self._spares.take)
-            wrappers = {"hash": "h", "files": self._wrappers}
-            self._sandboxes[name].client.put("/v1/wrappers", json=wrappers).raise_for_status()
-        return self._sandboxes[name]
+    def _take(self, language: Language, session: str) -> ReusedSandbox | SandboxProcess:
+        place = language, session
+        if place not in self._sandboxes:
+            start = self._starts[language]
+            self._sandboxes[place] = start() if session else ReusedSandbox(start)
+            wrappers = {"hash": "h", "files": self._wrappers[language]}
+            self._sandboxes[place].client.put("/v1/wrappers", json=wrappers).raise_for_status()
+        return self._sandboxes[place]
 
     def _open_workspace(self, spec: CodeExecutionSpec) -> FakeWorkspace | None:
         if spec.workspace is None:
@@ -112,8 +120,9 @@ class Stage:
         self._files.add_version({path: (data, 0o644) for path, data in found.files.items()})
         return found
 
-    def _list_skills(self) -> Object:
+    def _list_skills(self, language: Language) -> Object:
         specs = [item["spec"] for item in self._gateway.api.collections.get(SKL, {}).values()]
+        specs = [spec for spec in specs if read_language(spec) == language]
         sources: Object = {}
         modules: Object = {}
         for spec in specs:

@@ -1,0 +1,71 @@
+"""The orchestrator in TypeScript, each of its examples as a program, at a gateway whose executions run in sandboxes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.component.client_typescript.conftest import Runtime, archive, consumer, node, runtime, tools
+from tests.component.coming_from.conftest import broker, compiled, files, gateway, no_profile, spares
+from tests.component.gateway.conftest import KEY, SBP, Gateway, pool
+from tests.component.sandbox.test_listings import USERS
+from tests.support.until import until
+
+__all__ = [
+    "archive",
+    "broker",
+    "compiled",
+    "consumer",
+    "files",
+    "gateway",
+    "no_profile",
+    "node",
+    "runtime",
+    "spares",
+    "tools",
+]
+
+FOLDER = Path(__file__).parents[3] / "examples" / "typescript_orchestrator"
+ROWS = len(json.dumps(USERS, separators=(",", ":")))
+PRINTED = {
+    "01-basic-supabase.ts": ["tables: users, orders", "called: supabase.list_tables", "task: completed"],
+    "02-token-efficiency.ts": [f"a model reads {ROWS} characters of the rows, and 2 of the answer"],
+    "03-multi-server-workflow.ts": [
+        '{"userCount":30,"issueCreated":true,"docsFound":true}',
+        "servers called: context7, github, supabase",
+    ],
+    "04-skills-reuse.ts": [
+        "saved: db-backup-report Draft",
+        "found: db-backup-report",
+        "2 tables, last migration: users",
+        "8 servers, 1 skills",
+    ],
+}
+
+
+@pytest.fixture
+def programs(consumer: Path) -> Path:
+    """The example's folder, with the client's package installed."""
+    return Path(shutil.copytree(FOLDER, consumer / "example"))
+
+
+@pytest.fixture
+async def typescript(gateway: Gateway) -> Gateway:
+    """The gateway, with a pool for TypeScript."""
+    made = pool("scripts")
+    made["spec"]["language"] = "typescript"
+    gateway.api.put(SBP, made)
+    await until(lambda: gateway.dependencies.pools.find("agents", "scripts") is not None)
+    return gateway
+
+
+def test_each_example_is_tried() -> None:
+    assert {path.name for path in FOLDER.glob("[0-9]*.ts")} == PRINTED.keys()
+
+
+@pytest.mark.parametrize("name", PRINTED)
+async def test_an_example_prints_what_its_task_returns(
+    typescript: Gateway, programs: Path, runtime: Runtime, name: str
+) -> None:
+    environment = {"MCP_EXEC_GATEWAY": typescript.url, "MCP_EXEC_API_KEY": KEY}
+    assert await runtime.run(programs / name, **environment) == PRINTED[name]
