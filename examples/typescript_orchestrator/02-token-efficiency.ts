@@ -5,7 +5,13 @@ const orchestrator = new MCPOrchestrator();
 await orchestrator.initialize();
 
 async function ask(id: string, code: string): Promise<number> {
-  const task: AgentTask = { id, description: "Users of a domain", code, requiredTools: ["supabase"], status: "pending" };
+  const task: AgentTask = {
+    id,
+    description: "Users of a domain",
+    code,
+    requiredTools: ["supabase"],
+    status: "pending",
+  };
   const result = await orchestrator.executeTask(task);
   if (!result.success) throw new Error(result.error);
   return JSON.stringify(result.data).length;

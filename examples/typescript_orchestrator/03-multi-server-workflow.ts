@@ -21,4 +21,7 @@ const task: AgentTask = {
 const result = await orchestrator.executeTask(task);
 if (!result.success) throw new Error(result.error);
 console.log(JSON.stringify(result.data));
-console.log("servers called:", [...new Set(result.stats.toolsCalled.map((tool) => tool.split(".")[0]))].sort().join(", "));
+console.log(
+  "servers called:",
+  [...new Set(result.stats.toolsCalled.map((tool) => tool.split(".")[0]))].sort().join(", "),
+);
