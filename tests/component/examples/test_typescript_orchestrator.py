@@ -1,14 +1,18 @@
 """The orchestrator in TypeScript, each of its examples as a program, at a gateway whose executions run in sandboxes."""
 
+import asyncio
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
+from mcp import Client, StdioServerParameters
 from tests.component.client_typescript.conftest import Runtime, archive, consumer, node, runtime, tools
 from tests.component.coming_from.conftest import broker, compiled, files, gateway, no_profile, spares
 from tests.component.gateway.conftest import KEY, SBP, Gateway, pool
-from tests.component.sandbox.test_listings import USERS
+from tests.component.sandbox.test_listings import USERS, read_catalog
+from tests.support.pace import paced
 from tests.support.until import until
 
 __all__ = [
@@ -57,6 +61,20 @@ async def typescript(gateway: Gateway) -> Gateway:
     gateway.api.put(SBP, made)
     await until(lambda: gateway.dependencies.pools.find("agents", "scripts") is not None)
     return gateway
+
+
+@pytest.mark.parametrize("name", ["context7", "github", "supabase"])
+async def test_a_stand_in_has_tools_of_the_server_that_it_stands_for(name: str) -> None:
+    declared = {tool.name: tool.to_json()["inputSchema"] for tool in read_catalog(name).tools}
+    parameters = StdioServerParameters(command=sys.executable, args=[str(FOLDER / "standins.py"), name])
+    async with asyncio.timeout(paced(30)), Client(parameters) as client:
+        tools = (await client.list_tools()).tools
+        assert tools
+        for tool in tools:
+            schema = declared[tool.name]
+            names = list(tool.input_schema.get("properties", {}))
+            assert names == [each for each in schema.get("properties", {}) if each in names], "the order of arguments"
+            assert set(schema.get("required", ())) <= set(names)
 
 
 def test_each_example_is_tried() -> None:
