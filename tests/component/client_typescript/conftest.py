@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import tarfile
