@@ -98,6 +98,7 @@ export class Unavailable extends GatewayError {}
 
 const BY_KIND: Readonly<Record<string, typeof GatewayError>> = {
   "code-refused": CodeRefused,
+  "language-not-checked": CodeRefused,
   "key-reused": Conflict,
   decided: AlreadyDecided,
   "queue-full": PoolQueueFull,
