@@ -3,6 +3,7 @@
 import process from "node:process";
 import type { Channel } from "./channel.ts";
 import { type Engine, Thrown } from "./engine.ts";
+import { removeFences } from "./fences.ts";
 import { type Hooks, TopLevelReturn } from "./hooks.ts";
 import type { Loader } from "./loader.ts";
 import type { Network } from "./network.ts";
@@ -16,6 +17,7 @@ import { ArtifactWriter } from "./show.ts";
 import { SkillStore } from "./skill_store.ts";
 import { formatFrames, type Frame, nameFile, type Stacks } from "./stack.ts";
 import type { StandardStreams } from "./streams.ts";
+import { parse } from "./syntax.ts";
 import { isName } from "./text.ts";
 import type { Timers } from "./timers.ts";
 import { ToolSession } from "./tool_session.ts";
@@ -63,6 +65,7 @@ export class JobRunner {
   #jobs = 0;
   #notes = new Notes();
   #tools: ToolSession | null = null;
+  #progress = new ProgressReporter(() => {});
   #file = "";
   /** Ends the run from outside of its code, with an error. */
   #stop: (reason: unknown) => void = () => {};
@@ -105,11 +108,12 @@ export class JobRunner {
     if (report.error === null && !report.exitCode && this.#hasWork(job)) {
       this.#send({ ...report, type: "ended" });
       const late = await this.#build(job, Promise.race([this.#finish(job), stopped]));
-      if (late.error !== null || late.exitCode !== null) {
+      if (late.error !== null || late.exitCode) {
         report = this.#isInterrupted ? { ...report, left: this.#left } : late;
       }
     }
     this.#stop = () => {};
+    this.#progress.flush();
     this.#tools!.writeNotes();
     this.#parts.network.writeNotes(this.#notes);
     if (!job.session || this.#isInterrupted) this.#parts.timers.clear();
@@ -126,10 +130,11 @@ export class JobRunner {
     this.#parts.network.begin();
     const emit = (event: Message) => this.#emit(event);
     this.#tools = new ToolSession({ access: job.tools, emit, workspace, notes: this.#notes, stacks });
+    this.#progress = new ProgressReporter(emit);
     const skills = new SkillStore(job.skills, job.tools?.allow ?? [], emit);
     setContext({
       tools: this.#tools,
-      progress: new ProgressReporter(emit),
+      progress: this.#progress,
       artifacts: new ArtifactWriter(workspace, emit),
       skills,
       values: job.context,
@@ -178,7 +183,9 @@ export class JobRunner {
   /** Run the code and return the value that counts as its result. */
   async #evaluate(job: Job): Promise<unknown> {
     const { engine, hooks, stacks } = this.#parts;
-    const program = compile(job.code, this.#file, job.session);
+    const { code, change } = removeFences(job.code, isCode);
+    if (change !== "") this.#notes.add("CodeChanged", change);
+    const program = compile(code, this.#file, job.session);
     stacks.add(this.#file, program.locate);
     await this.#setVariables(job.context);
     hooks.value = undefined;
@@ -286,6 +293,15 @@ const KEYWORDS = new Set(
 function isVariable(name: string): boolean {
   if (!isName(name) || KEYWORDS.has(name) || name.startsWith("__")) return false;
   return !(name in globalThis) || GIVEN.has(name);
+}
+
+function isCode(text: string): boolean {
+  try {
+    parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function isHandledByCode(event: string, property: string): boolean {

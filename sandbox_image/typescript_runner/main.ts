@@ -5,6 +5,7 @@
  * does not need the code comes first; then the runner gives up its rights and waits for its job.
  */
 
+import process from "node:process";
 import { Channel } from "./channel.ts";
 import * as client from "./client.ts";
 import { Engine } from "./engine.ts";
@@ -12,7 +13,6 @@ import { Hooks } from "./hooks.ts";
 import { JobRunner } from "./job.ts";
 import { Loader } from "./loader.ts";
 import { Network } from "./network.ts";
-import { compile } from "./program.ts";
 import type { Job } from "./protocol.ts";
 import { seal } from "./seal.ts";
 import * as skills from "./skills.ts";
@@ -20,17 +20,28 @@ import { Stacks } from "./stack.ts";
 import { StandardStreams } from "./streams.ts";
 import { Timers } from "./timers.ts";
 import * as toolDiscovery from "./tool_discovery.ts";
+import { warmUp } from "./warm_up.ts";
 
 /** Functions that code may use without an import. */
 const PREDEFINED = {
   callMcpTool: client.callMcpTool,
   describeTools: client.describeTools,
   progress: client.progress,
+  require: loadBuiltin,
   searchTools: client.searchTools,
   show: client.show,
 };
 
 const end = Deno.exit;
+
+/** Return a module of Node, as code of another module system asks for it. */
+function loadBuiltin(name: unknown): unknown {
+  const found = process.getBuiltinModule(String(name));
+  if (found !== undefined) return found;
+  throw new TypeError(
+    `require(${JSON.stringify(name)}): only modules of Node can be required; write \`await import(...)\``,
+  );
+}
 
 async function main(): Promise<void> {
   const workspace = Deno.cwd();
@@ -53,8 +64,7 @@ async function main(): Promise<void> {
   const network = new Network();
   const runner = new JobRunner({ channel, engine, hooks, loader, stacks, network, streams, timers, workspace });
   hooks.install();
-  // The first run of any code path is the slowest.
-  await engine.run(compile("{ const warm: number[] = [await 1]; warm; }\n[1];\n", "warm.ts").text, "warm.ts");
+  await warmUp(engine).catch(() => {});
   streams.install();
   timers.install();
   network.install();

@@ -117,6 +117,8 @@ export function findLimit(error: unknown): LimitName | null {
   if (!isError(error)) return null;
   const message = String(readField(error, "message"));
   if (error instanceof RangeError && MEMORY_TEXTS.some((text) => message.includes(text))) return "memory";
+  // A thread that the system refuses to start. Sockets never report it: they wait.
+  if (readField(error, "name") === "WouldBlock") return "processes";
   const code = String(readField(error, "code"));
   if (STORAGE_CODES.includes(code) || /\(os error (27|28|122)\)/.test(message)) return "storage";
   return null;

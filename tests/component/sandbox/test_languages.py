@@ -124,6 +124,11 @@ ROWS = {
         typescript="function f(n: number): number {\n  return f(n + 1) + 1;\n}\nf(0)",
         reasons=("UserError",),
     ),
+    "brackets without end": Row(
+        python="[" * 100_000 + "]" * 100_000,
+        typescript="[" * 100_000 + "]" * 100_000,
+        reasons=("UserError", "OutOfMemory", "RunnerDied"),
+    ),
     "a deep structure": Row(
         python="value = []\nfor _ in range(10_000):\n    value = [value]\nvalue",
         typescript="let value: unknown[] = [];\nfor (let n = 0; n < 10_000; n++) value = [value];\nvalue",

@@ -51,6 +51,7 @@ RESULTS = {
     ),
     "comments that look like code": ("// return 1\n/* import x from 'y' */ const s = '// return';\ns", "// return"),
     "a regular expression": ("'a/b'.split(/\\//).length", 2),
+    "a required module": ("const fs = require('fs');\nfs.existsSync('.')", True),
     "nothing": ("const x = 1", None),
     "a call without a value": ("console.log('x')", None),
 }
@@ -131,6 +132,36 @@ def test_a_missing_library_names_what_there_is(typescript: ReusedSandbox, specif
     assert run.error["type"] == "ModuleNotFoundError"
     for part in (specifier, "Deno 2.", '"node:fs"', '"client"'):
         assert part in run.error["message"]
+
+
+FENCES = {
+    "```ts\nconst a: number = 1;\na\n```": (1, "The Markdown fence was removed."),
+    "Here it is:\n\n```typescript\nlet a = 2;\n```\nand\n~~~js\na + 1\n~~~\n": (
+        3,
+        "The Markdown fences of 2 blocks were removed, and the text outside did not run (lines 1, 6).",
+    ),
+    "```\n4\n```\n```json\n{}\n```": (
+        4,
+        "The Markdown fence was removed, and the text outside did not run (line 5).",
+    ),
+    "const text = `\n\\`\\`\\`\n`;\ntext.length": (5, ""),
+    "const text = '```';\ntext": ("```", ""),
+}
+
+
+@pytest.mark.parametrize("code", FENCES)
+def test_code_in_markdown_runs_with_a_note(typescript: ReusedSandbox, code: str) -> None:
+    result, note = FENCES[code]
+    run = typescript.run(code)
+    assert [each["message"] for each in run.end.get("notes", [])] == ([note] if note else [])
+    if result is not None:
+        assert (run.error, run.result) == (None, result)
+
+
+def test_lines_of_code_in_markdown_keep_their_numbers(typescript: ReusedSandbox) -> None:
+    assert typescript.run("The code:\n```ts\n\nthrow new Error('x')\n```").error["line"] == 4
+    refused = typescript.run("```python\nprint(1)\n```")
+    assert "names python, and this sandbox runs TypeScript" in refused.error["message"]
 
 
 def test_output_comes_in_its_order(typescript: ReusedSandbox) -> None:

@@ -59,9 +59,9 @@ def test_each_job_has_its_context(session: Session) -> None:
 
 def test_a_session_survives_a_time_out_of_code_that_waits(session: Session) -> None:
     assert session.run("let kept = 5;").phase == "Succeeded"
-    run = session.run("setTimeout(() => { kept = 6 }, 300);\nawait new Promise(() => {})", timeoutSeconds=0.3)
+    run = session.run("setTimeout(() => { kept = 6 }, 900);\nawait new Promise(() => {})", timeoutSeconds=0.3)
     assert run.reason == "Timeout"
-    assert session.run("await new Promise((go) => setTimeout(go, 500));\nkept").result == 5, "its timers have ended"
+    assert session.run("await new Promise((go) => setTimeout(go, 1000));\nkept").result == 5, "its timers have ended"
 
 
 def test_a_session_of_code_that_computes_is_lost_at_its_time_out(session: Session) -> None:
