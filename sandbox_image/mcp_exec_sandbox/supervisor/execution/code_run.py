@@ -56,13 +56,18 @@ _SUPERVISOR_FAILED = SupervisorDecision(
 )
 
 
-class RunEvents:
-    """Events that the code brings about, which are checked and copied to the log."""
+class RunMessages:
+    """What messages of the code bring about: events, which are checked and copied to the log, and searches."""
 
-    def __init__(self, log: EventLog) -> None:
+    def __init__(self, *, request: ExecutionRequest, runner: RunnerProcess, log: EventLog) -> None:
         self.tool_calls = ToolCallEvents(log)
         self.progress = ProgressEvents(log)
         self.skills = SkillEvents(log)
+        setup = {
+            "allow": [] if request.tools is None else list(request.tools.allow),
+            "skills": [] if request.skills is None else request.skills.catalog,
+        }
+        self.searches = ToolSearches(runner=runner, setup=setup)
 
 
 class CodeRun:
@@ -91,14 +96,7 @@ class CodeRun:
         self._watchdog = watchdog
         self._wrappers = wrappers
         self._files = files
-        self._events = RunEvents(log)
-        self._searches = ToolSearches(
-            runner=runner,
-            setup={
-                "allow": [] if request.tools is None else list(request.tools.allow),
-                "skills": [] if request.skills is None else request.skills.catalog,
-            },
-        )
+        self._messages = RunMessages(request=request, runner=runner, log=log)
         self._output = RunOutput(limit=request.output_bytes, log=log)
         self._grace_seconds = grace_seconds
         self._clock = RunClock(timeout_seconds=request.timeout_seconds, on_timeout=self._time_out)
@@ -145,7 +143,7 @@ class CodeRun:
             if not is_unasked:
                 kill_descendants(spare=self._find_spared())
             self._clock.stop()
-            self._searches.stop()
+            self._messages.searches.stop()
             for task in tasks:
                 task.cancel()
         if is_unasked:
@@ -258,16 +256,16 @@ class CodeRun:
         kind = message.get("type")
         if kind in TOOL_EVENTS:
             self._runner.take_output(parse_written(message))
-            if self._events.tool_calls.add(kind, message) and kind == "approval":
+            if self._messages.tool_calls.add(kind, message) and kind == "approval":
                 self._clock.expect_extension()
         elif kind == PROGRESS_EVENT:
             self._runner.take_output(parse_written(message))
-            self._events.progress.add(message)
+            self._messages.progress.add(message)
         elif kind == ARTIFACT_EVENT:
             self._runner.take_output(parse_written(message))
             self._files.show(message)
         elif kind in (SKILL_EVENT, SEARCH):
-            (self._events.skills if kind == SKILL_EVENT else self._searches).add(message)
+            (self._messages.skills if kind == SKILL_EVENT else self._messages.searches).add(message)
         elif kind == "done":
             self._report = RunnerReport.from_message(message)
             self._over.set()
@@ -332,7 +330,7 @@ class CodeRun:
         try:
             self._runner.drain_output()
             self._output.finish()
-            self._events.progress.finish()
+            self._messages.progress.finish()
             if self._has_ended_late:
                 self._report = self._report or self._early_report
             outcome = decide_outcome(
