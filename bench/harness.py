@@ -159,12 +159,14 @@ class BenchCluster:
                     return time.perf_counter() - start
                 await asyncio.sleep(0.1)
 
-    async def time_execution(self, pool: str, *, since: float | None = None, **spec: Any) -> "TimedExecution":
-        """Run `print(1)` and measure it from `since`, a value of the performance counter, or from now."""
+    async def time_execution(
+        self, pool: str, *, since: float | None = None, code: str = "print(1)", **spec: Any
+    ) -> "TimedExecution":
+        """Run code that prints 1 and measure it from `since`, a value of the performance counter, or from now."""
         start = time.perf_counter() if since is None else since
         problem, answer = "", {}
         try:
-            answer = await self.execute("print(1)", pool=pool, **spec)
+            answer = await self.execute(code, pool=pool, **spec)
         except (RuntimeError, ValueError, aiohttp.ClientError, TimeoutError) as error:
             problem = f"{type(error).__name__} {error}"
         elapsed = (time.perf_counter() - start) * 1000

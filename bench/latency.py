@@ -10,6 +10,11 @@ does, else from a pod. The tables name it.
 
     KUBECONFIG=... python bench/latency.py --pool gvisor --rounds 100 --concurrency 1 4 16 --json latency.json
 
+With `--beside`, each round also measures executions in a pool of another language, in turns as with a token: the
+figures that count are those of both in one run.
+
+    KUBECONFIG=... python bench/latency.py --pool gvisor --beside typescript --concurrency 1
+
 With `--token`, each round also measures executions of a person of an identity provider, in turns before and after those
 of the API key: `--token FILE` has a token that the release accepts, by a rule whose first namespace is `agents`.
 """
@@ -20,7 +25,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +56,23 @@ PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py", 
 """This program and what it imports."""
 INSIDE_SECONDS = 1700
 TOKEN_ROW = "client, total, by token"
+BESIDE_ROW = "client, total, beside"
+CODE = {"python": "print(1)", "typescript": "console.log(1)"}
+"""What runs, by the language of the pool."""
 LEAST_ROUNDS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Caller:
+    """Who runs what in which pool."""
+
+    bench: BenchCluster
+    pool: str
+    code: str = CODE["python"]
+
+    async def time_execution(self) -> TimedExecution:
+        """Measure one execution."""
+        return await self.bench.time_execution(self.pool, code=self.code)
 
 
 class LatencyFloor:
@@ -128,30 +149,45 @@ async def open_floor(bench: BenchCluster, *, namespace: str, peer: str) -> Async
         yield floor
 
 
+async def list_callers(bench: BenchCluster, *, pool: str, token: str, beside: str) -> dict[str, Caller]:
+    """Return who takes turns in each round, by name."""
+    callers = {"key": Caller(bench=bench, pool=pool)}
+    if token:
+        person = replace(bench, headers={"Authorization": f"Bearer {token}"})
+        callers["token"] = Caller(bench=person, pool=pool)
+    if beside:
+        language = (await bench.pool(beside))["spec"].get("language", "python")
+        callers["beside"] = Caller(bench=bench, pool=beside, code=CODE[language])
+    return callers
+
+
 async def measure(
-    bench: BenchCluster, *, pool: str, namespace: str, peer: str, rounds: int, concurrency: int, token: str = ""
+    bench: BenchCluster, callers: dict[str, Caller], *, namespace: str, peer: str, rounds: int, concurrency: int
 ) -> Figures:
     """Run rounds of executions and of floors in turn, at one concurrency. Raises RuntimeError if an execution fails.
 
-    With a token, each round has executions by the API key and by the token, one of them first in turns.
+    Each round has executions of all callers, in their order and in the opposite one in turns.
     """
-    # Only as many pods as are used: in gVisor an idle pod uses a twentieth of a core, and the machine may be small.
-    await bench.scale(pool, concurrency)
-    await bench.wait_until_settled(pool)
-    callers = {"key": bench} | (
-        {"token": replace(bench, headers={"Authorization": f"Bearer {token}"})} if token else {}
-    )
+    pools = sorted({each.pool for each in callers.values()})
+    for pool in pools:
+        # Only as many pods as are used: in gVisor an idle pod uses a twentieth of a core, and the machine may be small.
+        await bench.scale(pool, concurrency)
     runs: dict[str, list[TimedExecution]] = {name: [] for name in callers}
     floors: list[float] = []
+
+    async def settle() -> None:
+        for pool in pools:
+            await bench.wait_until_settled(pool)
+
     async with open_floor(bench, namespace=namespace, peer=peer) as floor:
         for index in range(rounds):
-            await bench.wait_until_settled(pool)
+            await settle()
             floors += await asyncio.gather(
                 *(floor.sample(f"floor-{concurrency}-{index}-{k}") for k in range(concurrency))
             )
             for name in list(callers)[:: -1 if index % 2 else 1]:
-                await bench.wait_until_settled(pool)
-                timed = await asyncio.gather(*(callers[name].time_execution(pool) for _ in range(concurrency)))
+                await settle()
+                timed = await asyncio.gather(*(callers[name].time_execution() for _ in range(concurrency)))
                 if problem := next((run.problem for run in timed if run.problem), ""):
                     raise RuntimeError(f"by {name}: {problem}")
                 runs[name] += timed
@@ -159,7 +195,7 @@ async def measure(
 
 
 def build_figures(floors: list[float], runs: dict[str, list[TimedExecution]]) -> Figures:
-    """Summarize the samples of one concurrency: the floor, and executions by the API key and perhaps by a token."""
+    """Summarize the samples of one concurrency: the floor, and executions by the API key and perhaps by others."""
     rows = {"floor": summary(floors), **stage_rows(runs["key"])}
     median = rows["client, total"]["p50"]
     figures = {
@@ -175,26 +211,32 @@ def build_figures(floors: list[float], runs: dict[str, list[TimedExecution]]) ->
         rows[TOKEN_ROW] = summary(by_token)
         figures["samples"]["by token"] = by_token
         figures["ratio of the token to the key"] = round(rows[TOKEN_ROW]["p50"] / median, 2)
+    if beside := [run.milliseconds for run in runs.get("beside", [])]:
+        rows[BESIDE_ROW] = summary(beside)
+        figures["samples"]["beside"] = beside
+        figures["more beside, ms"] = round(rows[BESIDE_ROW]["p50"] - median, 2)
     return figures
 
 
 async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, namespace: str, peer: str) -> Figures:
-    """Measure each concurrency. The pool has its size again afterwards."""
+    """Measure each concurrency. The pools have their sizes again afterwards."""
     figures: Figures = {}
-    before = (await bench.pool(options.pool))["spec"]["warm"]["min"]
+    callers = await list_callers(bench, pool=options.pool, token=options.token, beside=options.beside)
+    pools = {each.pool for each in callers.values()}
+    before = {pool: (await bench.pool(pool))["spec"]["warm"]["min"] for pool in pools}
     try:
         for concurrency in options.concurrency:
             figures[f"concurrency {concurrency}"] = await measure(
                 bench,
-                pool=options.pool,
+                callers,
                 namespace=namespace,
                 peer=peer,
                 rounds=max(options.rounds // concurrency, min(options.rounds, LEAST_ROUNDS)),
                 concurrency=concurrency,
-                token=options.token,
             )
     finally:
-        await bench.scale(options.pool, before)
+        for pool, size in before.items():
+            await bench.scale(pool, size)
     return figures
 
 
@@ -206,6 +248,7 @@ async def measure_from_outside(options: argparse.Namespace) -> tuple[Figures, st
             figures = await measure_all(bench, options, namespace=namespace, peer=peer.address)
             return figures, f"from this machine, the floor's pod on {peer.node}"
         passed = ["--pool", options.pool, "--rounds", str(options.rounds)]
+        passed += ["--beside", options.beside] if options.beside else []
         passed += ["--concurrency", *(str(each) for each in options.concurrency)]
         figures, node = await run_inside(
             bench, namespace, programs=PROGRAMS, arguments=[*passed, "--inside", namespace, peer.address],
@@ -222,6 +265,8 @@ def print_figures(figures: Figures, *, pool: str, place: str) -> None:
         print(f"ratio to the floor at p50: {found['ratio']:.2f}")
         if (ratio := found.get("ratio of the token to the key")) is not None:
             print(f"ratio of the token to the API key at p50: {ratio:.2f}")
+        if (more := found.get("more beside, ms")) is not None:
+            print(f"the pool beside takes {more:.2f} ms more at p50")
 
 
 async def main() -> None:
@@ -234,6 +279,7 @@ async def main() -> None:
     options.add_argument(
         "--token", type=Path, metavar="FILE", help="also measure executions by the token of a person in this file"
     )
+    options.add_argument("--beside", metavar="POOL", default="", help="also measure executions in this pool")
     options.add_argument("--inside", nargs=2, metavar=("NAMESPACE", "PEER"), help=argparse.SUPPRESS)
     arguments = options.parse_args()
     # a load pod has it in its environment

@@ -34,6 +34,8 @@ class Need(Enum):
     """A release with the ToolServers of `make examples`."""
     TOKEN = "BENCH_TOKEN"
     """A release, and a file with a token of an identity provider that it accepts."""
+    TYPESCRIPT = "BENCH_TYPESCRIPT"
+    """A release with a pool for TypeScript, on a machine that is its only node: the name of the pool."""
     TOKENIZER = "BENCH_TOKENIZER"
     """A package of PyPI, which is installed into .cache at the first use."""
 
@@ -102,6 +104,17 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         arguments=("--pool", "default", "--token", "$BENCH_TOKEN"),
         smallest=("--pool", "default", "--token", "$BENCH_TOKEN", "--rounds", "1", "--concurrency", "1"),
         limit=2700,
+    ),
+    "latency-typescript": Benchmark(
+        program="latency.py",
+        need=Need.TYPESCRIPT,
+        arguments=("--pool", "default", "--beside", "$BENCH_TYPESCRIPT", "--concurrency", "1", "4"),
+        smallest=("--pool", "default", "--beside", "$BENCH_TYPESCRIPT", "--rounds", "1", "--concurrency", "1"),
+        limit=1800,
+    ),
+    "density-typescript": Benchmark(
+        program="density.py", need=Need.TYPESCRIPT, arguments=("--pools", "$BENCH_TYPESCRIPT"),
+        smallest=("--pools", "$BENCH_TYPESCRIPT", "--seconds", "1"),
     ),
     "density": Benchmark(
         program="density.py",

@@ -38,7 +38,7 @@ KILL_SECONDS: Final = 10.0
 KUBECTL_SECONDS: Final = 30
 NO_JSON: Final = frozenset({"tokenizer.py", "record_transcripts.py", "live.py"})
 """Programs without figures for others."""
-_WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT, Need.EXAMPLES, Need.TOKEN})
+_WITH_POOLS: Final = frozenset({Need.RELEASE, Need.NODE, Need.AUDIT, Need.EXAMPLES, Need.TOKEN, Need.TYPESCRIPT})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The benchmark of latency by API key and by token: its order and its figures, with a release that answers at once."""
+"""The benchmark of latency by several callers: its order and its figures, with a release that answers at once."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -27,8 +27,11 @@ class Release:
     async def wait_until_settled(self, name: str) -> None:
         self.order.append("settled")
 
-    async def time_execution(self, pool: str) -> TimedExecution:
-        self.order.append(self.headers["Authorization"])
+    async def pool(self, name: str) -> dict[str, Any]:
+        return {"spec": {"language": name} if name == "typescript" else {}}
+
+    async def time_execution(self, pool: str, *, code: str) -> TimedExecution:
+        self.order.append(self.headers["Authorization"] if code == "print(1)" else f"{code} in {pool}")
         answer = {"start": "Warm", "durations": DURATIONS}
         return TimedExecution(milliseconds=next(self.milliseconds), answer=answer, problem="")
 
@@ -43,12 +46,13 @@ async def open_floor(*_: Any, **__: Any) -> AsyncIterator[Floor]:
     yield Floor()
 
 
-async def measure(monkeypatch: pytest.MonkeyPatch, token: str) -> tuple[latency.Figures, list[str]]:
+async def measure(
+    monkeypatch: pytest.MonkeyPatch, token: str = "", beside: str = ""
+) -> tuple[latency.Figures, list[str]]:
     monkeypatch.setattr(latency, "open_floor", open_floor)
     release: Any = Release({"Authorization": "Bearer key"}, [], count(1))
-    figures = await latency.measure(
-        release, pool="default", namespace="bench", peer="", rounds=2, concurrency=1, token=token
-    )
+    callers = await latency.list_callers(release, pool="default", token=token, beside=beside)
+    figures = await latency.measure(release, callers, namespace="bench", peer="", rounds=2, concurrency=1)
     return figures, [each for each in release.order if each != "settled"]
 
 
@@ -61,8 +65,16 @@ async def test_a_token_takes_turns_with_the_key_in_each_round(monkeypatch: pytes
     assert figures["ratio of the token to the key"] == 2
 
 
+async def test_a_pool_of_another_language_takes_turns_with_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    figures, order = await measure(monkeypatch, beside="typescript")
+    other = "console.log(1) in typescript"
+    assert order == ["Bearer key", other, other, "Bearer key"]
+    assert figures["samples"]["beside"] == [2, 3]
+    assert figures["more beside, ms"] == figures["summary"][latency.BESIDE_ROW]["p50"] - 1
+
+
 async def test_without_a_token_there_are_the_figures_of_the_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures, order = await measure(monkeypatch, "")
+    figures, order = await measure(monkeypatch)
     assert order == ["Bearer key", "Bearer key"]
     assert latency.TOKEN_ROW not in figures["summary"]
     assert figures.keys() == {"summary", "ratio", "samples"}
