@@ -176,10 +176,12 @@ def files() -> Iterator[FakeFiles]:
 
 @pytest.fixture
 async def gateway(spares: Spares, broker: FakeBrokerCalls, files: FakeFiles) -> AsyncIterator[Gateway]:
-    """A gateway with one pool, and a key that may approve."""
+    """A gateway with a pool for each language, and a key that may approve."""
     async with FakeApiServer().running() as api:
         api.put(SBP, {**pool("default"), "status": POOL})
         api.merge(SBP, "default", {"spec": {"resources": RESOURCES}})
+        api.put(SBP, pool("scripts"))
+        api.merge(SBP, "scripts", {"spec": {"language": "typescript"}})
         api.put(SECRETS, keys_secret(**{"team-a": {**key_entry(KEY), "approver": True}}))
         async with (
             running_broker(api) as service,

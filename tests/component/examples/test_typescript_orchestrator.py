@@ -53,16 +53,6 @@ def programs(consumer: Path) -> Path:
     return Path(shutil.copytree(FOLDER, consumer / "example"))
 
 
-@pytest.fixture
-async def typescript(gateway: Gateway) -> Gateway:
-    """The gateway, with a pool for TypeScript."""
-    made = pool("scripts")
-    made["spec"]["language"] = "typescript"
-    gateway.api.put(SBP, made)
-    await until(lambda: gateway.dependencies.pools.find("agents", "scripts") is not None)
-    return gateway
-
-
 @pytest.mark.parametrize("name", ["context7", "github", "supabase"])
 async def test_a_stand_in_has_tools_of_the_server_that_it_stands_for(name: str) -> None:
     declared = {tool.name: tool.to_json()["inputSchema"] for tool in read_catalog(name).tools}
@@ -83,7 +73,7 @@ def test_each_example_is_tried() -> None:
 
 @pytest.mark.parametrize("name", PRINTED)
 async def test_an_example_prints_what_its_task_returns(
-    typescript: Gateway, programs: Path, runtime: Runtime, name: str
+    gateway: Gateway, programs: Path, runtime: Runtime, name: str
 ) -> None:
-    environment = {"MCP_EXEC_GATEWAY": typescript.url, "MCP_EXEC_API_KEY": KEY}
+    environment = {"MCP_EXEC_GATEWAY": gateway.url, "MCP_EXEC_API_KEY": KEY}
     assert await runtime.run(programs / name, **environment) == PRINTED[name]
