@@ -77,6 +77,15 @@ def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> 
     }  # fmt: skip
 
 
+def test_the_image_for_typescript_is_built_if_it_is_asked_for(docker: Machine) -> None:
+    assert docker.run("images", LANGUAGE="typescript").returncode == 0
+    built = {call.split("--tag ")[1].split()[0]: call for call in builds(docker)}
+    assert len(built) == 6
+    assert "--file sandbox_image/typescript.Dockerfile" in built["localhost/mcp-exec-sandbox-typescript:dev"]
+    assert docker.run("images", LANGUAGE="en_US:en").returncode == 0
+    assert len(builds(docker)) == 6, "the variable has other values in the environment of some users"
+
+
 @pytest.mark.parametrize(("image", "base"), [("data", "sandbox"), ("identity", "servers")])
 def test_an_image_that_no_release_has_is_built_on_another_and_only_if_it_is_named(
     docker: Machine, image: str, base: str
