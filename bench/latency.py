@@ -10,10 +10,10 @@ does, else from a pod. The tables name it.
 
     KUBECONFIG=... python bench/latency.py --pool gvisor --rounds 100 --concurrency 1 4 16 --json latency.json
 
-With `--beside`, each round also measures executions in a pool of another language, in turns as with a token: the
+With `--other`, each round also measures executions in a pool of another language, in turns as with a token: the
 figures that count are those of both in one run.
 
-    KUBECONFIG=... python bench/latency.py --pool gvisor --beside typescript --concurrency 1
+    KUBECONFIG=... python bench/latency.py --pool gvisor --other typescript --concurrency 1
 
 With `--token`, each round also measures executions of a person of an identity provider, in turns before and after those
 of the API key: `--token FILE` has a token that the release accepts, by a rule whose first namespace is `agents`.
@@ -56,7 +56,7 @@ PROGRAMS = [FOLDER / name for name in ("latency.py", "harness.py", "inside.py", 
 """This program and what it imports."""
 INSIDE_SECONDS = 1700
 TOKEN_ROW = "client, total, by token"
-BESIDE_ROW = "client, total, beside"
+OTHER_ROW = "client, total, other pool"
 CODE = {"python": "print(1)", "typescript": "console.log(1)"}
 """What runs, by the language of the pool."""
 LEAST_ROUNDS = 5
@@ -149,15 +149,15 @@ async def open_floor(bench: BenchCluster, *, namespace: str, peer: str) -> Async
         yield floor
 
 
-async def list_callers(bench: BenchCluster, *, pool: str, token: str, beside: str) -> dict[str, Caller]:
+async def list_callers(bench: BenchCluster, *, pool: str, token: str, other: str) -> dict[str, Caller]:
     """Return who takes turns in each round, by name."""
     callers = {"key": Caller(bench=bench, pool=pool)}
     if token:
         person = replace(bench, headers={"Authorization": f"Bearer {token}"})
         callers["token"] = Caller(bench=person, pool=pool)
-    if beside:
-        language = (await bench.pool(beside))["spec"].get("language", "python")
-        callers["beside"] = Caller(bench=bench, pool=beside, code=CODE[language])
+    if other:
+        language = (await bench.pool(other))["spec"].get("language", "python")
+        callers["other"] = Caller(bench=bench, pool=other, code=CODE[language])
     return callers
 
 
@@ -211,17 +211,17 @@ def build_figures(floors: list[float], runs: dict[str, list[TimedExecution]]) ->
         rows[TOKEN_ROW] = summary(by_token)
         figures["samples"]["by token"] = by_token
         figures["ratio of the token to the key"] = round(rows[TOKEN_ROW]["p50"] / median, 2)
-    if beside := [run.milliseconds for run in runs.get("beside", [])]:
-        rows[BESIDE_ROW] = summary(beside)
-        figures["samples"]["beside"] = beside
-        figures["more beside, ms"] = round(rows[BESIDE_ROW]["p50"] - median, 2)
+    if other := [run.milliseconds for run in runs.get("other", [])]:
+        rows[OTHER_ROW] = summary(other)
+        figures["samples"]["other"] = other
+        figures["more in the other pool, ms"] = round(rows[OTHER_ROW]["p50"] - median, 2)
     return figures
 
 
 async def measure_all(bench: BenchCluster, options: argparse.Namespace, *, namespace: str, peer: str) -> Figures:
     """Measure each concurrency. The pools have their sizes again afterwards."""
     figures: Figures = {}
-    callers = await list_callers(bench, pool=options.pool, token=options.token, beside=options.beside)
+    callers = await list_callers(bench, pool=options.pool, token=options.token, other=options.other)
     pools = {each.pool for each in callers.values()}
     before = {pool: (await bench.pool(pool))["spec"]["warm"]["min"] for pool in pools}
     try:
@@ -248,7 +248,7 @@ async def measure_from_outside(options: argparse.Namespace) -> tuple[Figures, st
             figures = await measure_all(bench, options, namespace=namespace, peer=peer.address)
             return figures, f"from this machine, the floor's pod on {peer.node}"
         passed = ["--pool", options.pool, "--rounds", str(options.rounds)]
-        passed += ["--beside", options.beside] if options.beside else []
+        passed += ["--other", options.other] if options.other else []
         passed += ["--concurrency", *(str(each) for each in options.concurrency)]
         figures, node = await run_inside(
             bench, namespace, programs=PROGRAMS, arguments=[*passed, "--inside", namespace, peer.address],
@@ -265,8 +265,8 @@ def print_figures(figures: Figures, *, pool: str, place: str) -> None:
         print(f"ratio to the floor at p50: {found['ratio']:.2f}")
         if (ratio := found.get("ratio of the token to the key")) is not None:
             print(f"ratio of the token to the API key at p50: {ratio:.2f}")
-        if (more := found.get("more beside, ms")) is not None:
-            print(f"the pool beside takes {more:.2f} ms more at p50")
+        if (more := found.get("more in the other pool, ms")) is not None:
+            print(f"the other pool takes {more:.2f} ms more at p50")
 
 
 async def main() -> None:
@@ -279,7 +279,7 @@ async def main() -> None:
     options.add_argument(
         "--token", type=Path, metavar="FILE", help="also measure executions by the token of a person in this file"
     )
-    options.add_argument("--beside", metavar="POOL", default="", help="also measure executions in this pool")
+    options.add_argument("--other", metavar="POOL", default="", help="also measure executions in this pool")
     options.add_argument("--inside", nargs=2, metavar=("NAMESPACE", "PEER"), help=argparse.SUPPRESS)
     arguments = options.parse_args()
     # a load pod has it in its environment

@@ -108,8 +108,8 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "latency-typescript": Benchmark(
         program="latency.py",
         need=Need.TYPESCRIPT,
-        arguments=("--pool", "default", "--beside", "$BENCH_TYPESCRIPT", "--concurrency", "1", "4"),
-        smallest=("--pool", "default", "--beside", "$BENCH_TYPESCRIPT", "--rounds", "1", "--concurrency", "1"),
+        arguments=("--pool", "default", "--other", "$BENCH_TYPESCRIPT", "--concurrency", "1", "4"),
+        smallest=("--pool", "default", "--other", "$BENCH_TYPESCRIPT", "--rounds", "1", "--concurrency", "1"),
         limit=1800,
     ),
     "density-typescript": Benchmark(

@@ -1,7 +1,8 @@
 """Each line of docs/coming-from, run in its order: programs, commands, and the cells of tables that have code.
 
 A page is one program, as a notebook is: its blocks of Python and the cells below "here it is" share their names. Cells
-below "in the code" run in a sandbox, those of a table in one session. Commands run in a shell in a folder of their own.
+below "in the code" and "in TypeScript" run in a sandbox, those of a table in one session. Commands run in a shell in a
+folder of their own.
 Paths after `kubectl explain` are read from the CRDs, values after `--set` from the chart.
 """
 
@@ -30,6 +31,7 @@ from tests.support.constants import DEADLINE
 from tests.support.pages import DOCS, split_steps
 
 from mcp_exec_api.code_execution import CodeExecutionSpec
+from mcp_exec_api.constants import Language
 from mcp_exec_api.sandbox_pool import SandboxPoolSpec
 from mcp_exec_client import AsyncClient, Client
 
@@ -39,7 +41,9 @@ ON_A_CLUSTER = "tool-loop.md"
 """The page whose blocks of commands tests/e2e/test_pages.py runs."""
 BLOCK = re.compile(r"```(?P<kind>\w+)\n(?P<text>.*?)^```$|^(?P<row>\|[^\n]*\|)$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`` (.+?) ``|`([^`]+)`")
-HERE, INSIDE = "here it is", "in the code"
+HERE = "here it is"
+INSIDE: dict[str, Language] = {"in the code": "python", "in TypeScript": "typescript"}
+"""Language of the code below each title of a column."""
 SPECS: dict[str, Any] = {"CodeExecution": CodeExecutionSpec, "SandboxPool": SandboxPoolSpec}
 CRDS = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "charts/mcp-exec/crds").glob("*.yaml"))]
 VALUES_SCHEMA = json.loads((ROOT / "charts/mcp-exec/values.schema.json").read_text())
@@ -71,12 +75,12 @@ def read_page(name: str) -> Iterator[Line]:
         if place != last + 1:
             titles, table = cells, place
         last = place
-        if len(titles) < 3 or titles[1] not in (HERE, INSIDE) or cells[1] == titles[1] or set(cells[1]) <= {"-"}:
+        if len(titles) < 3 or titles[1] not in (HERE, *INSIDE) or cells[1] == titles[1] or set(cells[1]) <= {"-"}:
             continue
         codes = [first or second for first, second in CODE.findall(cells[1])]
         assert codes or cells[2], f"{name}:{place}: a row without code says why"
         for code in codes:
-            yield Line(titles[1], code, place, f"table-{table}" if titles[1] == INSIDE else "")
+            yield Line(titles[1], code, place, f"table-{table}" if titles[1] in INSIDE else "")
 
 
 class Reader:
@@ -125,7 +129,7 @@ class Reader:
                     check_manifest(item)
                     if item.get("kind") == "CodeExecution":
                         await self._apply_execution(item)
-            case _ if line.kind == INSIDE:
+            case _ if line.kind in INSIDE:
                 await asyncio.to_thread(self._run_inside, line)
             case _ if line.kind == HERE:
                 await self._run_cell(line.text)
@@ -148,7 +152,13 @@ class Reader:
 
     def _run_inside(self, line: Line) -> None:
         with Client() as client:
-            run = client.run(line.text, tools=["*.*"], session=line.session, context={"user_id": "u-42"})
+            run = client.run(
+                line.text,
+                language=INSIDE[line.kind],
+                tools=["*.*"],
+                session=line.session,
+                context={"user_id": "u-42"},
+            )
         assert run.succeeded, run.error
 
     async def _apply_execution(self, item: Any) -> None:
@@ -227,6 +237,7 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "--set": check_value,
     "make": check_target,
     "python": check_program,
+    "node": check_program,
 }
 
 

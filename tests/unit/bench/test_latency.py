@@ -47,11 +47,11 @@ async def open_floor(*_: Any, **__: Any) -> AsyncIterator[Floor]:
 
 
 async def measure(
-    monkeypatch: pytest.MonkeyPatch, token: str = "", beside: str = ""
+    monkeypatch: pytest.MonkeyPatch, token: str = "", other: str = ""
 ) -> tuple[latency.Figures, list[str]]:
     monkeypatch.setattr(latency, "open_floor", open_floor)
     release: Any = Release({"Authorization": "Bearer key"}, [], count(1))
-    callers = await latency.list_callers(release, pool="default", token=token, beside=beside)
+    callers = await latency.list_callers(release, pool="default", token=token, other=other)
     figures = await latency.measure(release, callers, namespace="bench", peer="", rounds=2, concurrency=1)
     return figures, [each for each in release.order if each != "settled"]
 
@@ -66,11 +66,11 @@ async def test_a_token_takes_turns_with_the_key_in_each_round(monkeypatch: pytes
 
 
 async def test_a_pool_of_another_language_takes_turns_with_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures, order = await measure(monkeypatch, beside="typescript")
+    figures, order = await measure(monkeypatch, other="typescript")
     other = "console.log(1) in typescript"
     assert order == ["Bearer key", other, other, "Bearer key"]
-    assert figures["samples"]["beside"] == [2, 3]
-    assert figures["more beside, ms"] == figures["summary"][latency.BESIDE_ROW]["p50"] - 1
+    assert figures["samples"]["other"] == [2, 3]
+    assert figures["more in the other pool, ms"] == figures["summary"][latency.OTHER_ROW]["p50"] - 1
 
 
 async def test_without_a_token_there_are_the_figures_of_the_key_only(monkeypatch: pytest.MonkeyPatch) -> None:
