@@ -29,6 +29,8 @@ export class Thrown {
   }
 }
 
+const GROUP = "run";
+
 /** Runs scripts in the global scope. */
 export class Engine {
   readonly #session = new inspector.Session();
@@ -51,12 +53,8 @@ export class Engine {
    * @throws Thrown
    */
   async run(text: string, url: string): Promise<void> {
-    const { exceptionDetails } = await this.#post<Evaluation>("Runtime.evaluate", {
-      expression: `${text}\n//# sourceURL=${url}`,
-      replMode: true,
-      awaitPromise: true,
-    });
-    if (exceptionDetails === undefined) return;
+    const { exceptionDetails } = await this.#evaluate(`${text}\n//# sourceURL=${url}`);
+    if (exceptionDetails === undefined) return await this.#release();
     const places = (exceptionDetails.stackTrace?.callFrames ?? []).map((frame) => ({
       url: frame.url,
       place: { line: frame.lineNumber + 1, column: frame.columnNumber + 1 },
@@ -66,11 +64,18 @@ export class Engine {
 
   /** Return a value of the global scope, or undefined if it has none of the name. */
   async read(name: string): Promise<unknown> {
-    const evaluated = await this.#post<Evaluation>("Runtime.evaluate", {
-      expression: `typeof ${name} === "undefined" ? undefined : ${name}`,
-      replMode: true,
-    });
+    const evaluated = await this.#evaluate(`typeof ${name} === "undefined" ? undefined : ${name}`);
     return evaluated.exceptionDetails === undefined ? await this.#fetch(evaluated.result) : undefined;
+  }
+
+  #evaluate(expression: string): Promise<Evaluation> {
+    const options = { replMode: true, awaitPromise: true, objectGroup: GROUP };
+    return this.#post<Evaluation>("Runtime.evaluate", { expression, ...options });
+  }
+
+  /** Let go of the values that the inspector keeps for its client. */
+  async #release(): Promise<void> {
+    await this.#post("Runtime.releaseObjectGroup", { objectGroup: GROUP });
   }
 
   async #fetch(remote: RemoteObject | undefined): Promise<unknown> {
@@ -83,7 +88,7 @@ export class Engine {
         objectId !== undefined ? { objectId } : unserializableValue !== undefined ? { unserializableValue } : { value },
       ],
     });
-    if (objectId !== undefined) await this.#post("Runtime.releaseObject", { objectId });
+    await this.#release();
     const found = this.#holder.value;
     this.#holder.value = undefined;
     return found;

@@ -61,6 +61,8 @@ export interface RunnerParts {
 /** Runs jobs: one, or those of a session in one global scope. */
 export class JobRunner {
   readonly #parts: RunnerParts;
+  /** Names that earlier jobs of the session have declared, or have got from their contexts. */
+  readonly #known = new Set<string>();
   readonly #declared = new Set<string>();
   #jobs = 0;
   #notes = new Notes();
@@ -137,7 +139,6 @@ export class JobRunner {
       progress: this.#progress,
       artifacts: new ArtifactWriter(workspace, emit),
       skills,
-      values: job.context,
       load: (specifier) => this.#parts.hooks.load(specifier, this.#file),
       ask: (request) => this.#parts.channel.ask(request),
     });
@@ -195,6 +196,7 @@ export class JobRunner {
       if (thrown instanceof Thrown && thrown.error instanceof TopLevelReturn) return await thrown.error.value;
       throw thrown;
     } finally {
+      for (const name of program.variables) this.#known.add(name);
       for (const name of program.declared) this.#declared.add(name);
     }
     return await this.#readValue(program);
@@ -211,17 +213,25 @@ export class JobRunner {
   /** Make `context` and those of its keys that can be variables global. Names that a sandbox has are read from `context`. */
   async #setVariables(context: Record<string, unknown>): Promise<void> {
     const variables: Record<string, unknown> = { [CONTEXT_NAME]: context };
-    for (const [name, value] of Object.entries(context)) if (isVariable(name)) variables[name] = value;
+    for (const [name, value] of Object.entries(context)) if (this.#isVariable(name)) variables[name] = value;
     const again: string[] = [];
     for (const [name, value] of Object.entries(variables)) {
-      if (this.#declared.has(name)) again.push(name);
-      GIVEN.add(name);
-      Object.defineProperty(globalThis, name, { value, configurable: true, writable: true, enumerable: false });
+      if (this.#declared.has(name)) again.push(`let ${name} = globalThis.${name};`);
+      this.#known.add(name);
+      const property = { value, configurable: true, writable: true, enumerable: false };
+      // A `var` of an earlier job can only be set.
+      if (!Reflect.defineProperty(globalThis, name, property)) Reflect.set(globalThis, name, value);
     }
     // A variable of an earlier job of the session would hide the new value.
     if (again.length > 0) {
-      await this.#parts.engine.run(again.map((name) => `let ${name} = globalThis.${name};`).join(" "), "context");
+      await this.#parts.engine.run(again.join(" "), "context");
     }
+  }
+
+  /** Return whether a key can be a variable: an identifier that hides nothing that the sandbox has. */
+  #isVariable(name: string): boolean {
+    if (!isName(name) || KEYWORDS.has(name) || name.startsWith("__")) return false;
+    return !(name in globalThis) || this.#known.has(name) || HIDDEN.has(name);
   }
 
   /** Return whether the code has left anything that runs. */
@@ -279,8 +289,6 @@ export class JobRunner {
   }
 }
 
-/** Names that earlier jobs have got from their contexts. */
-const GIVEN = new Set<string>();
 const KEYWORDS = new Set(
   ("arguments await break case catch class const continue debugger default delete do else enum eval export extends false" +
     " finally for function if implements import in instanceof interface let new null package private protected public" +
@@ -289,11 +297,19 @@ const KEYWORDS = new Set(
     ),
 );
 
-/** Return whether a key can be a variable: an identifier that hides nothing that the sandbox has. */
-function isVariable(name: string): boolean {
-  if (!isName(name) || KEYWORDS.has(name) || name.startsWith("__")) return false;
-  return !(name in globalThis) || GIVEN.has(name);
-}
+/** Names that a browser's code would miss, and that mean nothing in a sandbox. */
+const HIDDEN = new Set([
+  "alert",
+  "close",
+  "closed",
+  "confirm",
+  "event",
+  "history",
+  "location",
+  "name",
+  "prompt",
+  "status",
+]);
 
 function isCode(text: string): boolean {
   try {

@@ -20,6 +20,8 @@ export interface Program {
   assignsResult: boolean;
   /** Names that the code declares, and later jobs of its session see. */
   declared: string[];
+  /** Names that it declares by `var` in blocks, which can only be set later. */
+  variables: string[];
   /** Return the place in the agent's code of a place in the text. */
   locate: (place: Place) => Place;
 }
@@ -52,6 +54,7 @@ export function compile(code: string, referrer: string, isSession = false): Prog
     hasValue: value !== null,
     assignsResult: assigns(tree, RESULT_VARIABLE),
     declared: (tree.body as Node[]).flatMap(listDeclared),
+    variables: listBlockVariables(tree),
     locate: (place) => locate(rewritten.locate(place)),
   };
 }
@@ -130,6 +133,17 @@ function passReturns(handler: Node, edits: Edits, text: string): void {
   if (param) edits.replace(param.start, param.end, name);
   else edits.replace(handler.start + "catch".length, handler.start + "catch".length, ` (${name})`);
   edits.replace(inside, inside, ` ${HOOKS}.pass(${name});${pattern}`);
+}
+
+function listBlockVariables(tree: Node): string[] {
+  const names: string[] = [];
+  walk(tree, (node, parents) => {
+    if (isFunction(node)) return false;
+    if (node.type === "VariableDeclaration" && node.kind === "var" && parents.length > 1) {
+      names.push(...listDeclared(node));
+    }
+  });
+  return names;
 }
 
 function assigns(tree: Node, name: string): boolean {

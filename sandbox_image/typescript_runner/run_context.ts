@@ -12,8 +12,6 @@ export interface RunContext {
   progress: ProgressReporter;
   artifacts: ArtifactWriter;
   skills: SkillStore;
-  /** The job's context. */
-  values: Record<string, unknown>;
   /** Import a module as the job's code does. */
   load: (specifier: string) => Promise<Record<string, unknown>>;
   /** Ask the supervisor. */

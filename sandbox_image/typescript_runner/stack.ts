@@ -1,7 +1,7 @@
 /** Stacks of errors: only the agent's frames, with their places in the code as it was written. */
 
 import type { Place } from "./pieces.ts";
-import { AGENT_FILE, SERVERS_FOLDER } from "./protocol.ts";
+import { AGENT_FILE } from "./protocol.ts";
 
 /** A call of the agent's code. */
 export interface Frame {
@@ -110,11 +110,6 @@ export class Stacks {
 
   #shorten(file: string): string {
     return file.startsWith(`${this.#workspace}/`) ? file.slice(this.#workspace.length + 1) : file;
-  }
-
-  /** Return whether a file is a wrapper of a server. */
-  isWrapper(file: string): boolean {
-    return file.startsWith(`${this.#workspace}/${SERVERS_FOLDER}/`);
   }
 }
 

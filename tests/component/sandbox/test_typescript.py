@@ -219,12 +219,12 @@ def test_files_that_are_left_open_are_written(typescript: ReusedSandbox) -> None
 
 
 def test_context_variables_are_global_unless_they_would_hide_something(typescript: ReusedSandbox) -> None:
-    context = {"rows": [1, 2], "fetch": "mine", "not a name": 3, "class": 4, "n": 10**15}
+    context = {"rows": [1, 2], "fetch": "mine", "not a name": 3, "class": 4, "n": 10**15, "name": "x"}
     code = (
         "const twice = rows.map((row) => row * 2);\n"
-        "[twice, typeof fetch, context.fetch, context['not a name'], context.class, n]"
+        "[twice, typeof fetch, context.fetch, context['not a name'], context.class, n, name]"
     )
-    assert typescript.run(code, context=context).result == [[2, 4], "function", "mine", 3, 4, 10**15]
+    assert typescript.run(code, context=context).result == [[2, 4], "function", "mine", 3, 4, 10**15, "x"]
 
 
 def test_code_may_declare_what_the_context_has(typescript: ReusedSandbox) -> None:

@@ -55,6 +55,8 @@ def test_each_job_has_its_context(session: Session) -> None:
     assert session.run("const rows = context.rows.concat(5);\nrows", context={"rows": [1]}).result == [1, 5]
     assert session.run("rows", context={"rows": [7]}).result == [7]
     assert session.run("[rows, context]").result == [[7], {}]
+    assert session.run("for (var row of rows) {}\nrow").result == 7
+    assert session.run("row", context={"row": 8}).result == 8
 
 
 def test_a_session_survives_a_time_out_of_code_that_waits(session: Session) -> None:
