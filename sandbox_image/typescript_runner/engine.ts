@@ -1,7 +1,6 @@
 /** The engine's REPL mode, over its inspector: top-level `await`, and variables that stay and can be declared again. */
 
 import inspector from "node:inspector";
-import type { Place } from "./pieces.ts";
 
 interface RemoteObject {
   type: string;
@@ -12,21 +11,7 @@ interface RemoteObject {
 
 interface Evaluation {
   result: RemoteObject;
-  exceptionDetails?: {
-    exception?: RemoteObject;
-    stackTrace?: { callFrames: { url: string; lineNumber: number; columnNumber: number }[] };
-  };
-}
-
-/** What code threw, and the places of the calls that threw it, if the engine knows them. */
-export class Thrown {
-  readonly error: unknown;
-  readonly places: readonly { url: string; place: Place }[];
-
-  constructor(error: unknown, places: readonly { url: string; place: Place }[]) {
-    this.error = error;
-    this.places = places;
-  }
+  exceptionDetails?: { exception?: RemoteObject };
 }
 
 const GROUP = "run";
@@ -50,48 +35,40 @@ export class Engine {
   /**
    * Run a script, whose frames have the URL, and wait for its end.
    *
-   * @throws Thrown
+   * Whatever a script awaits at its top level must be held (Hooks): once a collection of garbage finds that nothing can
+   * end a script, the inspector answers in the middle of it, which ends the process.
+   *
+   * @throws what the script throws.
    */
   async run(text: string, url: string): Promise<void> {
-    const { exceptionDetails } = await this.#evaluate(`${text}\n//# sourceURL=${url}`);
-    if (exceptionDetails === undefined) return await this.#release();
-    const places = (exceptionDetails.stackTrace?.callFrames ?? []).map((frame) => ({
-      url: frame.url,
-      place: { line: frame.lineNumber + 1, column: frame.columnNumber + 1 },
-    }));
-    throw new Thrown(await this.#fetch(exceptionDetails.exception), places);
+    const { result, exceptionDetails } = await this.#post<Evaluation>("Runtime.evaluate", {
+      expression: `${text}\n//# sourceURL=${url}`,
+      replMode: true,
+      awaitPromise: true,
+      objectGroup: GROUP,
+    });
+    const held = await this.#take(exceptionDetails?.exception ?? result);
+    if (exceptionDetails !== undefined) throw held.value;
   }
 
-  /** Return a value of the global scope, or undefined if it has none of the name. */
-  async read(name: string): Promise<unknown> {
-    const evaluated = await this.#evaluate(`typeof ${name} === "undefined" ? undefined : ${name}`);
-    return evaluated.exceptionDetails === undefined ? await this.#fetch(evaluated.result) : undefined;
-  }
-
-  #evaluate(expression: string): Promise<Evaluation> {
-    const options = { replMode: true, awaitPromise: true, objectGroup: GROUP };
-    return this.#post<Evaluation>("Runtime.evaluate", { expression, ...options });
-  }
-
-  /** Let go of the values that the inspector keeps for its client. */
-  async #release(): Promise<void> {
-    await this.#post("Runtime.releaseObjectGroup", { objectGroup: GROUP });
-  }
-
-  async #fetch(remote: RemoteObject | undefined): Promise<unknown> {
-    if (remote === undefined) return undefined;
+  /** Return a value of the engine, in an object, because it may be a promise. */
+  async #take(remote: RemoteObject): Promise<{ value?: unknown }> {
     const { objectId, unserializableValue, value } = remote;
+    const argument = objectId !== undefined
+      ? { objectId }
+      : unserializableValue !== undefined
+      ? { unserializableValue }
+      : { value };
     await this.#post("Runtime.callFunctionOn", {
       objectId: this.#holderId,
       functionDeclaration: "function (value) { this.value = value; }",
-      arguments: [
-        objectId !== undefined ? { objectId } : unserializableValue !== undefined ? { unserializableValue } : { value },
-      ],
+      arguments: [argument],
     });
-    await this.#release();
-    const found = this.#holder.value;
+    // The inspector would keep the value for its client.
+    await this.#post("Runtime.releaseObjectGroup", { objectGroup: GROUP });
+    const held = { value: this.#holder.value };
     this.#holder.value = undefined;
-    return found;
+    return held;
   }
 
   #post<T>(method: string, parameters: Record<string, unknown>): Promise<T> {

@@ -32,6 +32,8 @@ export class Hooks {
         this.#loader.import(specifier, names, this.#resolve(referrer)),
       importFrom: (referrer: string) => (specifier: unknown) => this.load(String(specifier), referrer),
       meta: (referrer: string) => this.#describe(this.#resolve(referrer)),
+      hold,
+      holdAll,
       return: (returned: unknown) => new TopLevelReturn(returned),
       pass: (error: unknown) => {
         if (error instanceof TopLevelReturn) throw error;
@@ -56,4 +58,33 @@ export class Hooks {
     const resolve = (specifier: string) => new URL(specifier, `file://${file}`).href;
     return { url: `file://${file}`, main: isMain, filename: file, dirname: path.dirname(file), resolve };
   }
+}
+
+/** What programs await at their top level, until it is settled. */
+const HELD = new Set<Promise<unknown>>();
+
+function hold(value: unknown): Promise<unknown> {
+  const promise = Promise.resolve(value);
+  const release = () => HELD.delete(promise);
+  HELD.add(promise);
+  promise.then(release, release);
+  return promise;
+}
+
+type AnyIterable = Partial<AsyncIterable<unknown> & Iterable<unknown>>;
+
+/** Return an iterable whose steps are held. */
+function holdAll(items: AnyIterable): unknown {
+  const open = items[Symbol.asyncIterator] ?? items[Symbol.iterator];
+  // The loop itself says best what is wrong.
+  if (typeof open !== "function") return items;
+  const isAsync = items[Symbol.asyncIterator] !== undefined;
+  const inner: AsyncIterator<unknown> = Reflect.apply(open, items, []);
+  const next = async () => {
+    const step = await inner.next();
+    return isAsync ? step : { done: step.done, value: await step.value };
+  };
+  const close = async (value: unknown) => (await inner.return?.(value)) ?? { done: true, value };
+  const iterator = { next: () => hold(next()), return: (value: unknown) => hold(close(value)) };
+  return { [Symbol.asyncIterator]: () => iterator };
 }

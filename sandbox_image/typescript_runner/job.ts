@@ -2,9 +2,10 @@
 
 import process from "node:process";
 import type { Channel } from "./channel.ts";
-import { type Engine, Thrown } from "./engine.ts";
+import type { Engine } from "./engine.ts";
 import { removeFences } from "./fences.ts";
 import { type Hooks, TopLevelReturn } from "./hooks.ts";
+import { HOOKS } from "./imports.ts";
 import type { Loader } from "./loader.ts";
 import type { Network } from "./network.ts";
 import { Notes } from "./notes.ts";
@@ -15,7 +16,7 @@ import { describeError, findLimit, reportEnd } from "./report.ts";
 import { setContext } from "./run_context.ts";
 import { ArtifactWriter } from "./show.ts";
 import { SkillStore } from "./skill_store.ts";
-import { formatFrames, type Frame, nameFile, type Stacks } from "./stack.ts";
+import { formatFrames, nameFile, type Stacks } from "./stack.ts";
 import type { StandardStreams } from "./streams.ts";
 import { parse } from "./syntax.ts";
 import { isName } from "./text.ts";
@@ -149,8 +150,8 @@ export class JobRunner {
     try {
       const value = await outcome;
       return value === undefined ? reportEnd() : this.#reportValue(value, job);
-    } catch (thrown) {
-      return this.#reportFailure(thrown);
+    } catch (error) {
+      return this.#reportFailure(error);
     }
   }
 
@@ -159,26 +160,19 @@ export class JobRunner {
     return reportEnd({ hasValue: true, value: result.value, truncated: result.truncated });
   }
 
-  #reportFailure(thrown: unknown): Report {
-    const { error, place } = this.#unwrap(thrown);
+  #reportFailure(error: unknown): Report {
     if (error instanceof ExitRequest) {
-      return reportEnd({ exitCode: error.code, error: error.code === 0 ? null : this.#describe(error, place) });
+      return reportEnd({ exitCode: error.code, error: error.code === 0 ? null : this.#describe(error) });
     }
-    return reportEnd({ error: this.#describe(error, place), limit: findLimit(error) });
+    return reportEnd({ error: this.#describe(error), limit: findLimit(error) });
   }
 
-  #describe(error: unknown, place: Frame | null): ErrorFields {
+  #describe(error: unknown): ErrorFields {
     try {
-      return describeError(error, this.#parts.stacks, this.#file, place);
+      return describeError(error, this.#parts.stacks, this.#file);
     } catch {
       return { type: "Error", message: "the failure could not be described", line: null, traceback: "" };
     }
-  }
-
-  #unwrap(thrown: unknown): { error: unknown; place: Frame | null } {
-    if (!(thrown instanceof Thrown)) return { error: thrown, place: null };
-    const found = thrown.places.map(({ url, place }) => this.#parts.stacks.locate(url, place));
-    return { error: thrown.error, place: found.find((frame) => frame !== null) ?? null };
   }
 
   /** Run the code and return the value that counts as its result. */
@@ -192,9 +186,9 @@ export class JobRunner {
     hooks.value = undefined;
     try {
       await engine.run(program.text, this.#file);
-    } catch (thrown) {
-      if (thrown instanceof Thrown && thrown.error instanceof TopLevelReturn) return await thrown.error.value;
-      throw thrown;
+    } catch (error) {
+      if (error instanceof TopLevelReturn) return await error.value;
+      throw error;
     } finally {
       for (const name of program.variables) this.#known.add(name);
       for (const name of program.declared) this.#declared.add(name);
@@ -205,7 +199,10 @@ export class JobRunner {
   async #readValue(program: Program): Promise<unknown> {
     const { engine, hooks } = this.#parts;
     let value = program.hasValue ? await hooks.value : undefined;
-    if (value === undefined && program.assignsResult) value = await (await engine.read(RESULT_VARIABLE));
+    if (value === undefined && program.assignsResult) {
+      await engine.run(`${HOOKS}.value = ${RESULT_VARIABLE};`, "result");
+      value = await hooks.value;
+    }
     hooks.value = undefined;
     return value;
   }

@@ -42,6 +42,7 @@ export function compile(code: string, referrer: string, isSession = false): Prog
   }
   if (isSession) declareAgain(tree.body, edits);
   rewriteReturns(tree, edits, text);
+  holdAwaited(tree, edits);
   const value = last?.type === "ExpressionStatement" ? last.expression : null;
   if (value !== null) {
     // In parentheses, because the expression may be an object or a sequence.
@@ -119,6 +120,20 @@ function rewriteReturns(tree: Node, edits: Edits, text: string): void {
     });
   });
   for (const handler of handlers) passReturns(handler, edits, text);
+}
+
+/** Keep what the program awaits at its top level alive (see Engine.run). */
+function holdAwaited(tree: Node, edits: Edits): void {
+  walk(tree, (node) => {
+    if (isFunction(node)) return false;
+    if (node.type === "AwaitExpression") {
+      edits.replace(node.start, node.start + "await".length, `await ${HOOKS}.hold(`);
+      edits.replace(node.argument.end, node.argument.end, ")");
+    } else if (node.type === "ForOfStatement" && node.await) {
+      edits.replace(node.right.start, node.right.start, `${HOOKS}.holdAll(`);
+      edits.replace(node.right.end, node.right.end, ")");
+    }
+  });
 }
 
 function passReturns(handler: Node, edits: Edits, text: string): void {

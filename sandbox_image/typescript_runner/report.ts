@@ -31,19 +31,17 @@ export function reportEnd(fields: Partial<Report> = {}): Report {
   };
 }
 
-/** Return an error as clients see it. `place` is where it was thrown, if its own stack does not say it. */
-export function describeError(error: unknown, stacks: Stacks, file: string, place: Frame | null): ErrorFields {
+/** Return an error as clients see it. */
+export function describeError(error: unknown, stacks: Stacks, file: string): ErrorFields {
   if (error instanceof CodeSyntaxError) {
     const frame = { file, place: error.place, name: "" };
     return describe("SyntaxError", error.message, [frame], file, "");
   }
   if (!isError(error)) {
     const message = `${describeThrown(error)} was thrown, which is no Error`;
-    return describe("Error", message, place === null ? [] : [place], file, "");
+    return describe("Error", message, [], file, "");
   }
-  const own = stacks.list(error);
-  const frames = own.length > 0 || place === null ? own : [place];
-  return describe(readName(error), readMessage(error), frames, file, describeCauses(error, stacks));
+  return describe(readName(error), readMessage(error), stacks.list(error), file, describeCauses(error, stacks));
 }
 
 function describe(type: string, message: string, frames: Frame[], file: string, causes: string): ErrorFields {

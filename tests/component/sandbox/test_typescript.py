@@ -15,6 +15,17 @@ RESULTS = {
     "top-level await": ("const value = await Promise.resolve(3);\nvalue", 3),
     "a promise as the last value": ("async function main() { return 6 }\nmain()", 6),
     "for await": ("let sum = 0;\nfor await (const n of [1, Promise.resolve(2)]) sum += n;\nsum", 3),
+    "for await over a generator that is left": (
+        "async function* count() { try { for (let n = 0; ; n++) yield n } finally { console.log('closed') } }\n"
+        "let last = 0;\nfor await (const n of count()) { last = n; if (n === 3) break }\nlast",
+        3,
+    ),
+    "an await in each place": (
+        "const f = async (n: number) => n;\nconst x = (await f(1)) + await (f(2));\n"
+        "if (await f(0)) { x } else { for (const n of await f([3] as any) as any) await f(n) }\n"
+        "`${await f(x)} ${[await f(4), ...(await Promise.all([f(5)]))]}`",
+        "3 4,5",
+    ),
     "a top-level return": ("return 5;\nconsole.log('never')", 5),
     "a return of a promise": ("return Promise.resolve([1])", [1]),
     "a return in a block": ("for (const n of [1, 2]) {\n  if (n > 1) { return n * 10 }\n}", 20),

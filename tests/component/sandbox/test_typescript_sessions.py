@@ -66,6 +66,13 @@ def test_a_session_survives_a_time_out_of_code_that_waits(session: Session) -> N
     assert session.run("await new Promise((go) => setTimeout(go, 1000));\nkept").result == 5, "its timers have ended"
 
 
+def test_garbage_that_is_collected_while_code_waits_for_nothing_does_no_harm(session: Session) -> None:
+    churn = "setInterval(() => { globalThis.kept = new Array(100_000).fill({}) }, 1);"
+    assert session.run(churn).phase == "Succeeded"
+    assert session.run("await new Promise(() => {})", timeoutSeconds=1).reason == "Timeout"
+    assert session.run("1 + 1").result == 2
+
+
 def test_a_session_of_code_that_computes_is_lost_at_its_time_out(session: Session) -> None:
     assert session.run("const kept = 5;").phase == "Succeeded"
     assert session.run("while (true) {}", timeoutSeconds=0.3).reason == "Timeout"
