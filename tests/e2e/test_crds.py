@@ -49,7 +49,7 @@ def test_kubectl_shows_what_ran_and_explains_every_field(installed: Cluster, poo
     header, row = installed.kubectl("get", "codeexecutions", name, "-n", NAMESPACE).splitlines()
     assert header.split() == ["NAME", "PHASE", "REASON", "POOL", "START", "DURATION", "TOOLS", "SPEC", "AGE"]
     assert row.split()[:4] == [name, "Failed", "UserError", pool]
-    assert "Python source" in installed.kubectl("explain", "cex.spec.code")
+    assert "Source of a program" in installed.kubectl("explain", "cex.spec.code")
 
 
 def test_what_stands_in_a_namespace_that_is_not_served_says_so(installed: Cluster) -> None:

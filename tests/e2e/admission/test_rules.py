@@ -83,12 +83,14 @@ CHANGES = [
     ({"skills": ["a"]}, "spec.skills is immutable"),
     ({"approvalTimeoutSeconds": 61}, "spec.approvalTimeoutSeconds is immutable"),
     ({"description": "another"}, "spec.description is immutable"),
+    ({"language": "typescript"}, "spec.language is immutable"),
 ]
 SKILL_CHANGES = [
     ({"name": "b"}, "spec.name is immutable: save another version"),
     ({"version": 2}, "spec.version is immutable: save another version"),
     ({"description": "e"}, "spec.description is immutable: save another version"),
     ({"code": "def run(): return 1"}, "spec.code is immutable: save another version"),
+    ({"language": "typescript"}, "spec.language is immutable: save another version"),
     ({"instructions": "i"}, "spec.instructions is immutable: save another version"),
     ({"tools": ["expenses.*"]}, "spec.tools is immutable: save another version"),
     ({"tags": ["t"]}, "spec.tags is immutable: save another version"),
@@ -172,6 +174,11 @@ REFUSED = [
     ),
     (
         "sandboxpools",
+        POOL | {"language": "typescript", "preimport": ["pandas"]},
+        "spec.preimport is only for pools of the language python",
+    ),
+    (
+        "sandboxpools",
         POOL | {"scaling": {"fastWindowSeconds": 60, "slowWindowSeconds": 30}},
         "spec.scaling.slowWindowSeconds must not be less than spec.scaling.fastWindowSeconds",
     ),
@@ -198,6 +205,7 @@ REFUSED = [
         "exactly one of value and secretKeyRef must be set",
     ),
 ]
+POOL_LANGUAGE_CHANGED = "spec.language is immutable: create another pool"
 REVIEW_REMOVED = "spec.review cannot be removed"
 SKILL_REF_CHANGED = "spec.skillRef is immutable"
 REVIVED = "spec.cancelRequested cannot be set back to false"
@@ -215,6 +223,7 @@ def test_every_rule_of_every_definition_is_tried_here() -> None:
     tried |= {message for *_, message in [*SESSION_CHANGES, *SKILL_CHANGES, *ROLLOUT_CHANGES]} | {
         SKILL_REF_CHANGED,
         REVIEW_REMOVED,
+        POOL_LANGUAGE_CHANGED,
     }
     assert set().union(*map(rules, schemas)) == tried
 
@@ -253,6 +262,11 @@ def test_a_rollout_can_be_paused_promoted_and_stopped(server: httpx.Client) -> N
 def test_a_skill_keeps_its_review(server: httpx.Client) -> None:
     created = create(server, "skills", SKILL | {"review": {"decision": "Approve", "at": "2026-01-01T00:00:00Z"}})
     assert REVIEW_REMOVED in refusal(change(server, "skills", created, {"review": None}))
+
+
+def test_a_pool_keeps_its_language(server: httpx.Client) -> None:
+    created = create(server, "sandboxpools", POOL)
+    assert POOL_LANGUAGE_CHANGED in refusal(change(server, "sandboxpools", created, {"language": "typescript"}))
 
 
 def test_an_execution_keeps_its_skill(server: httpx.Client) -> None:
