@@ -25,6 +25,12 @@ def list_migrations() -> str:
 
 
 @supabase.tool(structured_output=False)
+def apply_migration(name: str, query: str) -> str:
+    """Applies a migration to the database."""
+    return json.dumps({"success": True})
+
+
+@supabase.tool(structured_output=False)
 def execute_sql(query: str) -> str:
     """Executes raw SQL in the database."""
     rows = USERS[:10] if "LIMIT 10" in query else USERS

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -25,7 +25,7 @@ from tests.support.sign_in import (
     run_by,
     sign_in,
 )
-from tests.support.until import until_answered
+from tests.support.until import eventually, until_answered
 
 pytestmark = pytest.mark.timeout(600)
 SECOND: Final = "agents-second"
@@ -37,6 +37,8 @@ RULES: Final = [
     {"groups": [f"oidc/{CORP}/developers"], "namespaces": [NAMESPACE]},
     {"users": [f"oidc/{PARTNER}/alice"], "namespaces": [NAMESPACE]},
 ]
+GATEWAYS: Final = "app.kubernetes.io/component=gateway"
+"""One that ends still answers for some seconds, without the issuers."""
 KEYS_SECONDS: Final = 35
 """The gateway reads the keys of an issuer for an unknown key id every 30 seconds at most."""
 CODE: Final = "import threading\nwhile True:\n    print('on', flush=True)\n    threading.Event().wait(0.2)"
@@ -66,6 +68,9 @@ def resource(
             "upgrade", RELEASE, str(ROOT / "charts/mcp-exec"), "--namespace", SYSTEM, "--reuse-values",
             "--values", str(file), "--wait", "--timeout", "4m",
         )  # fmt: skip
+        eventually(
+            lambda: not any(map(is_ending, installed.select("Pod", namespace=SYSTEM, labels=GATEWAYS))), seconds=120
+        )
         yield f"{public_url}/mcp"
     finally:
         # while the operator serves the namespace, it removes its finalizers there
@@ -82,6 +87,14 @@ def corp(providers: dict[str, Installed]) -> Installed:
 async def http(url: str) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(base_url=url, timeout=paced(120), trust_env=False) as client:
         yield client
+
+
+def list_gateways(installed: Cluster) -> list[dict[str, Any]]:
+    return installed.select("Pod", namespace=SYSTEM, labels=GATEWAYS)
+
+
+def is_ending(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]
 
 
 def bearing(token: str) -> dict[str, str]:
