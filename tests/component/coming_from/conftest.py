@@ -89,7 +89,7 @@ class Stage:
         if spec.tools:
             fields["tools"] = {**self._calls.job, "allow": spec.tools}
         run = sandbox.run(  # type: ignore[misc] # of both kinds of sandboxes
-            spec.build_source(language),
+            spec.build_source("python"),
             id=item["metadata"]["uid"],
             context=spec.context or {},
             timeoutSeconds=spec.timeout_seconds,
