@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from mcp_exec_api.constants import LANGUAGES
 from mcp_exec_client.cli.connection import resolve_gateway
 from mcp_exec_client.cli.exit_codes import CommandError
 from mcp_exec_client.cli.options import (
@@ -24,7 +25,6 @@ from mcp_exec_client.cli.options import (
     add_repeated,
     run_interruptible,
 )
-from mcp_exec_tools.languages import LANGUAGES
 
 if TYPE_CHECKING:
     from mcp_exec_tools.catalog import Catalog
