@@ -132,7 +132,7 @@ class NewRelease:
         versions = {item["metadata"].get("labels", {}).get("app.kubernetes.io/version") for item in objects}
         if versions - {None} != {self.version}:
             raise ReleaseError(f"the chart is not of the version {self.version}: {packaged.name}")
-        images = chart.list_images(objects, repository=repository)
+        images = chart.list_images(chart.render(packaged, chart.ALL_POOLS), repository=repository)
         (self.folder / "images.txt").write_text("".join(f"{image}\n" for image in images))
         for path in (packaged, cluster) if self.registry else ():
             run("hack/push-chart", str(path), self.registry)

@@ -18,6 +18,8 @@ Object = dict[str, Any]
 NAMES: Final = ("mcp-exec", "mcp-exec-cluster")
 """The whole chart, and the part of it for administrators."""
 SYSTEM: Final = "mcp-exec-system"
+ALL_POOLS: Final[Mapping[str, Any]] = {"typescriptPool": {"enabled": True}}
+"""Values that enable each pool whose image belongs to a release."""
 _ORDER: Final = (
     "Namespace",
     "NetworkPolicy",

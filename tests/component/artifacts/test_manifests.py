@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from hack.artifacts import chart
-from tests.component.artifacts.conftest import IMAGES, ROOT
+from tests.component.artifacts.conftest import IMAGES, RELEASED, ROOT
 from tests.support.pace import paced
 
 from mcp_exec_api.wire.version import RELEASE
@@ -102,8 +102,8 @@ def test_the_images_of_an_overlay_reach_pools_servers_and_bridges(tmp_path: Path
 @pytest.mark.parametrize("values", sorted((ROOT / "charts/mcp-exec/ci").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_list_has_each_image_of_the_release_that_the_chart_uses(folder: Path, values: Path) -> None:
     (archive,) = folder.glob("mcp-exec-*.tgz")
-    listed = chart.list_images(chart.render(archive), repository=REPOSITORY)
-    assert listed == sorted(f"{REPOSITORY}/mcp-exec-{name}:{RELEASE}" for name in IMAGES)
+    listed = chart.list_images(chart.render(archive, chart.ALL_POOLS), repository=REPOSITORY)
+    assert listed == sorted(f"{REPOSITORY}/mcp-exec-{name}:{RELEASE}" for name in RELEASED)
     own = yaml.safe_load(values.read_text()) or {}
     used = chart.list_images(chart.render(archive, {**own, "images": {}}), repository=REPOSITORY)
     # the image of the pool `data` is built apart
