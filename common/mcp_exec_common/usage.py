@@ -1,9 +1,8 @@
-"""Usage: what models, sandboxes and tools used as the records have it, with prices, and as people read it."""
+"""Usage: what models, sandboxes and tools used as the records have it, and as people read it."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import Annotated, Final, Protocol, TypeGuard, get_args
+from typing import Annotated, Final, TypeGuard, get_args
 
 from pydantic import Field
 
@@ -14,11 +13,14 @@ from mcp_exec_api.wire.usage import (
     ConversationCounts,
     ModeUsage,
     OtherMode,
+    SandboxCosts,
     SandboxUsage,
     ToolCombination,
     UsageGroup,
     UsageGrouping,
+    UsageTotal,
 )
+from mcp_exec_common.prices import PriceTable, add_prices
 
 
 def is_usage_grouping(text: str) -> TypeGuard[UsageGrouping]:
@@ -84,6 +86,11 @@ class MeasuredExecutions(Model):
     """Those of them by pool, without the executions that name none."""
     cpu_seconds: Annotated[float, Field(ge=0)]
     """CPU time of their code in seconds."""
+    gib_seconds: Annotated[float | None, Field(ge=0)] = None
+    """Highest memory of each execution times the seconds that it had its sandbox, over those that have processor time
+    and memory. None if no execution has, or from an earlier broker."""
+    unmeasured: _Count = 0
+    """Executions that had a sandbox, but have no processor time or no memory."""
     with_calls: _Count
     """Executions that called tools and have estimated tokens. The numbers below are about them."""
     calls: _Count
@@ -152,108 +159,6 @@ class MeasuredUsage(Model):
     """Whether no row was left out for their number."""
 
 
-_MILLION: Final = 1_000_000
-_SECONDS_PER_HOUR: Final = 3600
-_ROUNDING_SECONDS: Final = 0.001
-"""How far the sums of seconds by pool may be from the sum of all."""
-
-Amount = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
-"""Money in the table's currency."""
-
-
-class Tokens(Protocol):
-    """Numbers of tokens by kind."""
-
-    @property
-    def input_tokens(self) -> int:
-        """Tokens that were read, without those from and for the cache."""
-
-    @property
-    def output_tokens(self) -> int:
-        """Tokens that were written."""
-
-    @property
-    def cache_read_tokens(self) -> int:
-        """Tokens that came from the provider's cache."""
-
-    @property
-    def cache_write_tokens(self) -> int:
-        """Tokens that were written to the provider's cache."""
-
-
-class ModelPrice(Model):
-    """Price of a million tokens of each kind, of the models whose names match a pattern."""
-
-    model: Annotated[str, Field(min_length=1, max_length=128)]
-    """Name of a model, or a pattern such as `claude-sonnet-*`."""
-    input: Amount
-    """Tokens that were read, without those from and for the cache."""
-    output: Amount
-    """Tokens that were written."""
-    cache_read: Amount
-    """Tokens that came from the provider's cache."""
-    cache_write: Amount
-    """Tokens that were written to the provider's cache."""
-
-    def calculate(self, tokens: Tokens) -> float:
-        """Return the price of these tokens."""
-        total = (
-            self.input * tokens.input_tokens
-            + self.output * tokens.output_tokens
-            + self.cache_read * tokens.cache_read_tokens
-            + self.cache_write * tokens.cache_write_tokens
-        )
-        return total / _MILLION
-
-
-class PoolPrice(Model):
-    """Price of the sandboxes of pools whose names match a pattern."""
-
-    pool: Annotated[str, Field(min_length=1, max_length=63)]
-    """Name of a pool, or a pattern such as `gpu-*`."""
-    sandbox_hour: Amount
-    """Price of one of its sandboxes for an hour."""
-
-
-class PriceTable(Model):
-    """Prices in one currency. What has no price costs an unknown amount, not nothing."""
-
-    currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")] = "USD"
-    """Currency by its code of ISO 4217."""
-    models: Annotated[list[ModelPrice], Field(max_length=100)] = []
-    """Prices of models. The first one whose pattern matches a model's name counts."""
-    sandbox_hour: Amount = 0.0
-    """Price of one sandbox for an hour, in pools without another price; 0 means that it is unknown."""
-    pools: Annotated[list[PoolPrice], Field(max_length=100)] = []
-    """Prices of the sandboxes of single pools. The first one whose pattern matches a pool's name counts."""
-
-    def price_tokens(self, model: str, tokens: Tokens) -> float | None:
-        """Return the price of a model's tokens; None if the model has none."""
-        price = next((each for each in self.models if fnmatchcase(model, each.model)), None)
-        return None if price is None else price.calculate(tokens)
-
-    def price_sandboxes(self, seconds: float, by_pool: Mapping[str, float]) -> float | None:
-        """Return the price of sandboxes for these seconds, or None. `by_pool` has those of known pools."""
-        costs = [self._price_pool(pool, each) for pool, each in by_pool.items()]
-        rest = seconds - sum(by_pool.values())
-        if not by_pool or rest > _ROUNDING_SECONDS:
-            costs.append(self._price_any(rest))
-        return add_prices(costs)
-
-    def _price_pool(self, pool: str, seconds: float) -> float | None:
-        price = next((each for each in self.pools if fnmatchcase(pool, each.pool)), None)
-        return self._price_any(seconds) if price is None else price.sandbox_hour * seconds / _SECONDS_PER_HOUR
-
-    def _price_any(self, seconds: float) -> float | None:
-        return None if self.sandbox_hour == 0 else self.sandbox_hour * seconds / _SECONDS_PER_HOUR
-
-
-def add_prices(prices: Iterable[float | None]) -> float | None:
-    """Return the sum; None if one of them is unknown."""
-    known = list(prices)
-    return None if None in known else sum(each for each in known if each is not None)
-
-
 CODE_METHOD: Final = "kept-less-code-1"
 """Direct calls instead of code: a model would also read what stayed in the sandbox, and would write no code."""
 DIRECT_METHOD: Final = "mean-of-code-1"
@@ -276,6 +181,38 @@ def build_groups(measured: MeasuredUsage, *, by: UsageGrouping, prices: PriceTab
         )
         for key in sorted(keys)
     ]
+
+
+def sum_costs(groups: Sequence[UsageGroup], measured: MeasuredUsage, *, prices: PriceTable) -> UsageTotal | None:
+    """Return what all groups cost, or None if groups were left out or nothing has a price."""
+    modes = [mode for group in groups for mode in group.models]
+    models = _round(add_prices(mode.cost for mode in modes)) if modes else None
+    sandboxes = _build_sandboxes(_merge(measured.executions), prices=prices) if measured.executions else None
+    money = None if sandboxes is None else sandboxes.cost
+    if not measured.is_complete or (models is None and money is None):
+        return None
+    costs = ([models] if modes else []) + ([money] if sandboxes is not None else [])
+    return UsageTotal(cost=_round(add_prices(costs)), models=models, sandboxes=sandboxes)
+
+
+def _merge(rows: Sequence[MeasuredExecutions]) -> MeasuredExecutions:
+    """Return the sums of all groups."""
+    pools: dict[str, float] = {}
+    for pool, seconds in (each for row in rows for each in row.pool_seconds.items()):
+        pools[pool] = pools.get(pool, 0.0) + seconds
+    memory_seconds = [row.gib_seconds for row in rows if row.gib_seconds is not None]
+    return rows[0].model_copy(
+        update={
+            "key": "",
+            "executions": _sum(row.executions for row in rows),
+            "failed": _sum(row.failed for row in rows),
+            "sandbox_seconds": sum(row.sandbox_seconds for row in rows),
+            "pool_seconds": pools,
+            "cpu_seconds": sum(row.cpu_seconds for row in rows),
+            "gib_seconds": sum(memory_seconds) if memory_seconds else None,
+            "unmeasured": _sum(row.unmeasured for row in rows),
+        }
+    )
 
 
 def count_in_conversations(measured: MeasuredUsage) -> ConversationCounts | None:
@@ -341,13 +278,36 @@ def _build_mode(rows: Sequence[MeasuredTokens], *, prices: PriceTable) -> ModeUs
 
 
 def _build_sandboxes(row: MeasuredExecutions, *, prices: PriceTable) -> SandboxUsage:
+    costs = _price_sandboxes(row, prices=prices)
+    memory_seconds = row.gib_seconds
     return SandboxUsage(
         executions=row.executions,
         failed=row.failed,
         seconds=round(row.sandbox_seconds, 3),
         cpu_seconds=round(row.cpu_seconds, 3),
-        cost=_round(prices.price_sandboxes(row.sandbox_seconds, row.pool_seconds)),
+        gib_seconds=None if memory_seconds is None else round(memory_seconds, 3),
+        unmeasured=row.unmeasured,
+        cost=None if costs is None else _round(add_prices(_list_parts(costs))),
+        costs=costs,
     )
+
+
+def _price_sandboxes(row: MeasuredExecutions, *, prices: PriceTable) -> SandboxCosts | None:
+    """Return what sandboxes cost, or None without prices or without figures to multiply them with."""
+    time = prices.price_sandboxes(row.sandbox_seconds, row.pool_seconds)
+    if not prices.has_resources:
+        return None if time is None else SandboxCosts(time=_round(time))
+    if row.gib_seconds is None:
+        return None
+    return SandboxCosts(
+        time=_round(time) if prices.has_sandboxes else None,
+        processor=_round(prices.price_processor(row.cpu_seconds)),
+        memory=_round(prices.price_memory(row.gib_seconds)),
+    )
+
+
+def _list_parts(costs: SandboxCosts) -> list[float]:
+    return [each for each in (costs.time, costs.processor, costs.memory) if each is not None]
 
 
 def _build_calls(row: MeasuredCalls) -> CallUsage:

@@ -8,6 +8,7 @@ from pydantic_settings import NoDecode
 
 from mcp_exec_api.constants import GATEWAY_AUDIENCE, GATEWAY_METRICS_PORT, GATEWAY_PORT
 from mcp_exec_common.access import SCOPE, OidcIssuer, check_issuers
+from mcp_exec_common.prices import PriceTable
 from mcp_exec_common.process.settings import (
     ChartValue,
     Cidrs,
@@ -17,7 +18,6 @@ from mcp_exec_common.process.settings import (
     OutgoingSettings,
     OwnLogLevel,
 )
-from mcp_exec_common.usage import PriceTable
 
 _Origins = Annotated[list[Annotated[str, Field(pattern=r"^https?://[^,/]+$", max_length=261)]], Field(max_length=64)]
 _Hosts = Annotated[list[Annotated[str, Field(pattern=r"^[^,/]+$", max_length=261)]], Field(max_length=64)]

@@ -2965,6 +2965,31 @@ export interface components {
          */
         Rule: "DynamicCode" | "Subprocess" | "NativeCode" | "Network" | "ImportNotAllowed" | "FormattedSql" | "EndlessLoop" | "LargeValue" | "NotChecked";
         /**
+         * SandboxCosts
+         * @description What the money for sandboxes is made of.
+         */
+        SandboxCosts: {
+            /**
+             * Time
+             * @description For the seconds that executions had sandboxes. Not set if sandboxes have no price for their time.
+             * @default null
+             */
+            time: number | null;
+            /**
+             * Processor
+             * @description For processor time. Not set if it has no price.
+             * @default null
+             */
+            processor: number | null;
+            /**
+             * Memory
+             * @description For memory: the highest of each execution, for the seconds that it had its sandbox. Not set if it has no
+             *     price.
+             * @default null
+             */
+            memory: number | null;
+        };
+        /**
          * SandboxUsage
          * @description Use of sandboxes by executions.
          */
@@ -2990,11 +3015,29 @@ export interface components {
              */
             cpuSeconds: number;
             /**
+             * Gibseconds
+             * @description GiB times seconds: the highest memory of each execution times the seconds that it had its sandbox. Not set if no
+             *     execution has figures.
+             * @default null
+             */
+            gibSeconds: number | null;
+            /**
+             * Unmeasured
+             * @description Executions that had a sandbox, but no figures of processor time or memory. Their cost has neither.
+             * @default 0
+             */
+            unmeasured: number;
+            /**
              * Cost
-             * @description Money for the sandboxes. Not set if they have no price.
+             * @description Money for the sandboxes. Not set if they have no price, or no figures.
              * @default null
              */
             cost: number | null;
+            /**
+             * @description What the cost is made of. Not set without a cost.
+             * @default null
+             */
+            costs: components["schemas"]["SandboxCosts"] | null;
         };
         /**
          * ServerStats
@@ -3807,6 +3850,11 @@ export interface components {
              */
             groups: components["schemas"]["UsageGroup"][];
             /**
+             * @description Cost of all groups. Not set if nothing has a price, or groups are left out.
+             * @default null
+             */
+            total: components["schemas"]["UsageTotal"] | null;
+            /**
              * @description Conversations of the time, in all groups. Not set if records name none.
              * @default null
              */
@@ -3817,6 +3865,29 @@ export interface components {
              * @default []
              */
             combinations: components["schemas"]["ToolCombination"][];
+        };
+        /**
+         * UsageTotal
+         * @description What all groups used of sandboxes, and what they cost.
+         */
+        UsageTotal: {
+            /**
+             * Cost
+             * @description Money for models and sandboxes. Not set if one of them was used and its cost is unknown.
+             * @default null
+             */
+            cost: number | null;
+            /**
+             * Models
+             * @description Money for models. Not set if no model was reported, or one has no price.
+             * @default null
+             */
+            models: number | null;
+            /**
+             * @description Use and cost of sandboxes.
+             * @default null
+             */
+            sandboxes: components["schemas"]["SandboxUsage"] | null;
         };
         /**
          * UseCase

@@ -45,6 +45,18 @@ class ModeUsage(Model):
     """Models that have no price."""
 
 
+class SandboxCosts(Model):
+    """What the money for sandboxes is made of."""
+
+    time: Money | None = None
+    """For the seconds that executions had sandboxes. Not set if sandboxes have no price for their time."""
+    processor: Money | None = None
+    """For processor time. Not set if it has no price."""
+    memory: Money | None = None
+    """For memory: the highest of each execution, for the seconds that it had its sandbox. Not set if it has no
+    price."""
+
+
 class SandboxUsage(Model):
     """Use of sandboxes by executions."""
 
@@ -56,8 +68,15 @@ class SandboxUsage(Model):
     """Seconds that they had sandboxes."""
     cpu_seconds: float
     """CPU time of their code in seconds."""
+    gib_seconds: Annotated[float | None, Field(ge=0)] = None
+    """GiB times seconds: the highest memory of each execution times the seconds that it had its sandbox. Not set if no
+    execution has figures."""
+    unmeasured: Annotated[int, Field(ge=0)] = 0
+    """Executions that had a sandbox, but no figures of processor time or memory. Their cost has neither."""
     cost: Money | None = None
-    """Money for the sandboxes. Not set if they have no price."""
+    """Money for the sandboxes. Not set if they have no price, or no figures."""
+    costs: SandboxCosts | None = None
+    """What the cost is made of. Not set without a cost."""
 
 
 class CallUsage(Model):
@@ -112,6 +131,17 @@ class UsageGroup(Model):
     """Estimates for the other mode."""
 
 
+class UsageTotal(Model):
+    """What all groups used of sandboxes, and what they cost."""
+
+    cost: Money | None = None
+    """Money for models and sandboxes. Not set if one of them was used and its cost is unknown."""
+    models: Money | None = None
+    """Money for models. Not set if no model was reported, or one has no price."""
+    sandboxes: SandboxUsage | None = None
+    """Use and cost of sandboxes."""
+
+
 class ConversationCounts(Model):
     """Conversations that executions, direct calls or reports name."""
 
@@ -147,6 +177,8 @@ class UsageReport(Model):
     """Whether the answer has all groups. If not, it has the largest."""
     groups: list[UsageGroup]
     """Usage by group, sorted by key."""
+    total: UsageTotal | None = None
+    """Cost of all groups. Not set if nothing has a price, or groups are left out."""
     conversations: ConversationCounts | None = None
     """Conversations of the time, in all groups. Not set if records name none."""
     combinations: Annotated[list[ToolCombination], Field(max_length=MAX_COMBINATIONS)] = []

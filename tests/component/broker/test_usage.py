@@ -155,6 +155,21 @@ async def test_usage_is_summed_by_group_from_the_namespaces_rows_of_the_time(rec
     assert (unknown.succeeded, unknown.failed, unknown.timed, unknown.latency_ms) == (0, 0, 0, 0)
 
 
+async def test_memory_counts_for_the_time_of_the_sandbox_and_only_if_it_was_measured(records: RecordsClient) -> None:
+    half = 2**29
+    rows = [
+        EXECUTION | {"uid": "m-1", "use_case": "measured", "sandbox_seconds": 8.0, "peak_memory_bytes": half},
+        EXECUTION | {"uid": "m-2", "use_case": "measured", "sandbox_seconds": 2.0, "peak_memory_bytes": 4 * half},
+        EXECUTION | {"uid": "m-3", "use_case": "measured"},
+        EXECUTION | {"uid": "m-4", "use_case": "killed", "cpu_seconds": None, "peak_memory_bytes": half},
+        EXECUTION | {"uid": "m-5", "use_case": "no sandbox", "cpu_seconds": None, "sandbox_seconds": None},
+    ]
+    assert (await records.add({"executions": rows})).refused == []
+    found = {row.key: (row.gib_seconds, row.unmeasured) for row in (await measure(records, "use-case")).executions}
+    expected = {"measured": (8.0, 1), "killed": (None, 1), "no sandbox": (None, 0)}
+    assert {key: found[key] for key in expected} == expected
+
+
 async def test_seconds_of_sandboxes_are_told_by_pool(records: RecordsClient) -> None:
     rows = [EXECUTION | {"uid": f"p-{pool}", "pool": pool, "sandbox_seconds": 8.0} for pool in ("gpu", "default")]
     assert (await records.add({"executions": [*rows, rows[0] | {"uid": "p-3"}]})).refused == []

@@ -132,6 +132,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"monitoring": {"serviceMonitor": {"interval": "30"}}}, "it must be a time with its unit, for example 30s"),
     ({"prices": {"currency": "Euro"}}, 'prices.currency is "Euro"; it must be'),
+    ({"prices": {"coreHour": 0.03}}, "prices.coreHour is 0.03 and prices.gibHour is 0: give both a price, or neither"),
+    ({"prices": {"coreHour": -1, "gibHour": 0.004}}, "prices.coreHour"),
     (
         {"broker": {"files": {"s3": {"endpoint": "minio:9000"}}}},
         "it must be an address without a path, for example https://minio.example.com",

@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.component.gateway.commands import call
 from tests.component.gateway.conftest import KEY, Gateway, serving
 from tests.component.gateway.test_records import USAGE
@@ -15,7 +17,12 @@ from tests.unit.common.test_usage_report import PRICES, calls, executions, token
 
 from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_client import AsyncClient
+from mcp_exec_common.prices import PriceTable
 from mcp_exec_common.usage import MeasuredUsage
+
+PAGE = (
+    (Path(__file__).parents[3] / "docs" / "platform" / "usage.md").read_text().partition("## What sandboxes cost\n")[2]
+)
 
 
 @pytest.fixture
@@ -39,6 +46,8 @@ async def test_usage_has_money_and_estimates_by_group(gateway: Gateway) -> None:
     [group] = report.groups
     assert (group.key, group.models[0].cost) == ("filtering", pytest.approx(4.503))
     assert [(each.mode, each.saved, each.lost) for each in group.estimates] == [("code", 960, 30), ("direct", 0, 60)]
+    assert report.total is not None
+    assert (report.total.models, report.total.cost) == (pytest.approx(4.503), pytest.approx(4.513))
 
 
 async def test_the_broker_is_asked_for_the_callers_namespace_and_the_last_30_days(
@@ -119,7 +128,7 @@ def connected(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("connected")
 async def test_the_command_line_shows_tables_of_models_sandboxes_and_calls(capsys: pytest.CaptureFixture[str]) -> None:
-    models, sandboxes, used = (await call(capsys, "usage", "--since", "7d")).out.split("\n\n")
+    models, sandboxes, used, total = (await call(capsys, "usage", "--since", "7d")).out.split("\n\n")
     titles, row = models.splitlines()
     assert "COST EUR" in titles
     assert row.split() == [
@@ -137,6 +146,7 @@ async def test_the_command_line_shows_tables_of_models_sandboxes_and_calls(capsy
     ]
     assert sandboxes.splitlines()[1].split() == ["filtering", "3", "1", "100.0", "4.0", "0.0100", "~960", "~30"]
     assert [line.split()[1:3] for line in used.splitlines()[1:]] == [["code", "2"], ["direct", "2"]]
+    assert total == "cost in all: 4.5130 EUR: models 4.5030, sandboxes 0.0100 (time 0.0100)\n"
 
 
 @pytest.mark.usefixtures("connected")
@@ -156,9 +166,10 @@ async def test_usage_shows_conversations_with_code_and_tools_that_are_called_tog
         0.3,
     )
     assert [(each.tools, each.executions) for each in report.combinations] == [(["github.list", "slack.post"], 7)]
-    *_, combinations, conversations = (await call(capsys, "usage", "--by", "tool")).out.split("\n\n")
+    *_, combinations, conversations, total = (await call(capsys, "usage", "--by", "tool")).out.split("\n\n")
     assert combinations.splitlines()[1].split() == ["github.list", "+", "slack.post", "7"]
-    assert conversations == "12 of 40 conversations used code (30.0%)\n"
+    assert conversations == "12 of 40 conversations used code (30.0%)"
+    assert total.startswith("cost in all: ")
 
 
 @pytest.mark.usefixtures("connected")
@@ -174,3 +185,35 @@ async def test_the_command_line_says_that_nothing_was_used(
 async def test_the_command_line_refuses_a_time_that_it_cannot_read(capsys: pytest.CaptureFixture[str]) -> None:
     ended = await call(capsys, "usage", "--since", "last week")
     assert (ended.code, "allowed: 7d, 12h" in ended.err) == (2, True)
+
+
+async def test_the_page_shows_what_sandboxes_cost_by_their_processor_time_and_memory(
+    api: FakeApiServer, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values, example = PAGE.partition("    prices:\n")[2].partition("\n\n")[0], PAGE.split("```\n")[1]
+    prices = PriceTable.model_validate(yaml.safe_load(values))
+    usage = {"cpu_seconds": 1810.4, "gib_seconds": 1302.5, "pool_seconds": {"default": 9050.2}}
+    rows = [
+        executions(executions=4210, failed=12, sandbox_seconds=9050.2, tokens_saved=5_120_000, **usage),
+        executions(
+            key="training", executions=18, failed=2, sandbox_seconds=5400.0, cpu_seconds=3900.5, gib_seconds=40_210.0,
+            unmeasured=1, pool_seconds={"gpu-a": 5400.0}, with_calls=0,
+        ),
+    ]  # fmt: skip
+    broker.usage = MeasuredUsage(executions=rows).to_api()
+    async with serving(api, broker_service="mcp-exec-broker", prices=prices) as gateway:
+        monkeypatch.setenv("MCP_EXEC_GATEWAY", gateway.url)
+        monkeypatch.setenv("MCP_EXEC_API_KEY", KEY)
+        command, _, output = example.partition("\n")
+        ended = await call(capsys, *command.split()[2:])
+        answer = await gateway.ask("GET", "/v1/usage")
+    assert ended.out == output
+    assert "executions without figures, whose processor time and memory the cost leaves out: 1" in ended.err
+    report = UsageReport.model_validate(answer.json)
+    assert report.total is not None
+    assert report.total.sandboxes is not None
+    costs = report.total.sandboxes.costs
+    assert costs is not None
+    assert costs.time == pytest.approx(5400 * 1.2 / 3600)
+    assert costs.processor == pytest.approx((1810.4 + 3900.5) * 0.03 / 3600, abs=1e-6)
+    assert costs.memory == pytest.approx((1302.5 + 40_210) * 0.004 / 3600, abs=1e-6)

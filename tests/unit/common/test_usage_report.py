@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from mcp_exec_api.wire.usage import UsageGroup
+from mcp_exec_api.wire.usage import SandboxCosts, UsageGroup, UsageTotal
+from mcp_exec_common.prices import PriceTable
 from mcp_exec_common.usage import (
     MeasuredCalls,
     MeasuredExecutions,
     MeasuredTokens,
     MeasuredUsage,
-    PriceTable,
     build_groups,
+    sum_costs,
 )
 
 PRICES = PriceTable.model_validate(
@@ -25,6 +26,8 @@ PRICES = PriceTable.model_validate(
         "sandboxHour": 0.36,
     }
 )
+
+RESOURCES = PriceTable.model_validate({"currency": "EUR", "coreHour": 0.036, "gibHour": 0.0036})
 
 
 def tokens(**changes: Any) -> MeasuredTokens:
@@ -160,6 +163,70 @@ def test_sandboxes_cost_what_their_pool_costs(
     assert group.sandboxes.cost == cost
 
 
+def test_sandboxes_cost_their_processor_time_and_memory() -> None:
+    rows = [executions(cpu_seconds=4.0, gib_seconds=50.0, unmeasured=1)]
+    sandboxes = one(MeasuredUsage(executions=rows), prices=RESOURCES).sandboxes
+    assert sandboxes is not None
+    assert (sandboxes.gib_seconds, sandboxes.unmeasured, sandboxes.cost) == (50.0, 1, 0.00009)
+    assert sandboxes.costs == SandboxCosts(processor=0.00004, memory=0.00005)
+
+
+def test_a_sandbox_hour_is_added_to_processor_time_and_memory_in_the_pools_that_have_one() -> None:
+    prices = RESOURCES.model_copy(update={"pools": PriceTable.model_validate(
+        {"pools": [{"pool": "gpu", "sandboxHour": 3.6}]}).pools})  # fmt: skip
+    rows = [executions(gib_seconds=50.0, pool_seconds={"gpu": 60.0, "default": 40.0})]
+    sandboxes = one(MeasuredUsage(executions=rows), prices=prices).sandboxes
+    assert sandboxes is not None
+    assert sandboxes.costs == SandboxCosts(time=0.06, processor=0.00004, memory=0.00005)
+    assert sandboxes.cost == 0.06009
+
+
+def test_executions_without_figures_have_no_cost() -> None:
+    sandboxes = one(MeasuredUsage(executions=[executions(unmeasured=3)]), prices=RESOURCES).sandboxes
+    assert sandboxes is not None
+    assert (sandboxes.gib_seconds, sandboxes.cost, sandboxes.costs) == (None, None, None)
+
+
+def total(measured: MeasuredUsage, prices: PriceTable = PRICES) -> UsageTotal | None:
+    return sum_costs(build_groups(measured, by="use-case", prices=prices), measured, prices=prices)
+
+
+def test_the_total_has_the_cost_of_models_and_of_the_sandboxes_of_all_groups() -> None:
+    rows = [
+        executions(key="a", gib_seconds=50.0, pool_seconds={"gpu": 60.0}),
+        executions(key="b", gib_seconds=None, unmeasured=3, pool_seconds={"gpu": 10.0, "default": 90.0}),
+    ]
+    prices = PriceTable.model_validate(
+        {"coreHour": 0.036, "gibHour": 0.0036, "models": [each.to_api() for each in PRICES.models]}
+    )
+    found = total(MeasuredUsage(tokens=[tokens()], executions=rows), prices)
+    assert found is not None
+    assert found.sandboxes is not None
+    assert (found.models, found.cost) == (4.503, 4.50313)
+    assert (found.sandboxes.executions, found.sandboxes.failed, found.sandboxes.unmeasured) == (6, 2, 3)
+    assert found.sandboxes.costs == SandboxCosts(processor=0.00008, memory=0.00005)
+
+
+def test_the_total_is_unknown_if_a_part_of_it_is() -> None:
+    found = total(MeasuredUsage(tokens=[tokens(model="local")], executions=[executions()]))
+    assert found is not None
+    assert found.sandboxes is not None
+    assert (found.cost, found.models, found.sandboxes.cost) == (None, None, 0.01)
+
+
+@pytest.mark.parametrize(
+    ("measured", "prices"),
+    [
+        (MeasuredUsage(executions=[executions(gib_seconds=50.0)]), PriceTable()),
+        (MeasuredUsage(executions=[executions()], is_complete=False), PRICES),
+        (MeasuredUsage(calls=[calls()]), PRICES),
+    ],
+    ids=["no prices", "groups left out", "only calls"],
+)
+def test_there_is_no_total_without_amounts_of_all_groups(measured: MeasuredUsage, prices: PriceTable) -> None:
+    assert total(measured, prices) is None
+
+
 def test_groups_are_sorted_and_have_all_their_parts() -> None:
     measured = MeasuredUsage(tokens=[tokens(key="b")], executions=[executions(key="a")], calls=[calls(key="")])
     assert [group.key for group in build_groups(measured, by="use-case", prices=PRICES)] == ["", "a", "b"]
@@ -175,8 +242,16 @@ def test_groups_are_sorted_and_have_all_their_parts() -> None:
         {"sandboxMinute": 1},
         {"pools": [{"pool": "gpu"}]},
         {"pools": [{"pool": "gpu", "sandboxHour": -1}]},
+        {"coreHour": -1, "gibHour": 1},
+        {"coreHour": 1e7, "gibHour": 1},
     ],
 )
 def test_a_wrong_price_table_is_refused(table: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
+        PriceTable.model_validate(table)
+
+
+@pytest.mark.parametrize("table", [{"coreHour": 0.03}, {"gibHour": 0.004}, {"coreHour": 0, "gibHour": 0.004}])
+def test_processor_time_and_memory_have_prices_together(table: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=r"coreHour is \S+ and gibHour is \S+: give both a price, or neither"):
         PriceTable.model_validate(table)

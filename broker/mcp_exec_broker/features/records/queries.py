@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Float, RowMapping, Select, Table, and_, case, cast, func, literal, select
+from sqlalchemy import ColumnElement, Float, RowMapping, Select, Table, and_, case, cast, func, literal, not_, select
 
 from mcp_exec_api.wire.rollouts import MAX_MEASURED_ARMS, MeasuredArm, MeasuredInterval, MeasuredRollout
 from mcp_exec_api.wire.usage import UsageGrouping
@@ -33,6 +33,7 @@ _MAX_LATENCIES: Final = 10_000
 _MEANS: Final = ("cost", "tokens", "rating")
 _USAGE_SECONDS: Final = 20.0
 _DAY: Final = 24 * 3600 * 1_000_000
+_GIB: Final = 2**30
 _Sums = Select[Any]
 
 
@@ -235,6 +236,8 @@ def _select_executions(by: UsageGrouping) -> _Sums | None:
     key = _group(EXECUTIONS, columns.created_at, by)
     is_counted = and_(columns.tool_calls > 0, columns.tokens_kept.is_not(None), columns.tokens_code.is_not(None))
     saving = columns.tokens_kept - columns.tokens_code
+    has_figures = and_(columns.cpu_seconds.is_not(None), columns.peak_memory_bytes.is_not(None))
+    held = cast(columns.peak_memory_bytes, Float) / literal(_GIB) * columns.sandbox_seconds
     return (
         select(
             key.label("key"),
@@ -242,6 +245,8 @@ def _select_executions(by: UsageGrouping) -> _Sums | None:
             func.sum(case((columns.phase == "Succeeded", 0), else_=1)).label("failed"),
             _sum(columns.sandbox_seconds).label("sandbox_seconds"),
             _sum(columns.cpu_seconds).label("cpu_seconds"),
+            _sum(case((has_figures, held))).label("gib_seconds"),
+            func.sum(case((and_(columns.sandbox_seconds > 0, not_(has_figures)), 1), else_=0)).label("unmeasured"),
             func.sum(case((is_counted, 1), else_=0)).label("with_calls"),
             *(
                 _sum(case((is_counted, columns[column]), else_=0)).label(name)
@@ -327,7 +332,9 @@ def _read(row: RowMapping, by: UsageGrouping) -> dict[str, Any]:
     values = dict(row)
     key = values.pop("key")
     for name, value in values.items():
-        if name in ("sandbox_seconds", "cpu_seconds"):
+        if name == "gib_seconds":
+            values[name] = None if value is None else float(value)
+        elif name in ("sandbox_seconds", "cpu_seconds"):
             values[name] = float(value or 0.0)
         elif name not in ("mode", "model", "counted"):
             values[name] = int(value or 0)

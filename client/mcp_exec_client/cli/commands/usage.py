@@ -2,7 +2,8 @@
 
 A first table has the tokens that applications reported, by mode; a second one the sandboxes, tool calls and their
 estimated tokens. SAVED and LOST compare with the other mode: estimates from recorded sizes, without tool definitions
-and repeated messages. An empty cost means that a price is missing: see `prices` of the chart.
+and repeated messages. GIB S is the highest memory of executions for the time that they had sandboxes. A line has the
+cost of all groups. An empty cost means that a price or the figures are missing: see `prices` of the chart.
 
 examples:
   mcp-exec usage
@@ -83,6 +84,7 @@ SANDBOXES: Final = UsageTable(
         *fields("executions", "failed"),
         TableColumn(title="SANDBOX S", cell=lambda row: row["seconds"]),
         TableColumn(title="CPU S", cell=lambda row: row["cpuSeconds"]),
+        TableColumn(title="GIB S", cell=lambda row: row.get("gibSeconds")),
         TableColumn(title="COST", cell=lambda row: _money(row.get("cost"))),
         TableColumn(title="SAVED", cell=lambda row: _estimate(row, "saved")),
         TableColumn(title="LOST", cell=lambda row: _estimate(row, "lost")),
@@ -145,8 +147,26 @@ def _print_tables(report: Object) -> None:
         print_line("")
         share = _share(counted["codeShare"])
         print_line(f"{counted['withCode']} of {counted['total']} conversations used code ({share})")
+    if total := report.get("total"):
+        print_line("")
+        print_line(describe_costs(report))
+        if unmeasured := (total.get("sandboxes") or {}).get("unmeasured"):
+            print_note(f"executions without figures, whose processor time and memory the cost leaves out: {unmeasured}")
     if not report.get("isComplete", True):
         print_note("there are more groups: these are the largest")
+
+
+def describe_costs(report: Object) -> str:
+    """Return the line of what everything cost and what that is made of. An amount that is not known is `unknown`."""
+    total, parts = report["total"], []
+    if any(group.get("models") for group in report["groups"]):
+        parts.append(f"models {_money(total.get('models')) or 'unknown'}")
+    if sandboxes := total.get("sandboxes"):
+        costs = sandboxes.get("costs") or {}
+        known = [f"{name} {_money(costs[name])}" for name in ("time", "processor", "memory") if name in costs]
+        parts.append(f"sandboxes {_money(sandboxes.get('cost')) or 'unknown'}")
+        parts[-1] += f" ({', '.join(known)})" if known else ""
+    return f"cost in all: {_money(total.get('cost')) or 'unknown'} {report['currency']}: {', '.join(parts)}"
 
 
 def _print_table(report: Object, table: UsageTable) -> None:

@@ -35,10 +35,20 @@ _MODEL_USAGE: Final[dict[str, Any]] = {
     "successShare": 0.975,
     "cost": 1.008,
 }
+_SANDBOX_USAGE: Final[dict[str, Any]] = {
+    "executions": 43,
+    "failed": 3,
+    "seconds": 60.2,
+    "cpuSeconds": 4.1,
+    "gibSeconds": 6.2,
+    "unmeasured": 0,
+    "cost": 0.000041,
+    "costs": {"processor": 0.000034, "memory": 0.000007},
+}
 _USAGE_GROUP: Final[dict[str, Any]] = {
     "key": "filtering",
     "models": [_MODEL_USAGE],
-    "sandboxes": {"executions": 43, "failed": 3, "seconds": 60.2, "cpuSeconds": 4.1, "cost": 0.0008},
+    "sandboxes": _SANDBOX_USAGE,
     "calls": [{"mode": "code", "calls": 129, "failed": 2, "argumentTokens": 4100, "resultTokens": 1320000}],
     "estimates": [
         {
@@ -87,6 +97,7 @@ EXAMPLES: Final[Examples] = {
             "currency": "USD",
             "isComplete": True,
             "groups": [_USAGE_GROUP],
+            "total": {"cost": 1.008041, "models": 1.008, "sandboxes": _SANDBOX_USAGE},
             "conversations": {"total": 40, "withCode": 12, "codeShare": 0.3},
         }
     ),

@@ -21,12 +21,13 @@ from mcp_exec_api.wire.records import (
 from mcp_exec_api.wire.rollouts import MeasuredRollout
 from mcp_exec_api.wire.usage import UsageReport
 from mcp_exec_common.broker.records import AddedRecords, RecordRow, RecordsClient, RecordsError, RecordsOff
+from mcp_exec_common.prices import PriceTable
 from mcp_exec_common.usage import (
     MAX_USAGE_DAYS,
-    PriceTable,
     build_groups,
     count_in_conversations,
     list_combinations,
+    sum_costs,
 )
 from mcp_exec_gateway.core.auth.callers import Caller, may_see
 from mcp_exec_gateway.core.http.problems import HttpProblem, invalid_field, unavailable
@@ -245,13 +246,15 @@ async def read_usage(
             raise records_off() from error
         log.warning("usage cannot be read: %s", error)  # it names addresses, which are none of the caller's business
         raise unavailable("the records cannot be summed now: repeat later, or ask for a shorter time") from error
+    groups = build_groups(measured, by=query.by, prices=prices)
     report = UsageReport(
         by=query.by,
         since=micro_time(since.astimezone(UTC)),
         until=micro_time(until.astimezone(UTC)),
         currency=prices.currency,
         is_complete=measured.is_complete,
-        groups=build_groups(measured, by=query.by, prices=prices),
+        groups=groups,
+        total=sum_costs(groups, measured, prices=prices),
         conversations=count_in_conversations(measured),
         combinations=list_combinations(measured),
     )
