@@ -36,6 +36,7 @@ from figures import (
     read_writes,
     render,
 )
+from run_costs import PUBLISHED, RUNS, read_costs
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "internals" / "performance.md"
@@ -156,6 +157,14 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         columns={"start": "{start}", "end": "{end}", "more than sleeping": "{more}", "a use, ms": "{use}"},
         read=read_containers,
         compared=("start", "end", "more", "use"),
+    ),
+    "costs": FigureTable(
+        runs=RUNS,
+        head="what",
+        columns={"processor s": "{processor s}", "GiB s": "{GiB s}", "cents": "{cents}"},
+        read=read_costs,
+        compared=("processor s", "GiB s"),
+        published=PUBLISHED,
     ),
     "starts": FigureTable(
         runs=("real-single", "real-slow", "real-reuse"),

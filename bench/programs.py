@@ -243,6 +243,12 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         limit=600,
         environment={"TMPDIR": "/dev/shm"},
     ),
+    "costs": Benchmark(
+        program="costs.py",
+        arguments=("--core-hour", "0.03", "--gib-hour", "0.004"),
+        smallest=("--core-hour", "0.03", "--gib-hour", "0.004", "--recorded"),
+        in_all=False,
+    ),
     "tools": Benchmark(program="tools.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
     "records": Benchmark(program="records.py", smallest=(*_ONE_CALL, "--batches", "1"), limit=600),
     "mcp-direct": Benchmark(program="mcp_direct.py", smallest=(*_ONE_CALL, "--warm-up", "1"), limit=600),
