@@ -3023,7 +3023,7 @@ export interface components {
             gibSeconds: number | null;
             /**
              * Unmeasured
-             * @description Executions that had a sandbox, but no figures of processor time or memory. Their cost has neither.
+             * @description Executions that had a sandbox, but lack processor time or memory. Their cost leaves out what is missing.
              * @default 0
              */
             unmeasured: number;

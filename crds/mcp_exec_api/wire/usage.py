@@ -72,7 +72,7 @@ class SandboxUsage(Model):
     """GiB times seconds: the highest memory of each execution times the seconds that it had its sandbox. Not set if no
     execution has figures."""
     unmeasured: Annotated[int, Field(ge=0)] = 0
-    """Executions that had a sandbox, but no figures of processor time or memory. Their cost has neither."""
+    """Executions that had a sandbox, but lack processor time or memory. Their cost leaves out what is missing."""
     cost: Money | None = None
     """Money for the sandboxes. Not set if they have no price, or no figures."""
     costs: SandboxCosts | None = None

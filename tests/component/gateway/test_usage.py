@@ -208,7 +208,7 @@ async def test_the_page_shows_what_sandboxes_cost_by_their_processor_time_and_me
         ended = await call(capsys, *command.split()[2:])
         answer = await gateway.ask("GET", "/v1/usage")
     assert ended.out == output
-    assert "executions without figures, whose processor time and memory the cost leaves out: 1" in ended.err
+    assert "executions that lack processor time or memory, which the cost leaves out: 1" in ended.err
     report = UsageReport.model_validate(answer.json)
     assert report.total is not None
     assert report.total.sandboxes is not None

@@ -151,7 +151,7 @@ def _print_tables(report: Object) -> None:
         print_line("")
         print_line(describe_costs(report))
         if unmeasured := (total.get("sandboxes") or {}).get("unmeasured"):
-            print_note(f"executions without figures, whose processor time and memory the cost leaves out: {unmeasured}")
+            print_note(f"executions that lack processor time or memory, which the cost leaves out: {unmeasured}")
     if not report.get("isComplete", True):
         print_note("there are more groups: these are the largest")
 
