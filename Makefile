@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component clients browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test pace bench bench-smoke generate clean
+.PHONY: help venv lock images data-image push up demo examples frameworks live down lint fmt types unit component clients browser coverage kills docs wheel release mirror installs fuzz e2e long upgrade chaos boards cpython newest test bench bench-smoke pace generate clean
 
 VENV ?= .venv
 export VENV := $(abspath $(VENV))

@@ -16,7 +16,7 @@ DEBIAN = (Path("/var/lib/dpkg/status"), Path("/usr/share/mcp-exec/debian-control
 PYTHON = (Path("/opt/mcp-exec"), Path("/opt/mcp-exec/lib"), Path("/opt/packages"))
 NPM = (
     Path("/opt/mcp-exec/npm/node_modules/.package-lock.json"),
-    Path("/opt/mcp-exec/typescript_runner/package-lock.json"),
+    Path("/opt/mcp-exec/typescript_runner/vendor/package-lock.json"),
 )
 
 

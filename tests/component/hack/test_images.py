@@ -78,7 +78,10 @@ def test_every_image_is_built_from_its_dockerfile_and_saved(docker: Machine) -> 
 
 
 def test_the_image_for_typescript_is_built_if_it_is_asked_for(docker: Machine) -> None:
+    docker.stand_in("typescript-runner")  # it fetches a package of npm
+    shutil.copy(docker.folder / "bin/typescript-runner", docker.checkout / "hack/typescript-runner")
     assert docker.run("images", LANGUAGE="typescript").returncode == 0
+    assert len(docker.calls("typescript-runner")) == 1
     built = {call.split("--tag ")[1].split()[0]: call for call in builds(docker)}
     assert len(built) == 6
     assert "--file sandbox_image/typescript.Dockerfile" in built["localhost/mcp-exec-sandbox-typescript:dev"]

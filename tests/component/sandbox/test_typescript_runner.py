@@ -1,6 +1,5 @@
-"""The TypeScript runner itself: its types, its copies of what Python declares, its vendored parser, and its rights."""
+"""The TypeScript runner itself: its types, its copies of what Python declares, its parser, and its rights."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -52,9 +51,11 @@ def test_both_runners_have_the_same_names_and_bounds(tmp_path: Path) -> None:
     assert {name: declared[name] for name in NAMES} == {name: getattr(protocol, name) for name in NAMES}
 
 
-def test_the_parser_is_the_one_that_its_record_names() -> None:
-    (record,) = json.loads((RUNNER / "vendor/packages.json").read_text()).values()
-    assert hashlib.sha256((RUNNER / "vendor" / record["file"]).read_bytes()).hexdigest() == record["sha256"]
+def test_the_parser_is_the_one_of_the_lock_file() -> None:
+    lock = json.loads((RUNNER.parent / "npm/package-lock.json").read_text())
+    assert json.loads((RUNNER / "vendor/package-lock.json").read_text()) == lock
+    (parser,) = (each["version"] for name, each in lock["packages"].items() if name)
+    assert f'version = "{parser}"' in (RUNNER / "vendor/acorn.mjs").read_text()
 
 
 def test_a_sandbox_without_deno_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
