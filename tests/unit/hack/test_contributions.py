@@ -34,7 +34,7 @@ def test_the_locks_are_upgraded_by_a_job_that_runs_none_of_the_new_packages_with
 def test_dependabot_updates_what_it_can_read() -> None:
     updates = read("dependabot.yml")["updates"]
     folders = {each["package-ecosystem"]: set(each.get("directories", [each.get("directory")])) for each in updates}
-    places = ("*", "client/*", "hack/*", "tests/*")
+    places = ("*", "client/*", "hack/*", "sandbox_image/*", "tests/*")
     locks = [path for place in places for path in ROOT.glob(f"{place}/package-lock.json")]
     npm = {f"/{path.parent.relative_to(ROOT)}" for path in locks}
     assert folders == {"github-actions": {"/"}, "pip": {"/"}, "npm": npm}
