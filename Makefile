@@ -164,7 +164,7 @@ bench-smoke: venv  ## run each program of bench/ with its smallest arguments; ON
 pace: venv  ## compare processor time and writes of an execution with the release before, on KUBERNETES_BINARIES=DIR
 	@hack/pace
 
-generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, wrappers
+generate: venv  ## write all generated files: CRDs, chart, boards, the page of values, openapi.json, the TypeScript client's types, wrappers
 	python -m mcp_exec_api
 	python -m hack.chart
 	python -m hack.monitoring

@@ -102,8 +102,7 @@ async def floor_running() -> AsyncIterator[Floor]:
         await remove(kube)
         await kube.create(resource_path("namespaces"), {"metadata": {"name": NAMESPACE}})
         try:
-            async with within(60, "the namespace's ServiceAccount"):
-                await wait_for_account(kube)
+            await wait_for_account(kube)
             floor = Floor(kube=kube)
             yield floor
             await floor.settle()
@@ -114,10 +113,11 @@ async def floor_running() -> AsyncIterator[Floor]:
 async def wait_for_account(kube: KubeClient) -> None:
     """Return when pods can be created: they need the ServiceAccount that a controller makes."""
     account = resource_path("serviceaccounts", namespace=NAMESPACE, name="default")
-    while True:
-        if await kube.find(account) is not None:
-            return
-        await asyncio.sleep(0.1)
+    async with within(60, f"the ServiceAccount of the namespace {NAMESPACE}"):
+        while True:
+            if await kube.find(account) is not None:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def remove(kube: KubeClient) -> None:

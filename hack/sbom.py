@@ -1,8 +1,7 @@
 """List all packages of an image as a CycloneDX document: python3 sbom.py OUTPUT. It runs in the image, at its build.
 
 It reads what package managers have recorded: Debian's database, the control files of packages that were unpacked apart,
-the metadata of Python packages, npm's record of its folder, and the list of packages among the sources. Standard
-library only.
+the metadata of Python packages, and npm's record of its folder, or a lock file. Standard library only.
 """
 
 import json

@@ -1828,7 +1828,7 @@ export interface components {
         FoundTool: {
             /**
              * Name
-             * @description Name in Python.
+             * @description Name of the function in code.
              */
             name: string;
             /**
@@ -1844,13 +1844,13 @@ export interface components {
             description: string | null;
             /**
              * Import
-             * @description Python statement that imports the tool.
+             * @description Statement that imports the tool, in the requested language.
              * @default null
              */
             import: string | null;
             /**
              * Signature
-             * @description The call in Python, with the parameters in their positional order.
+             * @description The call in that language, with the parameters in their positional order.
              * @default null
              */
             signature: string | null;

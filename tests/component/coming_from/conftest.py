@@ -89,7 +89,7 @@ class Stage:
         if spec.tools:
             fields["tools"] = {**self._calls.job, "allow": spec.tools}
         run = sandbox.run(  # type: ignore[misc] # of both kinds of sandboxes
-            spec.build_source("python"),
+            spec.build_source(language),
             id=item["metadata"]["uid"],
             context=spec.context or {},
             timeoutSeconds=spec.timeout_seconds,
