@@ -33,16 +33,29 @@ def resident_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
 
 
-def daemons(names: Sequence[str] = DAEMONS) -> dict[str, int]:
-    """Return the pids of running programs by the name of the program, or of the script that it runs."""
+def parent_of(pid: int) -> int:
+    """Return the pid of a process's parent."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def daemons(names: Sequence[str] = DAEMONS, *, parent: int | None = None) -> dict[str, int]:
+    """Return the pids of running programs by the name of the program, or of the script that it runs.
+
+    Of several with one name, the child of `parent` counts, by default that of this process: who starts a control plane
+    for a benchmark starts both, and another one may end meanwhile.
+    """
     found: dict[str, int] = {}
+    preferred = os.getppid() if parent is None else parent
     for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
         try:
             words = folder.joinpath("cmdline").read_bytes().split(b"\0")[:2]
+            is_preferred = parent_of(pid) == preferred
         except OSError:
             continue  # the process has ended
         for name in {word.decode(errors="replace").rpartition("/")[2] for word in words} & set(names):
-            found[name] = int(folder.name)
+            if is_preferred or name not in found:
+                found[name] = pid
     return {name: found[name] for name in names if name in found}
 
 

@@ -1,30 +1,39 @@
-"""Resource use of processes, as read from /proc."""
+"""Processes that a benchmark measures."""
 
 import os
-import sys
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from processes import ProcessEnded, ProcessMeter, child, cpu_seconds, resident_bytes
+from processes import daemons
 
 
-def test_a_process_has_used_time_and_holds_memory() -> None:
-    assert cpu_seconds(os.getpid()) > 0
-    assert resident_bytes(os.getpid()) > 1_000_000
-    rows = ProcessMeter(pids={"self": os.getpid()}).rows()
-    assert set(rows["self"]) == {"cpu s", "cores", "rss MB"}
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as made:
+        yield made
 
 
-async def test_a_child_says_its_word_and_ends_with_its_context(tmp_path: Path) -> None:
-    code = "import signal; print('ready', flush=True); signal.pause()"
-    async with child([sys.executable, "-c", code], environment=os.environ, log=tmp_path / "child.log") as running:
-        await running.wait_for_line("ready")
-        assert cpu_seconds(running.pid) >= 0
-    assert running.process.returncode is not None
+def start(stack: ExitStack, *command: str) -> "subprocess.Popen[str]":
+    process = stack.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    stack.callback(process.kill)
+    return process
 
 
-async def test_a_child_that_ends_early_is_told_with_its_last_words(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "raise SystemExit('it is broken')"]
-    async with child(command, environment=os.environ, log=tmp_path / "child.log") as running:
-        with pytest.raises(ProcessEnded, match="it is broken"):
-            await running.wait_for_line("ready")
+def test_of_two_control_planes_the_one_of_the_same_starter_counts(stack: ExitStack, tmp_path: Path) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep
+    program = tmp_path / "etcd"
+    program.symlink_to(sleep)
+    others = [start(stack, "sh", "-c", f"{program} 300 & echo $!; wait") for _ in range(2)]
+    strangers = {int(each.stdout.readline()) for each in others if each.stdout is not None}
+    own = start(stack, str(program), "300")
+    try:
+        assert daemons(["etcd"], parent=os.getpid()) == {"etcd": own.pid}
+        assert daemons(["etcd"], parent=others[0].pid)["etcd"] in strangers
+    finally:
+        for pid in strangers:
+            os.kill(pid, 9)
