@@ -39,7 +39,7 @@ class Estimate:
 _SETUP: Final = Estimate(minutes=2.5, waits=5.5)
 """Virtual environment, images and cluster."""
 _TESTS: Final = Estimate(minutes=6.0, waits=10.0)
-_COVERAGE: Final = Estimate(minutes=6.0, waits=2.0)
+_COVERAGE: Final = Estimate(minutes=8.0, waits=5.0)
 _END_TO_END: Final = Estimate(minutes=5.0, waits=11.0)
 _LONG_FILES: Final = Estimate(minutes=6.0, waits=9.0)
 _OLDEST: Final = Estimate(minutes=5.0, waits=15.0)
