@@ -64,7 +64,7 @@ LEAST_ROUNDS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Caller:
-    """Who runs what in which pool."""
+    """An execution that is repeated: its sender, its pool and its code."""
 
     bench: BenchCluster
     pool: str

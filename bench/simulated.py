@@ -37,7 +37,7 @@ KEY_SECRET = "sandbox-key"
 MOUNTED_KEY = "sandbox-key"
 """Folder that the gateway reads, as the kubelet would mount the Secret."""
 ACCOUNTS = ("operator", "gateway")
-"""Service accounts, each of the part of that name, by which the audit log has their writes apart."""
+"""Service accounts of the parts with these names. The audit log has each write under its account."""
 PACKAGES = ("operator", "gateway", "common", "crds", "tools")
 """Folders of a checkout whose packages operator and gateway import."""
 RBAC = "rbac.authorization.k8s.io/v1"
