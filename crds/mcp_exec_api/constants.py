@@ -9,6 +9,13 @@ Language = Literal["python", "typescript"]
 LANGUAGES: Final[tuple[Language, ...]] = get_args(Language)
 DEFAULT_LANGUAGE: Final[Language] = "python"
 """Language of a pool that names none."""
+
+
+def find_language(name: object) -> Language | None:
+    """Return the language of that name, or None."""
+    return next((each for each in LANGUAGES if each == name), None)
+
+
 SOURCE_ENDINGS: Final[Mapping[Language, str]] = {"python": ".py", "typescript": ".ts"}
 """Ending of the names of files with code."""
 

@@ -404,6 +404,6 @@ def follow_broker(
 
 def _parse(model: type[_Content], content: Object) -> _Content:
     try:
-        return model.model_validate(content)
+        return model.model_validate(content, extra="ignore")  # a later release adds fields
     except ValidationError as error:
         raise BrokerError(f"the broker sent invalid {model.__name__}: {error}") from error

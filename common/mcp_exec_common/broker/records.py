@@ -136,7 +136,7 @@ class RecordsClient:
             found = await self.broker.ask(
                 method, path, repeat=Repeat.IF_FAILED, params=params, body=body, timeout_seconds=_SECONDS
             )
-            return answer.model_validate(found)
+            return answer.model_validate(found, extra="ignore")
         except BrokerError as error:
             kind = RecordsOff if error.status == RECORDS_OFF_STATUS else RecordsError
             raise kind(error.text or str(error), status=error.status) from error

@@ -182,7 +182,7 @@ class SupervisorConnection:
         path = "/v1/libraries"
         answer = await self._get(path, timeout_seconds, limit=MAX_LIBRARIES_BYTES)
         try:
-            return SandboxLibraries.model_validate(answer)
+            return SandboxLibraries.model_validate(answer, extra="ignore")
         except ValidationError as error:
             raise SandboxError(f"{self.url}{path}: {error.error_count()} values of the answer are invalid") from None
 

@@ -12,10 +12,10 @@ from mcp_exec_api.constants import (
     DEFAULT_LANGUAGE,
     DEFAULT_MAX_QUEUED,
     DEFAULT_MAX_TIMEOUT_SECONDS,
-    LANGUAGES,
     POOLS,
     SANDBOX_CONTAINER,
     Language,
+    find_language,
 )
 from mcp_exec_api.meta import FieldError, parse_quantity
 from mcp_exec_api.sandbox_pool import PoolTools, Resources, SandboxPoolSpec, format_languages
@@ -70,7 +70,7 @@ def read_capacity(pool: Object) -> PoolCapacity:
 
 def read_language(spec: Object) -> Language:
     """Return the language of a pool's spec; the default one if the spec has none validly."""
-    return next((each for each in LANGUAGES if each == spec.get("language")), DEFAULT_LANGUAGE)
+    return find_language(spec.get("language")) or DEFAULT_LANGUAGE
 
 
 def read_libraries(status: Object) -> SandboxLibraries | None:

@@ -89,6 +89,14 @@ async def test_an_installation_without_records_says_so(gateway: Gateway, broker:
     assert "broker.records.enabled" in answer.json["detail"]
 
 
+async def test_fields_of_a_broker_of_a_later_release_are_ignored(gateway: Gateway, broker: FakeBroker) -> None:
+    """During an upgrade, a gateway of the release before asks a broker of the next one."""
+    rows = [{**row, "later": 1} for row in broker.usage["executions"]]
+    broker.usage = {**broker.usage, "executions": rows, "later": {}}
+    answer = await gateway.ask("GET", "/v1/usage")
+    assert answer.status == 200, answer.text
+
+
 async def test_a_broker_that_answers_nonsense_is_a_503(gateway: Gateway, broker: FakeBroker) -> None:
     broker.usage = {"tokens": "many"}
     answer = await gateway.ask("GET", "/v1/usage")

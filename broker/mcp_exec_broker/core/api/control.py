@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from mcp_exec_api.constants import DEFAULT_LANGUAGE, LANGUAGES
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, LANGUAGES, find_language
 from mcp_exec_broker.core.access.approvals import Approvals
 from mcp_exec_broker.core.access.quotas import ExecutionQuotas, WaitingTime
 from mcp_exec_broker.core.api.calls import CallsApi
@@ -134,7 +134,7 @@ class ControlApi:
         if namespace not in self.namespaces:
             return _refuse_namespace(namespace)
         known, given = request.query_params.get("hash"), request.query_params.get("language", DEFAULT_LANGUAGE)
-        language = next((each for each in LANGUAGES if each == given), None)
+        language = find_language(given)
         if language is None:
             return PlainTextResponse(f"language: {given[:100]!r} is not one of {', '.join(LANGUAGES)}\n", 422)
         body = await self.catalogs.build_wrappers(namespace, language=language, known=known)

@@ -121,7 +121,7 @@ class FilesForwarder:
         async with self.open(method, *path, owner=owner, params=params, body=body) as response:
             content = await response.parse(limit=_MAX_ANSWER_BYTES)
         try:
-            return answer.model_validate(content)
+            return answer.model_validate(content, extra="ignore")
         except ValidationError as error:
             fields = {"caller": owner.caller, "namespace": owner.namespace}
             log.warning("the broker sent invalid %s: %s", answer.__name__, error, extra=fields)
@@ -183,7 +183,7 @@ async def _read_problem(response: BrokerResponse) -> HttpProblem:
     """Return the caller's problem. Raises BrokerError for all others, and if the answer cannot be read."""
     content = await response.parse(limit=_MAX_PROBLEM_BYTES)
     try:
-        found = ProblemDetails.model_validate(content)
+        found = ProblemDetails.model_validate(content, extra="ignore")
     except ValidationError:
         found = None
     is_problem = found is not None and (response.media_type, response.status) == (PROBLEM_MEDIA_TYPE, found.status)

@@ -162,7 +162,7 @@ async def _fetch_page(
     page_params = params | ({"cursor": position.page} if position.page else {})
     answer = await broker.get_from(address, "/v1/audit", params=page_params, timeout_seconds=_TIMEOUT_SECONDS)
     try:
-        valid = _ReplicaAnswer.model_validate(answer)
+        valid = _ReplicaAnswer.model_validate(answer, extra="ignore")
     except ValidationError as error:
         raise BrokerError(f"the broker at {address} returned a malformed page: {error.errors()[0]['msg']}") from error
     # the broker filters by namespace; a second check here keeps other namespaces' records in

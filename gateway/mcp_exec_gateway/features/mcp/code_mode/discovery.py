@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mcp_types import CallToolResult, TextContent
 
-from mcp_exec_api.constants import LANGUAGES, Language
+from mcp_exec_api.constants import Language, find_language
 from mcp_exec_api.skill import SkillRef, SkillState
 from mcp_exec_api.skill import read_language as read_skill_language
 from mcp_exec_common.kube.objects import Object
@@ -54,7 +54,7 @@ def read_language(sender: Sender, arguments: Arguments) -> Language:
     """Return the language that an argument names, or that of the first choice. Raises InvalidArguments."""
     languages = sender.list_languages()
     given = arguments.get("language", languages[0])
-    found = next((each for each in LANGUAGES if each == given), None)
+    found = find_language(given)
     if found is None:
         raise InvalidArguments(f"language must be one of {', '.join(languages)}, not {str(given)[:100]}")
     return found
