@@ -38,7 +38,7 @@ MALFORMED = [
     b"[]",
     b"\xff",
     b'{"toolCalls": {"total": "many"}}',
-    b'{"surprise": 1}',
+    b'{"toolCalls": [1]}',
     b'{"approvals": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
 ]
 
@@ -46,6 +46,12 @@ MALFORMED = [
 async def test_calls_of_all_replicas_are_added(client: BrokerClient) -> None:
     calls = (await client.get_calls("uid-1")).tool_calls
     assert (calls.total, calls.failed, calls.by_tool, calls.complete) == (9, 3, {"a.b": 9}, True)
+
+
+async def test_fields_of_a_later_release_are_ignored(client: BrokerClient, replicas: list[FakeBroker]) -> None:
+    replicas[1].call_answer = {**CALLS, "surprise": 1, "toolCalls": {**CALLS["toolCalls"], "surprise": 1}}
+    calls = (await client.get_calls("uid-1")).tool_calls
+    assert (calls.total, calls.complete) == (9, True)
 
 
 @pytest.mark.parametrize("close", [False, True])

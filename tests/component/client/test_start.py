@@ -24,11 +24,12 @@ HEAVY = ("asyncio", "concurrent.futures", "decimal", "ssl", "subprocess", "tarfi
 PARSER = "import sys, mcp_exec_client.cli.main as cli; cli.build_parser(); print(*sys.modules)"
 
 
-def test_the_parser_imports_no_library_before_a_command_runs() -> None:
+def test_the_parser_imports_no_library_before_a_command_runs(tmp_path: Path) -> None:
     """Libraries take longer to import than most commands run."""
     loaded = subprocess.run(
-        [sys.executable, "-c", PARSER], check=True, capture_output=True, text=True, timeout=paced(60)
-    )
+        [sys.executable, "-c", PARSER],
+        check=True, capture_output=True, text=True, timeout=paced(60), env={"HOME": str(tmp_path)},
+    )  # fmt: skip
     modules = set(loaded.stdout.split())
     assert {module for module in modules if module.startswith(OWN)} == LIGHT
     assert not modules & {*LIBRARIES, *HEAVY}
