@@ -35,6 +35,15 @@ async def test_the_knee_is_found_to_a_tenth_wherever_the_search_begins(capacity:
     assert knee.rate <= capacity < knee.rate * GAP
 
 
+async def test_one_slow_probe_is_no_knee() -> None:
+    slow = iter([1000, 10, 10])
+    probes = await search(lambda rate: next(slow) if rate == 8 else saturate(rate, above=8))
+    assert [each.rate for each in probes[:4]] == [8, 8, 16, 16]
+    knee = choose(probes, LIMIT)
+    assert knee is not None
+    assert 8 <= knee.rate < 16
+
+
 async def test_a_search_ends_after_its_most_probes() -> None:
     assert [each.rate for each in await search(lambda rate: 10, most=3)] == [8, 16, 32]
 

@@ -40,10 +40,10 @@ def warm(cache: PodCache, *names: str) -> None:
         cache.mark_ready(name, now=1)
 
 
-def test_warm_pods_are_taken_in_the_order_in_which_they_became_ready() -> None:
+def test_the_pod_that_became_ready_last_is_taken_first_so_that_the_others_rest() -> None:
     cache = PodCache()
     warm(cache, "a", "b", "c")
-    assert [pod.name for pod in iter(cache.take, None)] == ["a", "b", "c"]
+    assert [pod.name for pod in iter(cache.take, None)] == ["c", "b", "a"]
 
 
 def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
@@ -52,7 +52,7 @@ def test_a_pod_that_is_put_back_is_the_next_to_be_taken() -> None:
     taken = cache.take()
     assert taken is not None
     assert cache.release(taken)
-    assert [pod.name for pod in iter(cache.take, None)] == ["a", "b"]
+    assert [pod.name for pod in iter(cache.take, None)] == ["b", "a"]
 
 
 def test_a_pod_that_was_asked_for_counts_at_once_and_once() -> None:

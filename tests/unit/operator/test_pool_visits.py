@@ -107,7 +107,7 @@ def test_a_pod_is_taken_and_given_back_without_a_look_at_others(made: Pool) -> N
         assert made.take() is pod
         made.pods.retire(pod)
         wake_up(made, 101.0)
-    assert seen == {"pod-0"}
+    assert seen == {pod.name}
 
 
 def test_a_node_touches_its_own_pods(made: Pool) -> None:

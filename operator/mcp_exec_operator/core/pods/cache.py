@@ -4,7 +4,6 @@ A pod counts from the moment the operator asks for it, before any watch event, s
 the cache lags. A taken pod is never taken again, unless its taker releases it unused.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -36,9 +35,7 @@ class PodCache:
     is_trusted_node: Callable[[str | None], bool] = lambda node: True
     """Whether pods on a node may be taken."""
     _pods: dict[str, Pod] = field(default_factory=dict)
-    _by_state: dict[PodState, OrderedDict[str, Pod]] = field(
-        default_factory=lambda: {each: OrderedDict() for each in PodState}
-    )
+    _by_state: dict[PodState, dict[str, Pod]] = field(default_factory=lambda: {each: {} for each in PodState})
     _owned: OwnedPods = field(default_factory=OwnedPods)
     _left: list[Pod] = field(default_factory=list)
     """Pods of owners that an earlier operator left and that are to be cleaned."""
@@ -197,9 +194,12 @@ class PodCache:
         return pod if self._update_readiness(pod, now) else None
 
     def take(self) -> Pod | None:
-        """Take the pod that has been warm the longest. It is busy from now on."""
+        """Take the pod that became warm last. It is busy from now on.
+
+        The others rest, so that a pool larger than its load needs writes no seal of a pod that is about to be used.
+        """
         while warm := self._by_state[PodState.WARM]:
-            pod = next(iter(warm.values()))
+            pod = next(reversed(warm.values()))
             # an ended pod counts as starting again, and is replaced like one that failed to start
             has_ended = pod.seen.has_ended
             self._move(pod, PodState.STARTING if has_ended else PodState.BUSY)
@@ -275,7 +275,6 @@ class PodCache:
             self._move(pod, PodState.STARTING)  # as in `take`
             return False
         self._move(pod, PodState.WARM)
-        self._by_state[PodState.WARM].move_to_end(pod.name, last=False)
         return self._update_readiness(pod, pod.start.since)
 
     def retire(self, pod: Pod) -> bool:
