@@ -112,7 +112,10 @@ class CodeExecutionSpec(Model):
     skills: Annotated[list[SkillName], Field(max_length=MAX_SKILLS_PER_EXECUTION)] = Field(default_factory=list)
     """Skills that the code imports by computed names. Those that it names in `skills.NAME` or `from skills import
     NAME` need not be listed."""
-    context: dict[str, JsonValue] = Field(default_factory=dict)
+    # one value for server-side apply: the API server would store each of its keys once more, in `managedFields`
+    context: Annotated[dict[str, JsonValue], Field(json_schema_extra={"x-kubernetes-map-type": "atomic"})] = Field(
+        default_factory=dict
+    )
     """Input data as a JSON object, at most 256 KiB. The code has it as the variable `context`, and each key as a
     variable of its own."""
     pool_ref: PoolRef = PoolRef()

@@ -32,7 +32,7 @@ _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _SUPPORTED: Final = frozenset(
     {"type", "description", "format", "pattern", "enum", "default", "minimum", "maximum", "minLength", "maxLength"}
     | {"minItems", "maxItems", "minProperties", "maxProperties", "required", "oneOf", _PRESERVE}
-    | {"x-kubernetes-validations"}
+    | {"x-kubernetes-validations", "x-kubernetes-map-type"}
 )
 
 _LEFT_OUT: Final = (*((key, None) for key in _SUPPORTED), ("default", ""))
@@ -146,9 +146,11 @@ def build_definition(
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
             "spec": to_structural(spec.model_json_schema(by_alias=True)),
+            # only the operator writes a status, so nobody needs to know who wrote which of its fields
             "status": {
                 **drop_defaults(to_structural(status.model_json_schema(by_alias=True))),
                 "default": unobserved,
+                "x-kubernetes-map-type": "atomic",
             },
         },
     }
