@@ -12,7 +12,7 @@ import pytest
 from kubernetes.client import AuthenticationV1TokenRequest, CoreV1Api, V1TokenRequestSpec
 
 from mcp_exec_api.meta import parse_quantity
-from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway
+from tests.e2e.support import NAMESPACE, RELEASE, SYSTEM, Cluster, Gateway, execution_manifest
 from tests.support.pace import paced
 from tests.support.until import eventually
 
@@ -30,6 +30,22 @@ def test_the_caller_is_proven_whatever_the_api_server_makes_of_the_context(gatew
     assert (done["output"]["result"], done["caller"]) == (2**53 + 1 + len(texts), plain["caller"])
     assert plain["caller"]
     assert not plain["caller"].startswith("claimed:")
+
+
+def test_an_account_that_nests_a_context_deeply_gets_it_rejected_and_stops_nobody(
+    installed: Cluster, gateway: Gateway
+) -> None:
+    """The API server stores 10,000 levels, and parsers of Python fail at 1,000."""
+    name = f"deep-{uuid.uuid4().hex[:8]}"
+    manifest = json.dumps(execution_manifest(name=name, code="1", context={"deep": "here"}))
+    manifest = manifest.replace('"here"', '{"a":' * 5000 + "1" + "}" * 5000)
+    path = f"/apis/mcp-exec.dev/v1beta1/namespaces/{NAMESPACE}/codeexecutions"
+    installed.run("kubectl", "create", "--raw", path, "-f", "-", stdin=manifest)
+    status = installed.finished(name)
+    assert (status["phase"], status["reason"]) == ("Failed", "Rejected")
+    assert gateway.run("print(1)")["output"]["stdout"] == "1\n"
+    assert gateway.client.get(f"/v1/executions/{name}").json()["phase"] == "Failed"
+    installed.delete("CodeExecution", name)
 
 
 def test_executions_are_identified_measured_and_listed(installed: Cluster, gateway: Gateway) -> None:

@@ -20,6 +20,7 @@ from mcp_exec_common.kube.credentials import KubeCredentials
 from mcp_exec_common.kube.errors import AnswerTooLarge, ApiError, ApiUnreachable
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.pages import MAX_ANSWER_BYTES, ObjectReader, PageSize, TablePage, TableRow, name_cells
+from mcp_exec_common.kube.parsing import parse
 from mcp_exec_common.util.backoff import delays
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -297,7 +298,7 @@ class KubeClient:
                 first, *others = chunk.split(b"\n")  # not the whole buffer, which would take quadratic time
                 buffer += first
                 for part in others:
-                    event = json.loads(buffer)
+                    event = parse(buffer.decode())
                     buffer = bytearray(part)
                     if event["type"] == "ERROR":
                         raise _to_error(event["object"])
@@ -323,7 +324,7 @@ class KubeClient:
         answer = await self._exchange(
             method, path, params=params, body=body, content_type=content_type, repeatable=repeatable
         )
-        return json.loads(answer)  # type: ignore[no-any-return]
+        return parse(answer.decode())  # type: ignore[no-any-return]
 
     async def _exchange(
         self,
@@ -389,7 +390,7 @@ async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
 async def _read_error(response: aiohttp.ClientResponse) -> ApiError:
     text = (await _read_bounded(response)).decode(errors="replace")
     try:
-        status = json.loads(text)
+        status = parse(text)
     except ValueError:
         status = {}
     if not isinstance(status, dict):

@@ -4,13 +4,13 @@ An object may have 1.5 MB, and takes up to thirty times as much memory as its JS
 So a page is never parsed as a whole. Each object is parsed alone and reduced before the next one.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.parsing import parse_part
 
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 """The largest answer of the API server that is read. An object has at most 1.5 MiB, since etcd takes no more."""
@@ -20,7 +20,6 @@ _PAGE_SECONDS: Final = 1.0
 """Seconds until a page should arrive: an API server reads 10 to 100 objects of maximal size in a second."""
 _GROWTH: Final = 4
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
-_DECODER: Final = json.JSONDecoder()
 _LISTS: Final = ("items", "rows")
 
 
@@ -97,7 +96,7 @@ class ObjectReader:
         return self._page.startswith(mark, self.position)
 
     def _parse(self) -> Any:
-        value, self.position = _DECODER.raw_decode(self._page, self.position)
+        value, self.position = parse_part(self._page, self.position)
         self._skip_space()
         return value
 

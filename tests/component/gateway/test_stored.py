@@ -8,6 +8,7 @@ from tests.component.gateway.conftest import CEX, KEY, SECRETS, Answer, Gateway,
 from tests.component.gateway.test_refusals import assert_problem
 from tests.support.api_server import FakeApiServer
 from tests.support.constants import DEADLINE
+from tests.support.nested import NESTED, nest_deeply
 from tests.support.until import until
 
 MIB = 2**20
@@ -121,3 +122,12 @@ async def test_who_reads_large_executions_all_the_time_is_refused_and_others_are
         assert (await gateway.ask("GET", path, key="mcpx_b")).status == 200
         now[0] += 1
         assert (await gateway.ask("GET", path)).status == 200
+
+
+async def test_what_a_neighbour_nests_deeply_stops_no_gateway(api: FakeApiServer, gateway: Gateway) -> None:
+    nest_deeply(api)
+    for attempt in ("seen by a watch", "seen by a list"):
+        api.put(CEX, {"metadata": {"name": "deep"}, "spec": {"code": "1", "context": {"a": NESTED}}})
+        gateway.finish_all()
+        assert (await gateway.post({"code": "print(1)"})).json["phase"] == "Succeeded", attempt
+        await api.expire_watches()

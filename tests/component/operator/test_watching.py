@@ -14,10 +14,11 @@ import pytest
 from tests.component.operator.conftest import Operator, settings
 from tests.support.api_server import Fault
 from tests.support.discovery import Discovered
+from tests.support.nested import NESTED, nest_deeply
 from tests.support.pace import paced
 from tests.support.processes import write_kubeconfig
 from tests.support.until import until
-from tests.support.world import CEX, KEY_SECRET, NODES, SBS, SECRETS, SYSTEM, World
+from tests.support.world import CEX, KEY_SECRET, NODES, SBP, SBS, SECRETS, SYSTEM, World
 
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
@@ -274,6 +275,42 @@ async def test_events_arrive_after_the_watches_expired(made: Settings, kubeconfi
             await world.until_asked(lambda lists=lists: len(world.asked("GET", "/codeexecutions")) > lists)
             world.execution(name)
             assert (await world.finished(name))["phase"] == "Succeeded"
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(paced(15)):
+            await running
+
+
+@pytest.mark.parametrize("collection", [CEX, SBP, SBS])
+async def test_an_object_that_is_nested_more_deeply_than_python_reads_stops_nobody_else(
+    collection: str, made: Settings, kubeconfig: Path
+) -> None:
+    async with Discovered().up() as world:
+        nest_deeply(world)
+        write_kubeconfig(kubeconfig, world.url)
+        world.pool()
+        running = asyncio.create_task(run_operator(made, sandbox_port=world.port))
+        await world.warm(1)
+        for attempt in ("seen by a watch", "seen by a list"):
+            world.put(collection, {"metadata": {"name": "deep", "generation": 1}, "spec": {"context": {"a": NESTED}}})
+            world.execution("plain")
+            assert (await world.finished("plain"))["phase"] == "Succeeded", attempt
+            world.remove(CEX, "plain")
+            await world.expire_watches()
+        os.kill(os.getpid(), signal.SIGTERM)
+        async with asyncio.timeout(paced(15)):
+            await running
+
+
+async def test_an_execution_whose_context_is_nested_too_deeply_is_rejected(made: Settings, kubeconfig: Path) -> None:
+    async with Discovered().up() as world:
+        nest_deeply(world)
+        write_kubeconfig(kubeconfig, world.url)
+        world.pool()
+        running = asyncio.create_task(run_operator(made, sandbox_port=world.port))
+        await world.warm(1)
+        world.execution("deep", context={"a": NESTED})
+        status = await world.finished("deep")
+        assert (status["phase"], status["reason"]) == ("Failed", "Rejected")
         os.kill(os.getpid(), signal.SIGTERM)
         async with asyncio.timeout(paced(15)):
             await running

@@ -168,7 +168,7 @@ async def _authenticate(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
         raise ServerUnavailable(ServerReason.CONNECTION_LOST, "the bridge closed the connection")
     try:
         answer: Any = json.loads(line[:_MAX_ANSWER_BYTES])
-    except ValueError:
+    except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or answer.get("ok") is not True:
         raise _build_refusal(str(answer.get("error") or "") if isinstance(answer, dict) else "")

@@ -9,16 +9,19 @@ kopf delivers watch events and does nothing else: no patches, no finalizers, no 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
 import kopf
 from kopf._cogs.structs.references import Insights, NamespaceName  # what kopf takes as `insights`
 
-from mcp_exec_api.constants import EXECUTIONS, GROUP, VERSION
+from mcp_exec_api.constants import GROUP, VERSION
 from mcp_exec_common.kube.credentials import KubeCredentials
+from mcp_exec_common.kube.pages import MAX_ANSWER_BYTES
+from mcp_exec_common.kube.parsing import shorten
 from mcp_exec_common.process.namespaces import ServedNamespaces
 from mcp_exec_operator.cluster.kube.api import GONE_CODES
 from mcp_exec_operator.cluster.kube.followers import OnEvent
@@ -70,13 +73,13 @@ def build_registry(
 ) -> kopf.OperatorRegistry:
     """Build the registry of handlers, by the plural names of their custom resources.
 
-    `on_new_watch` is called with the namespace when a watch of executions begins. It reports none of those that exist.
+    `on_new_watch` is called with the namespace when a watch begins. It reports none of the objects that exist.
     """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.AiohttpSession:
-        session = build_session(credentials, on_new_watch=on_new_watch)
+        session = build_session(credentials, resources=on_event, on_new_watch=on_new_watch)
         return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
     for resource, observe in on_event.items():
@@ -94,20 +97,25 @@ def _build_handler(observe: OnEvent) -> Callable[..., Awaitable[None]]:
     return handle
 
 
-def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[str], None]) -> aiohttp.ClientSession:
+def build_session(
+    credentials: KubeCredentials, *, resources: Collection[str], on_new_watch: Callable[[str], None]
+) -> aiohttp.ClientSession:
     """Build the session of kopf's requests, with the current token, which Kubernetes replaces every hour.
 
-    Lists of executions return none: a namespace may have gigabytes of them, which the resync reads as a table. kopf
-    cannot do without this: its field selectors hold for watches too, and a streaming list would bring all of them.
+    Lists of `resources` return none. The resync reads them: executions as a table, as a namespace may have gigabytes of
+    them, and all of them whatever is nested in them. kopf cannot do without this: its field selectors hold for watches
+    too, and a streaming list would bring all objects.
 
     A refusal in a namespace is passed on as a broken connection. kopf tries again after that, and after a refusal it
-    would end all watches in all namespaces.
+    would end all watches in all namespaces. So it would after an event that is nested more deeply than Python parses.
     """
+
+    ends = tuple(f"/{resource}" for resource in resources)
 
     async def handle(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if header := await credentials.authorization():
             request.headers["Authorization"] = header
-        lists = request.url.path.endswith(f"/{EXECUTIONS}") and "watch" not in request.url.query
+        lists = request.url.path.endswith(ends) and "watch" not in request.url.query
         if lists:
             request.url = request.url.update_query(fieldSelector=_NO_OBJECT)
         response = await send(request)
@@ -116,10 +124,35 @@ def build_session(credentials: KubeCredentials, *, on_new_watch: Callable[[str],
             raise aiohttp.ClientConnectionError(f"{response.status} of {request.url.path}")
         if lists and response.status == 200:
             on_new_watch(request.url.parts[-2])
+        if "watch" in request.url.query:
+            response.content = _ShallowEvents(response.content)  # type: ignore[assignment]
         return response
 
     connector = aiohttp.TCPConnector(limit=0, ssl=credentials.build_tls_context())
     return aiohttp.ClientSession(connector=connector, headers={"Accept-Encoding": "identity"}, middlewares=(handle,))
+
+
+@dataclass(frozen=True)
+class _ShallowEvents:
+    """The body of a watch, of which kopf reads lines of bounded size and depth."""
+
+    content: aiohttp.StreamReader
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what aiohttp reads of a body."""
+        return getattr(self.content, name)
+
+    async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
+        """Yield whole lines. Raises ClientPayloadError, after which kopf watches again, for one that is too long."""
+        buffer = bytearray()
+        async for chunk in self.content.iter_chunked(size):
+            first, *others = chunk.split(b"\n")
+            buffer += first
+            for part in others:
+                yield shorten(bytes(buffer)) + b"\n"
+                buffer = bytearray(part)
+            if len(buffer) > MAX_ANSWER_BYTES:
+                raise aiohttp.ClientPayloadError(f"an event has more than {MAX_ANSWER_BYTES} bytes")
 
 
 class _AllTasks(frozenset["asyncio.Task[Any]"]):
