@@ -1,8 +1,8 @@
 """Objects of the API server as JSON of bounded depth, whatever somebody nested in a field without a schema.
 
-The API server stores objects of 10,000 levels (encoding/json of Go). Python's parser fails at about a thousand, and what
-recurses over its values earlier, so one such object would end the watch that everybody's objects arrive by. Here it
-arrives like any other: what is deeper than `MAX_DEPTH` is null.
+The API server stores objects of 10,000 levels (encoding/json of Go). Python's parser fails at about a thousand, so one
+such object would end the watch that everybody's objects arrive by. Here it arrives like any other, with null in the
+place of what is deeper than `MAX_DEPTH`.
 """
 
 import json
