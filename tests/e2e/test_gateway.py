@@ -41,7 +41,8 @@ def test_an_account_that_nests_a_context_deeply_gets_it_rejected_and_stops_nobod
     manifest = manifest.replace('"here"', '{"a":' * 5000 + "1" + "}" * 5000)
     path = f"/apis/mcp-exec.dev/v1beta1/namespaces/{NAMESPACE}/codeexecutions"
     installed.run("kubectl", "create", "--raw", path, "-f", "-", stdin=manifest)
-    installed.wait_for("Finished", "CodeExecution", name, seconds=60)
+    # by kubectl: the client of these tests is one of Python
+    installed.kubectl("wait", "--for=condition=Finished", "codeexecution", name, "-n", NAMESPACE, "--timeout=60s")
     shown = installed.kubectl("get", "codeexecutions", name, "-n", NAMESPACE, "-o", "jsonpath={.status.reason}")
     assert shown == "Rejected"
     assert gateway.run("print(1)")["output"]["stdout"] == "1\n"

@@ -224,7 +224,7 @@ class FakeApiServer:
         return answer
 
     def _refuse(self, request: web.Request) -> web.Response | None:
-        if any(part in f"{request.path}/" for part in self.forbidden):
+        if any(part in f"{request.path}/?{request.query_string}" for part in self.forbidden):
             return answer_status(403, "Forbidden", "it is forbidden")
         if any(request.path.startswith(f"/apis/{group}/") for group in self.unserved):
             return web.Response(status=404, text="404 page not found\n")

@@ -7,7 +7,7 @@ import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from aiohttp import web
@@ -35,6 +35,7 @@ from tests.support.supervisor import FakeSupervisor, Stage, add_routes
 from tests.support.until import describe
 
 NAMESPACE = "agents"
+_LOOK_SECONDS = 0.05
 ACCOUNT = "ann@example.com"
 """Account of Kubernetes that creates what no caller of the gateway does, unless a test names another or none."""
 KEY = SANDBOX_KEY
@@ -168,10 +169,13 @@ class World(FakeApiServer, Stage):
         return next((each for each in found if each["type"] == kind), {})
 
     async def until(self, holds: Callable[[], object], *, what: str = "") -> None:
-        """Return when something holds. It looks whenever an object changes."""
+        """Return when something holds. It looks whenever an object changes, and often for what is no object."""
         try:
             async with asyncio.timeout(DEADLINE), self._changed:
-                await self._changed.wait_for(lambda: bool(holds()))
+                while not holds():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_LOOK_SECONDS):
+                            await self._changed.wait()
         except TimeoutError as error:
             message = describe(holds, what=what, value=holds(), seconds=DEADLINE, state=self.describe)
             raise AssertionError(message) from error

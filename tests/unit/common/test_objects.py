@@ -38,5 +38,17 @@ def test_a_compact_object_lacks_only_who_changed_which_field() -> None:
     assert found == pod
 
 
+def test_what_an_event_did_not_change_is_that_of_the_copy_before() -> None:
+    former = compact(json.loads(POD))
+    pod = json.loads(POD)
+    pod["status"]["phase"], pod["metadata"]["labels"]["mcp-exec.dev/state"] = "Failed", "busy"
+    pod["metadata"]["annotations"] = {"a": "b"}
+    found = compact(pod, former)
+    assert found["spec"] is former["spec"]
+    pod["metadata"].pop("managedFields")
+    assert found == pod
+    assert former == compact(json.loads(POD)), "the copy before stays as it is"
+
+
 def test_similar_objects_share_their_memory() -> None:
     assert measure(compact) < measure(lambda pod: pod) / 2

@@ -16,7 +16,7 @@ import aiohttp
 from mcp_exec_api.constants import LABEL_RELEASE
 from mcp_exec_common.kube.client import KubeClient, resource_path
 from mcp_exec_common.kube.errors import ApiError
-from mcp_exec_common.kube.objects import Object, compact
+from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
 from mcp_exec_operator.cluster.kube.api import NETWORKING_GROUP, POD_SELECTOR
 from mcp_exec_operator.cluster.kube.observations import strip
@@ -46,14 +46,11 @@ async def follow_namespace(
 ) -> AsyncIterator[None]:
     """Pass every event of sandbox pods, NetworkPolicies and the namespace itself on while the context lasts."""
 
-    def pass_on(pod: Object, deleted: bool) -> None:
-        on_pod(compact(pod), deleted)  # caches keep it for the pod's whole life
-
     pods = Reflector(
         kube=kube,
         path=resource_path("pods", namespace=namespace),
         selector=POD_SELECTOR,
-        on_change=pass_on,
+        on_change=on_pod,
         transform=strip,
     )
     policies = Reflector(

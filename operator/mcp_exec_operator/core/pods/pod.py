@@ -8,7 +8,7 @@ from typing import Final
 
 from mcp_exec_api.constants import LABEL_STATE, LABEL_TEMPLATE
 from mcp_exec_api.reasons.execution import Reason
-from mcp_exec_common.kube.objects import Object
+from mcp_exec_common.kube.objects import Object, compact
 from mcp_exec_common.supervisor.tokens import read_token_digest
 from mcp_exec_operator.core.pods.integrity import ChangeableParts
 from mcp_exec_operator.core.pods.status import (
@@ -76,7 +76,7 @@ class SeenPod:
             address=address_of(body) or self.address,
             node=node_of(body) or self.node,
             labelled_busy=labels.get(LABEL_STATE) == "busy",
-            body=body,
+            body=compact(body, self.body),  # the cache keeps it for the pod's whole life
             has_ended=is_over(body) or is_terminating(body),
         )
 
