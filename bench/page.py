@@ -36,6 +36,8 @@ from figures import (
     read_writes,
     render,
 )
+from pace_figures import PUBLISHED as PUBLISHED_RATES
+from pace_figures import read_cores, read_profiles, read_timeline
 from run_costs import PUBLISHED, RUNS, read_costs
 
 ROOT: Final = Path(__file__).parents[1]
@@ -108,6 +110,35 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         columns={"single use, 45/s": "{single}", "with reuse, 75/s": "{reuse}", "in sessions, 75/s": "{session}"},
         read=read_processor,
         compared=("single", "reuse", "session"),
+    ),
+    "profiles": FigureTable(
+        runs=("profiles",),
+        head="",
+        columns={"share of its time": "{share} %", "processor ms of an execution": "{ms}"},
+        read=read_profiles,
+        compared=("share",),
+    ),
+    "timeline": FigureTable(
+        runs=("timeline",),
+        head="stage, ms",
+        columns={
+            "1 at once, p50 / p99": "{p50 of 1} / {p99 of 1}", "mean": "{mean of 1}",
+            "16 at once, p50 / p99": "{p50 of 16} / {p99 of 16}", "its mean": "{mean of 16}",
+        },
+        read=read_timeline,
+        compared=("mean of 1", "mean of 16"),
+    ),
+    "cores": FigureTable(
+        runs=("sustained",),
+        head="",
+        columns={
+            "what one is": "{what}", "rate, 1/s": "{rate}", "p50 / p99 ms": "{p50} / {p99}",
+            "cores of the control plane": "{cores}", "1/s by core": "{by core}",
+            "API server, processor ms of one": "{server}", "1/s by core that the API server uses": "{by used core}",
+        },
+        read=read_cores,
+        compared=("by used core",),
+        published=PUBLISHED_RATES,
     ),
     "real": FigureTable(
         runs=_REAL_RUNS,

@@ -68,7 +68,7 @@ class Benchmark:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the run, except in a smoke test."""
     draws: str = ""
-    """Option for the file of a plot."""
+    """Option for the file of a plot, which a record of the figures renews: the name of the benchmark, and `.png`."""
 
 
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
@@ -208,6 +208,21 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         limit=5400,
         in_all=False,
     ),
+    "profiles": Benchmark(
+        program="profiles.py",
+        need=Need.SIMULATED,
+        smallest=("--node-count", "1", "--rate", "4", "--seconds", "4", "--warm-up", "1", "--warm", "8"),
+        limit=600,
+        draws="--png",
+    ),
+    "timeline": Benchmark(
+        program="timeline.py",
+        need=Need.SIMULATED,
+        arguments=("--audit-log", "$BENCH_AUDIT_LOG"),
+        smallest=("--node-count", "1", "--concurrency", "1", "2", "--executions", "2", "--warm-up", "1", "--warm", "4",
+                  "--audit-log", "$BENCH_AUDIT_LOG"),
+        limit=600,
+    ),
     "pace": Benchmark(
         program="pace.py",
         need=Need.BINARIES,
@@ -274,6 +289,7 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
 
 PARTS: Final[Mapping[str, str]] = {
     "nodes.py": "burst.py",
+    "stamps.py": "timeline.py",
     "stand_ins.py": "live.py",
     "tool_proxy.py": "mcp_direct.py",
     "tool_server.py": "tools.py",

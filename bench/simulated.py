@@ -53,6 +53,8 @@ class SimulatedRelease:
     """Folder of its files and logs."""
     product: Path | None
     """A checkout whose operator and gateway run, instead of those that are installed."""
+    stamps: Path | None
+    """Folder where operator and gateway write when executions passed them, if they record it (stamps.py)."""
     simulator: ChildProcess
     gateway_port: int
     operator_port: int
@@ -77,7 +79,7 @@ class SimulatedRelease:
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
         environment["MCP_EXEC_DRAIN_SECONDS"] = "0"  # no balancer needs to notice its end
         log = self.folder / "gateway.log"
-        async with child([sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=log) as self.gateway:
+        async with child(self._command("gateway"), environment=environment, log=log) as self.gateway:
             await self._ready(self.gateway, self.gateway_port)
             yield
 
@@ -86,9 +88,7 @@ class SimulatedRelease:
         # Always the same holder of the Lease, so that a new operator does not wait for the old one's Lease to expire.
         identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0", "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET}
         environment = self._environment("operator", port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
-        running = child(
-            [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
-        )
+        running = child(self._command("operator"), environment=environment, log=self.folder / "operator.log")
         self.operator = await self._operator.enter_async_context(running)
         await self._ready(self.operator, self.operator_port)
 
@@ -96,6 +96,12 @@ class SimulatedRelease:
         """Stop the operator, as a rolling update would."""
         await self._operator.aclose()
         self.operator = None
+
+    def _command(self, part: str) -> list[str]:
+        """Return the command that runs the operator or the gateway."""
+        if self.stamps is None:
+            return [sys.executable, "-m", f"mcp_exec_{part}"]
+        return [sys.executable, str(Path(__file__).with_name("stamps.py")), part, str(self.stamps / f"{part}.json")]
 
     def _environment(self, part: str, *, port: int, **more: str) -> dict[str, str]:
         """Build the environment of the operator or the gateway."""
@@ -146,11 +152,12 @@ def pool_object(*, warm: int, reuse: str = "Never") -> Object:
 
 @asynccontextmanager
 async def release(
-    *, warm: int, nodes: int, reuse: bool = False, product: Path | None = None
+    *, warm: int, nodes: int, reuse: bool = False, product: Path | None = None, stamps: Path | None = None
 ) -> AsyncIterator[SimulatedRelease]:
     """Run the release with one pool, `simulated`, that keeps `warm` pods warm and, with `reuse`, uses pods again.
 
-    With `product`, operator and gateway are those of that checkout.
+    With `product`, operator and gateway are those of that checkout. With `stamps`, a folder, they record there when
+    executions passed them.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mcp-exec-bench-")))
@@ -180,6 +187,7 @@ async def release(
             gateway_port=gateway_port,
             operator_port=operator_port,
             product=product,
+            stamps=stamps,
         )
         await stack.enter_async_context(made.gateway_running())
         stack.push_async_callback(made.stop_operator)

@@ -53,14 +53,14 @@ class Outcome:
 
 
 def build_command(
-    name: str, each: Benchmark, *, smoke: bool, target: Path, environment: Mapping[str, str], plot: Path | None = None
+    name: str, each: Benchmark, *, smoke: bool, target: Path, environment: Mapping[str, str], plots: Path | None = None
 ) -> list[str]:
-    """Return the command that runs a benchmark and writes its figures to a file."""
+    """Return the command that runs a benchmark and writes its figures to a file, and its plot into a folder."""
     arguments = each.smallest or each.arguments if smoke else each.arguments
     command = [sys.executable, str(FOLDER / each.program), *fill_in(arguments, environment)]
     if each.program not in NO_JSON:
         command += ["--json", str(target)]
-    return command + ([each.draws, str(plot)] if each.draws and plot is not None else [])
+    return command + ([each.draws, str(plots / f"{name}.png")] if each.draws and plots is not None else [])
 
 
 def run_limited(
@@ -140,7 +140,7 @@ def find_missing(each: Benchmark, environment: Mapping[str, str]) -> str:
 
 
 def run_all(
-    chosen: Mapping[str, Benchmark], *, smoke: bool, environment: Mapping[str, str], plot: Path | None = None
+    chosen: Mapping[str, Benchmark], *, smoke: bool, environment: Mapping[str, str], plots: Path | None = None
 ) -> dict[str, Outcome]:
     """Run benchmarks in turn. Those that need the release's pools run first, the others without warm sandboxes."""
     outcomes: dict[str, Outcome] = {}
@@ -153,7 +153,7 @@ def run_all(
                 outcomes[name] = Outcome(result=missing)
                 continue
             print(f"==> {name}", flush=True)
-            command = build_command(name, each, smoke=smoke, target=target, environment=environment, plot=plot)
+            command = build_command(name, each, smoke=smoke, target=target, environment=environment, plots=plots)
             seconds = SMOKE_SECONDS if smoke else each.limit
             own = {**environment, **({} if smoke else each.environment)}
             outcomes[name] = run_limited(command, seconds=seconds, capture=smoke, environment=own)
@@ -217,8 +217,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with tempfile.TemporaryDirectory(prefix="mcp-exec-bench-") as out:
         environment = {**os.environ, "BENCH_OUT": out}
-        plot = PAGE.with_name("scaling.png") if options.record else None
-        outcomes = run_all(options.chosen, smoke=options.smoke, environment=environment, plot=plot)
+        plots = PAGE.parent if options.record else None
+        outcomes = run_all(options.chosen, smoke=options.smoke, environment=environment, plots=plots)
     if not options.smoke:
         results = load_results(outcomes)
         print_comparison(results, load_figures())

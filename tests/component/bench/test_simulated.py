@@ -11,6 +11,7 @@ import suite
 from programs import BENCHMARKS, Need, choose_smoke
 from tests.support.control_plane import ControlPlane, running_control_plane
 from tests.support.pace import paced
+from timeline import STAGES, TOTAL
 
 ROOT = Path(__file__).parents[3]
 SECONDS = paced(400)
@@ -81,6 +82,26 @@ def check_knee(found: dict[str, Any]) -> None:
     assert floor["writes"]["admin"] == 8, "four of the object, and four of the pod"
 
 
+def check_profiles(found: dict[str, Any]) -> None:
+    assert found["load"]["failed"] == 0 < found["load"]["executions"]
+    for rows in found["views"].values():
+        assert sum(row["share"] for row in rows.values()) == pytest.approx(100, abs=2)
+        assert rows.get("other", {"share": 0})["share"] < 20, "nearly all stacks have a rule"
+    assert {"creations", "updates", "watches"} <= found["views"]["API server, for"].keys()
+    assert {"JSON", "executions"} <= found["views"]["operator"].keys()
+
+
+def check_timeline(found: dict[str, Any]) -> None:
+    assert found["concurrency"].keys() == {"1", "2"}
+    for level in found["concurrency"].values():
+        assert (level["executions"], list(level["stages"])) == (2, [*STAGES.values(), TOTAL])
+        rows = {stage: row["mean"] for stage, row in level["stages"].items()}
+        total = rows.pop(TOTAL)
+        assert sum(rows.values()) == pytest.approx(total, abs=0.2)
+        assert level["waits for a processor, ms"].keys() >= OURS
+    assert found["event loop late, ms"].keys() == {"gateway", "operator"}
+
+
 def check_pace(found: dict[str, Any]) -> None:
     assert found["rows"]["writes"]["ratio"] == pytest.approx(1, abs=0.5), "the same code twice"
     assert found["rows"]["processor ms"]["now"] > 0
@@ -92,6 +113,8 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "fill": check_fill,
     "footprint": check_footprint,
     "knee": check_knee,
+    "profiles": check_profiles,
+    "timeline": check_timeline,
     "pace": check_pace,
 }
 

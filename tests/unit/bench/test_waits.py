@@ -9,7 +9,7 @@ import pytest
 from waits import WaitTimedOut, within
 
 BENCH = Path(__file__).parents[3] / "bench"
-UNTIL_A_SIGNAL = {("nodes.py", "simulate"), ("nodes.py", "work")}
+UNTIL_A_SIGNAL = {("nodes.py", "simulate"), ("nodes.py", "work"), ("stamps.py", "_run_timer")}
 """Functions that last as long as their program."""
 Place = tuple[str, str, str]
 
