@@ -14,27 +14,36 @@ from pprof import Sample
 Rules = Mapping[str, tuple[str, ...]]
 """Activities, with the parts of frames that belong to them."""
 OTHER: Final = "other"
+IDLE: Final = ("_worker (concurrent/futures/thread.py)",)
+"""Innermost frames of threads that wait, which py-spy counts as if they worked."""
 
-_REST: Final = "k8s.io/apiserver/pkg/endpoints/handlers."
 REQUESTS: Final[Rules] = {
-    "updates": (f"{_REST}UpdateResource",),
-    "patches": (f"{_REST}PatchResource",),
-    "creations": (f"{_REST}createHandler", f"{_REST}CreateResource", f"{_REST}CreateNamedResource"),
-    "deletions": (f"{_REST}DeleteResource", f"{_REST}DeleteCollection"),
-    "watches": (
-        f"{_REST}serveWatchHandler", f"{_REST}(*WatchServer)", "cacher.(*cacheWatcher)", "cacher.(*Cacher).dispatch",
-        f"{_REST}ListResource",
+    "status of executions, written": ("serveStatus.UpdateResource",),
+    "status of pools, written": ("serveStatus.PatchResource",),
+    "executions, created": ("crdHandler).serveResource.CreateResource",),
+    "pods and events, created": ("CreateResource", "BindingREST", "createHandler"),
+    "pods, changed": ("PatchResource", "(*patcher)", "(*jsonPatcher)"),
+    "leases and others, updated": ("UpdateResource",),
+    "pods, deleted": ("DeleteResource", "DeleteCollection"),
+    "watches, sent": (
+        "handlers.serveWatchHandler", "handlers.handleWatch", "(*WatchServer)", "(*watchEncoder)",
+        "cacher.(*cacheWatcher)", "cacher.(*Cacher).dispatch", "ListResource",
     ),
-    "watch cache, filled from etcd": (
+    "watch cache, from etcd": (
         "cacher.(*watchCache)", "client-go/tools/cache.(*Reflector)", "etcd3.(*watchChan)", "etcd3.(*watcher)",
-        "clientv3.(*watchGrpcStream)", "clientv3.(*watcher)",
+        "client/v3.(*watchGRPCStream)", "client/v3.(*watchGrpcStream)",
     ),
-    "reads": (f"{_REST}GetResource",),
-    "authentication, limits and audit, before a request": ("k8s.io/apiserver/pkg/endpoints/filters.",
-                                                           "k8s.io/apiserver/pkg/server/filters."),
-    "connections": ("net/http.(*conn)", "net/http.(*http2", "golang.org/x/net/http2", "google.golang.org/grpc"),
-    "garbage collection": ("runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcAssist"),
+    "reads": ("GetResource",),
+    "authentication, limits and audit, before a request": (
+        "apiserver/pkg/endpoints/filters", "apiserver/pkg/server/filters", "apiserver/pkg/endpoints/filterlatency",
+    ),
+    "connections": (
+        "net/http.(*conn", "net/http.(*http2", "net/http.(*persistConn", "golang.org/x/net/http2",
+        "google.golang.org/grpc",
+    ),
+    "garbage collection": ("runtime.gcBgMarkWorker", "runtime.bgsweep", "runtime.bgscavenge"),
     "Go's scheduler": ("runtime.mcall", "runtime.mstart", "runtime.schedule", "runtime.sysmon", "runtime.findRunnable"),
+    "own informers": ("client-go/",),
 }  # fmt: skip
 """What the API server works for: the request, or what it does for all of them."""
 
@@ -130,7 +139,8 @@ def compute_shares(samples: Iterable[Sample], rules: Rules) -> dict[str, float]:
     """Return the percentage of each activity that was seen, the largest first, and what is left as the last one."""
     counts = Counter[str]()
     for sample in samples:
-        counts[classify(sample, rules)] += sample.count
+        if not sample.frames[0].startswith(IDLE):
+            counts[classify(sample, rules)] += sample.count
     total = sum(counts.values())
     rest = counts.pop(OTHER, 0)
     ordered = [*counts.most_common(), *([(OTHER, rest)] if rest else [])]
