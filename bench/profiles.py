@@ -23,7 +23,7 @@ import aiohttp
 from activities import ACTIVITIES, PARTS, REQUESTS, Rules, compute_shares, list_functions
 from harness import TimedExecution, parser, run, table, write_json
 from knee import Probe, Side, our_side, run_probe
-from pprof import Sample, read_go_profile, read_python_profile
+from pprof import BadProfile, Sample, read_go_profile, read_python_profile
 from waits import within
 
 from mcp_exec_common.kube.client import KubeClient
@@ -178,7 +178,7 @@ def wrap(text: str, *, width: int) -> str:
 
 
 def main() -> None:
-    """Run the command."""
+    """Run the command. Exits with a message if there is no profile."""
     options = parser(__doc__)
     options.add_argument("--product", type=Path, help="checkout whose operator and gateway run (default: this one)")
     options.add_argument("--rate", type=float, default=20, help="executions per second (default: 20)")
@@ -190,7 +190,10 @@ def main() -> None:
     options.add_argument("--png", type=Path, metavar="FILE", help="file for a plot of the shares")
     options.add_argument("--stacks", type=Path, metavar="FOLDER", help="folder for all stacks, a text for each process")
     arguments = options.parse_args()
-    found = run(measure(arguments))
+    try:
+        found = run(measure(arguments))
+    except (ProfilerFailed, BadProfile) as error:
+        raise SystemExit(f"profiles.py: {error}") from error
     for view, rows in found["views"].items():
         print(f"\n{view}: % of its time, and processor ms of an execution")
         print(table({name: dict(row) for name, row in rows.items()}))
