@@ -106,6 +106,7 @@ PARTS: Final[Rules] = {
     "HTTP server": (
         "(uvicorn/", "(starlette/", "(fastapi/", "(mcp_exec_common/process/http", "(mcp_exec_gateway/core/http/",
     ),
+    "copies of objects": ("(mcp_exec_common/kube/objects", "(copy.py"),
     "types and validation": ("(pydantic", "(mcp_exec_api/"),
     "signatures and digests": ("(hmac.py", "(hashlib.py", "(jwt/", "(mcp_exec_common/broker/attestations"),
     "metrics": ("(prometheus_client/",),

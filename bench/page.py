@@ -113,7 +113,7 @@ TABLES: Final[Mapping[str, FigureTable]] = {
     ),
     "profiles": FigureTable(
         runs=("profiles",),
-        head="",
+        head="process, activity",
         columns={"share of its time": "{share} %", "processor ms of an execution": "{ms}"},
         read=read_profiles,
         compared=("share",),

@@ -151,7 +151,7 @@ def plot(found: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     figure, panel = pyplot.subplots(figsize=(13, 1.5 * len(VIEWS) + 0.8))
-    colors = pyplot.get_cmap("tab20").colors  # type: ignore[attr-defined]
+    colors = pyplot.get_cmap("Set3").colors  # type: ignore[attr-defined]
     names = list(reversed(VIEWS))
     for height, view in enumerate(names):
         left = 0.0
@@ -160,8 +160,8 @@ def plot(found: dict[str, Any], path: Path) -> None:
                 height, each["share"], left=left, color=colors[index % len(colors)], edgecolor="white", height=0.8
             )
             if each["share"] >= LEAST_SHARE:
-                label = f"{wrap(activity, width=max(8, round(1.6 * each['share'])))}\n{each['share']:.0f} %"
-                panel.text(left + each["share"] / 2, height, label, ha="center", va="center", fontsize=7)
+                label = f"{wrap(activity, width=round(1.5 * each['share']) + 2)}\n{each['share']:.0f} %"
+                panel.text(left + each["share"] / 2, height, label, ha="center", va="center", fontsize=6.5)
             left += each["share"]
     spent = {view: found["load"]["processor ms"].get(process, 0.0) for view, (process, _) in VIEWS.items()}
     panel.set_yticks(range(len(names)), [f"{view}\n{spent[view]:.1f} ms" for view in names])

@@ -76,7 +76,7 @@ def test_the_recorded_figures_have_other_prices_by_the_same_use() -> None:
     assert {label: row["cents"] for label, row in add_cents(rows, core_hour=0.03, gib_hour=0.004).items()} == {
         label: row["cents"] for label, row in rows.items()
     }
-    assert page.read_tables(RESULTS)["costs"] == read_costs(RESULTS)
+    assert page.TABLES["costs"].read(RESULTS) == read_costs(RESULTS)
 
 
 @pytest.mark.parametrize("name", ["density", "containers", "sustained"])

@@ -100,8 +100,16 @@ def test_a_line_without_a_count_is_refused() -> None:
 @pytest.mark.parametrize(
     ("rules", "frames", "activity"),
     [
-        (REQUESTS, ["encoding/json.Marshal", f"{HANDLERS}PatchResource.func1", "net/http.(*conn).serve"], "patches"),
-        (REQUESTS, [f"{HANDLERS}(*WatchServer).HandleHTTP", f"{HANDLERS}ListResource.func1"], "watches"),
+        (
+            REQUESTS,
+            ["encoding/json.Marshal", f"{HANDLERS}PatchResource.func1", "net/http.(*conn).serve"],
+            "pods, changed",
+        ),
+        (REQUESTS, [f"{HANDLERS}(*WatchServer).HandleHTTP", f"{HANDLERS}ListResource.func1"], "watches, sent"),
+        (REQUESTS, ["a.(*crdHandler).serveStatus.UpdateResource.func2.4"], "status of executions, written"),
+        (REQUESTS, [f"{HANDLERS}UpdateResource.func1"], "leases and others, updated"),
+        (REQUESTS, ["a.(*crdHandler).serveResource.CreateResource.createHandler.func9"], "executions, created"),
+        (REQUESTS, [f"{HANDLERS}CreateNamedResource.createHandler.func1.2"], "pods and events, created"),
         (REQUESTS, ["runtime.scanobject", "runtime.gcBgMarkWorker"], "garbage collection"),
         (REQUESTS, ["crypto/tls.(*Conn).Read", "net/http.(*conn).serve"], "connections"),
         (ACTIVITIES, ["runtime.memmove", "runtime.growslice", "encoding/json.Marshal"], "allocation"),
@@ -129,6 +137,11 @@ SAMPLES = [
 def test_shares_are_percent_of_all_samples_and_what_has_no_rule_comes_last() -> None:
     shares = compute_shares(SAMPLES, PARTS)
     assert list(shares.items()) == [("JSON", 50.0), ("pods and pools", 20.0), (OTHER, 30.0)]
+
+
+def test_a_thread_that_waits_for_work_does_not_count() -> None:
+    idle = Sample(frames=("_worker (concurrent/futures/thread.py)", "Thread.run (threading.py)"), count=90)
+    assert compute_shares([*SAMPLES, idle], PARTS) == compute_shares(SAMPLES, PARTS)
 
 
 def test_an_activity_takes_its_share_of_the_time_of_an_execution() -> None:

@@ -38,7 +38,7 @@ REAL = {
     "real-reuse-runc": {"reuse": load(20.0)},
 }
 SUSTAINED = {
-    "sustained": {mode: load(45.0, 60.0) for mode in ("single", "reuse", "session")},
+    "sustained": {mode: load(45.0, 60.0) for mode in ("single", "reuse", "session")} | {"machine": {"cores": 2}},
     "sustained-30": {"single": load(30.0, 20.0)},
 }
 CASES: list[tuple[str, Json, str, Json]] = [
@@ -47,6 +47,17 @@ CASES: list[tuple[str, Json, str, Json]] = [
     ("steady", SUSTAINED, "mcp-exec with reuse, 45/s for 60 s",
      {"p50": 20.0, "p90": 2000.0, "p99": 2000.0, "failed": 0, "cold": 1, "executions": 3}),
     ("processor", SUSTAINED, "all", {"single": 30.0, "reuse": 30.0, "session": 30.0}),
+    ("cores", SUSTAINED, "mcp-exec, 45/s",
+     {"what": "a request gets a warm sandbox, runs code and has its output; the pod is replaced", "rate": 45.0,
+      "cores": 2, "p50": 20.0, "p99": 2000.0, "by core": 22.5, "server": 20.0, "by used core": 50.0}),
+    ("profiles", {"profiles": {"views": {"operator": {
+        "JSON": {"share": 12.0, "ms": 1.2}, "kopf": {"share": 3.5, "ms": 0.35}, "other": {"share": 5.0, "ms": 0.5}}}}},
+     "operator: all else", {"share": 8.5, "ms": 0.85}),
+    ("timeline", {"timeline": {"concurrency": {
+        "1": {"stages": {"operator: kopf": {"p50": 0.8, "p99": 2.0, "mean": 1.0}}},
+        "16": {"stages": {"operator: kopf": {"p50": 8.0, "p99": 20.0, "mean": 10.0}}}}}},
+     "operator: kopf", {"p50 of 1": 0.8, "p99 of 1": 2.0, "mean of 1": 1.0,
+                        "p50 of 16": 8.0, "p99 of 16": 20.0, "mean of 16": 10.0}),
     ("real", REAL, "12 at once on 12 warm, slowest burst",
      {"p50": 20.0, "p90": 2000.0, "p99": 2000.0, "failed": 0, "cold": 1, "executions": 12}),
     ("starts", REAL, "cold",
