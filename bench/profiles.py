@@ -89,12 +89,13 @@ async def load_and_profile(
     stacks: dict[str, list[Sample]] = {}
 
     async def load(moments: list[float]) -> Sequence[TimedExecution]:
-        runs, server, *others = await asyncio.gather(
-            side.load(moments),
-            profile_server(kube, seconds=options.seconds),
-            *(profile_python(side.pids[name], seconds=options.seconds, folder=folder) for name in PYTHON),
-        )
-        stacks.update({"kube-apiserver": server, **dict(zip(PYTHON, others, strict=True))})
+        seconds = options.seconds
+        profilers = {"kube-apiserver": asyncio.create_task(profile_server(kube, seconds=seconds))}
+        for name in PYTHON:
+            work = profile_python(side.pids[name], seconds=seconds, folder=folder)
+            profilers[name] = asyncio.create_task(work)
+        runs = await side.load(moments)
+        stacks.update({name: await profiler for name, profiler in profilers.items()})
         return runs
 
     profiled = replace(side, load=load)
