@@ -203,15 +203,16 @@ class PoolStatusWriter:
             self.metrics.drop(namespace=pool.namespace, pool=pool.name)
             return None
         self._update_metrics(now)
+        if self._due is not None and self._due > now:  # a pool under load changes many times until then
+            return self._due - now
         status = build_status(pool, moment=utc_now(), now=now)
         fields = _comparable(status)
         if fields == self._written_fields:
             self._due = None
             return None
-        if self._due is None:
-            self._due = now + (_SETTLE_SECONDS if self._written is not None else 0.0)
-        if self._due > now:
-            return self._due - now
+        if self._due is None and self._written is not None:
+            self._due = now + _SETTLE_SECONDS
+            return _SETTLE_SECONDS
         self._due = None
         try:
             body = await self.api.patch_pool_status(
