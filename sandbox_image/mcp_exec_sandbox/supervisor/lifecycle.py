@@ -145,7 +145,7 @@ async def _serve_until_stopped(
         costs = {"preimport": imported} if (imported := sandbox.runners.idle.import_costs) else {}
         log("ready", port=server.sockets[0].getsockname()[1], **costs)
     failure = asyncio.ensure_future(sandbox.runners.failed.wait())
-    lost = asyncio.ensure_future(guard.wait_until_lost())
+    lost = asyncio.ensure_future(guard.wait_until_lost(sandbox.rest))
     await asyncio.wait([stop, failure, lost], return_when=asyncio.FIRST_COMPLETED)
     if lost.done() and not stop.done():
         log(lost.result())

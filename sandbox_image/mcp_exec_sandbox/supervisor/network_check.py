@@ -9,7 +9,7 @@ import asyncio
 import errno
 import socket
 import struct
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from enum import Enum, auto
 from pathlib import Path
 
@@ -20,6 +20,8 @@ ATTEMPTS = 3
 ATTEMPT_SECONDS = 0.15
 INTERVAL_SECONDS = 1.0
 """Time of each attempt afterwards."""
+REST_SECONDS = 9.0
+"""Time between two attempts while no code runs. In gVisor, an attempt takes 2 ms of the processor."""
 CONTROL_SECONDS = 3.0
 """Time for the address that is known to answer. Afterwards a connection of the operator will do: the broker may be down
 although the network works."""
@@ -88,8 +90,11 @@ class IsolationGuard:
         finally:
             network.cancel()
 
-    async def wait_until_lost(self) -> str:
-        """Return the problem once an address answers, or once attempts can't be made any more."""
+    async def wait_until_lost(self, rest: Callable[[float], Awaitable[object]]) -> str:
+        """Return the problem once an address answers, or once attempts can't be made any more.
+
+        `rest` waits between two attempts, for so many seconds at most, while no code runs.
+        """
         unknown = 0
         while self._forbidden:
             answers = await self._ask_all(INTERVAL_SECONDS)
@@ -98,6 +103,7 @@ class IsolationGuard:
             unknown = unknown + 1 if _find(answers, Answer.UNKNOWN) else 0
             if unknown >= MAX_UNKNOWN:
                 return "the sandbox could not check its isolation any more"
+            await rest(REST_SECONDS)
         await asyncio.Event().wait()
         raise AssertionError
 

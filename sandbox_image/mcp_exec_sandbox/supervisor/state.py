@@ -1,6 +1,7 @@
 """State of the sandbox: its interpreter, its executions one after another, and the requests that each state allows."""
 
 import asyncio
+import contextlib
 import itertools
 import os
 import sys
@@ -47,6 +48,8 @@ FREE_SECONDS = 1.0
 """Time for the kernel to free the memory of ended processes."""
 SETTLE_SECONDS = 5.0
 """Time between a run's event `end` and the state that follows, at most."""
+START_SECONDS = 0.1
+"""Time from the start of an execution to the first check of the sandbox's isolation in it."""
 State = Literal["starting", "idle", "running", "finished", "cleaning", "stopping"]
 
 
@@ -67,6 +70,7 @@ class SandboxState:
         self._run: CodeRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
+        self._accepted = asyncio.Event()
         self._recycling: asyncio.Task[float] | None = None
         self._clean_ms = 0.0
         self._problem = ""
@@ -115,6 +119,17 @@ class SandboxState:
         if self.state == "starting":
             self.state = "idle"
 
+    async def rest(self, seconds: float) -> None:
+        """Wait so long, or until shortly after the start of an execution. Return at once if the sandbox is not idle."""
+        if self.state != "idle":
+            return
+        self._accepted.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._accepted.wait()
+                # Not while the code starts.
+                await asyncio.sleep(START_SECONDS)
+
     async def settle(self) -> None:
         """Wait for the state that follows the event `end`, if the last run has ended but a moment ago."""
         if self.state == "running" and self.log.has_ended:
@@ -145,6 +160,7 @@ class SandboxState:
             raise SandboxNotReady(f"the sandbox is {self.state}")
         self._tenancy.accept(request)
         self.state = "running"
+        self._accepted.set()
         self.wrappers.close()
         self._begin(request)
 

@@ -25,6 +25,14 @@ lifecycle.ISOLATION_SECONDS = 0.5
 sys.exit(main())
 """
 """The program of a supervisor that waits less long for a policy that takes effect late."""
+PACE = """
+import sys
+from mcp_exec_sandbox.__main__ import main
+from mcp_exec_sandbox.supervisor import network_check
+network_check.INTERVAL_SECONDS, network_check.REST_SECONDS = 0.05, {rest}
+sys.exit(main())
+"""
+"""The program of a supervisor that checks often, with a rest of so many seconds while no code runs."""
 
 
 class Endpoint:
@@ -80,6 +88,10 @@ def guard(*forbidden: NetworkAddress, answering: NetworkAddress | None = None) -
     return IsolationGuard(forbidden=forbidden, answering=answering)
 
 
+async def go_on(seconds: float) -> None:
+    """Do not rest between two attempts."""
+
+
 def test_it_is_ready_if_the_forbidden_address_is_silent_and_the_other_answers(make_sandbox, silent, answering):
     sandbox = make_sandbox(
         forbidden_addresses=f"{silent.address},{silent.address}", answering_address=str(answering.address)
@@ -97,7 +109,8 @@ def test_it_ends_with_a_sentence_if_the_forbidden_address_goes_on_answering(make
 
 
 def test_an_idle_sandbox_that_is_not_isolated_any_more_ends(make_sandbox, silent, answering):
-    sandbox = make_sandbox(forbidden_addresses=str(silent.address), answering_address=str(answering.address))
+    addresses = {"forbidden_addresses": str(silent.address), "answering_address": str(answering.address)}
+    sandbox = make_sandbox(program=("-c", PACE.format(rest=0.1)), **addresses)
     assert sandbox.client.get("/healthz").json()["state"] == "idle"
     silent.answer()
     assert sandbox.process.wait(SECONDS) == 1
@@ -105,7 +118,9 @@ def test_an_idle_sandbox_that_is_not_isolated_any_more_ends(make_sandbox, silent
 
 
 def test_code_ends_at_once_if_its_sandbox_is_not_isolated_any_more(make_sandbox, silent, answering):
-    sandbox = make_sandbox(forbidden_addresses=str(silent.address), answering_address=str(answering.address))
+    """Also if the sandbox was at rest before."""
+    addresses = {"forbidden_addresses": str(silent.address), "answering_address": str(answering.address)}
+    sandbox = make_sandbox(program=("-c", PACE.format(rest=10 * SECONDS)), **addresses)
     code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('on')\nwhile True: signal.pause()"
     response = sandbox.start(code, timeoutSeconds=SECONDS)
     lines = response.iter_lines()
@@ -160,7 +175,7 @@ async def test_silence_of_a_network_that_does_not_work_is_no_isolation(silent):
 async def test_an_address_that_refuses_is_reached(closed):
     assert await connect(closed, SECONDS) is Answer.ANSWERED
     assert "can be reached" in await guard(closed).wait_until_isolated(seconds=0)
-    assert "can be reached" in await guard(closed).wait_until_lost()
+    assert "can be reached" in await guard(closed).wait_until_lost(go_on)
 
 
 async def test_a_policy_that_comes_into_force_late_is_waited_for(silent, answering):
@@ -193,7 +208,25 @@ async def test_each_answer_begins_the_count_of_silent_attempts_again(answering):
 
 
 async def test_one_of_several_addresses_is_enough_to_lose_isolation(silent, closed):
-    assert str(closed) in await guard(silent.address, closed).wait_until_lost()
+    assert str(closed) in await guard(silent.address, closed).wait_until_lost(go_on)
+
+
+async def test_attempts_pause_while_no_code_runs():
+    asked, rests = [], []
+
+    async def ask(address, seconds):
+        asked.append(len(rests))
+        return Answer.ANSWERED if len(rests) == 2 else Answer.SILENT
+
+    async def rest(seconds):
+        rests.append(seconds)
+
+    with (
+        mock.patch.object(network_check, "connect", ask),
+        mock.patch.object(network_check, "INTERVAL_SECONDS", 0.01),
+    ):
+        await guard(NetworkAddress(host="192.0.2.1", port=1)).wait_until_lost(rest)
+    assert (asked, rests) == ([0, 1, 2], 2 * [network_check.REST_SECONDS])
 
 
 async def test_isolation_that_can_not_be_checked_counts_as_lost(silent):
@@ -202,7 +235,7 @@ async def test_isolation_that_can_not_be_checked_counts_as_lost(silent):
         mock.patch("socket.socket", side_effect=OSError(24, "Too many open files")),
         mock.patch.object(network_check, "INTERVAL_SECONDS", 0.01),
     ):
-        assert "could not check" in await guard(silent.address).wait_until_lost()
+        assert "could not check" in await guard(silent.address).wait_until_lost(go_on)
         assert "unknown" in await guard(silent.address).wait_until_isolated(seconds=0)
 
 
@@ -247,7 +280,7 @@ async def test_addresses_of_ipv6_are_tried_if_the_pod_has_one(closed):
             mock.patch.object(network_check, "connect", note),
             mock.patch.object(network_check, "has_ipv6", return_value=present),
         ):
-            await guard(*addresses).wait_until_lost()
+            await guard(*addresses).wait_until_lost(go_on)
         assert tried == expected
 
 
