@@ -24,7 +24,10 @@ def main() -> int:
     runner = EarlyRunner(os.environ.get("MCP_EXEC_LANGUAGE", ""))
     # Without OpenSSL, whose start takes long, hashlib and hmac use Python's own functions.
     sys.modules["_hashlib"] = None  # type: ignore[assignment]
-    import asyncio
+    import asyncio.base_events
+
+    # The supervisor has no TLS. asyncio would load OpenSSL to see that a listening socket is none of TLS.
+    asyncio.base_events.ssl = None  # type: ignore[attr-defined]
 
     from mcp_exec_sandbox.supervisor.lifecycle import serve
     from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
