@@ -29,6 +29,8 @@ FILE = __file__.rpartition("/")[0] + "/modules.bundle"
 LAZY = frozenset({"ssl", "asyncio.sslproto", "hashlib"})
 """Modules that others import and seldom use. They are executed when an attribute is read, which no start does. OpenSSL
 would take a tenth of a sandbox's start."""
+ABSENT = frozenset({"nt", "msvcrt", "_winapi"})
+"""Modules of Windows, which the standard library tries to import. A search for one makes five system calls."""
 HEAD_BYTES = 8
 
 
@@ -40,13 +42,20 @@ class BundleFinder:
         self._start = start
         """Code of the modules that every sandbox imports. It is the first part of all code, which is at `offset`."""
         self._offset = offset
+        self._absent = ABSENT
         self.precompiled: Precompiled | None = None
         """Compilations of the modules that every sandbox imports."""
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
-        """Return the spec of a module of the bundle. A second import of it is that of its file."""
+        """Return the spec of a module of the bundle. A second import of it is that of its file.
+
+        Raises:
+            ModuleNotFoundError: no file has the module either.
+        """
+        if name in self._absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         entry = self._entries.pop(name, None)
         if entry is None:
             return None
@@ -59,7 +68,8 @@ class BundleFinder:
         return spec_from_file_location(name, file, loader=loader, submodule_search_locations=folders)
 
     def forget_start(self) -> None:
-        """Forget the modules that every sandbox imports, and what they would compile."""
+        """Forget the modules that every sandbox imports, and what they would compile. Code may have a module `nt`."""
+        self._absent = frozenset()
         if self.precompiled is not None:
             self.precompiled.forget()
         size, self._start = len(self._start), b""

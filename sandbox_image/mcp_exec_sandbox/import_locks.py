@@ -7,13 +7,16 @@ start takes there.
 
 import _frozen_importlib
 import importlib
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` would be imported with locks
+    from typing import Any
 
 _saved: dict[str, object] = {}
 """The import system's own functions."""
-Functions = dict[str, Any]
+Functions = dict[str, "Any"]
 """Code objects by the text that they were compiled from."""
-Patterns = dict[tuple[str | bytes, int], tuple[Any, ...]]
+Patterns = dict[tuple[str | bytes, int], "tuple[Any, ...]"]
 """Arguments of `_sre.compile` after the pattern, by pattern and flags."""
 
 
@@ -76,28 +79,28 @@ class Precompiled:
         vars(importlib.import_module("dataclasses")).pop("exec", None)
         self.functions, self.patterns = {}, {}
 
-    def _install(self, run: Any, compile_pattern: Any) -> None:
+    def _install(self, run: "Any", compile_pattern: "Any") -> None:
         self._compiler["compile"] = compile_pattern
         # It hides the builtin function only from this module.
         vars(importlib.import_module("dataclasses"))["exec"] = run
 
-    def _run(self, text: str, scope: dict[str, Any], names: dict[str, Any]) -> None:
+    def _run(self, text: str, scope: "dict[str, Any]", names: "dict[str, Any]") -> None:
         exec(self.functions.get(text, text), scope, names)  # noqa: S102 - the text of a dataclass
 
-    def _record_function(self, text: str, scope: dict[str, Any], names: dict[str, Any]) -> None:
+    def _record_function(self, text: str, scope: "dict[str, Any]", names: "dict[str, Any]") -> None:
         self.functions[text] = compile(text, "<string>", "exec", dont_inherit=True)
         self._run(text, scope, names)
 
-    def _build_pattern(self, pattern: Any, flags: int = 0) -> Any:
+    def _build_pattern(self, pattern: "Any", flags: int = 0) -> "Any":
         known = self.patterns.get((pattern, flags)) if isinstance(pattern, (str, bytes)) else None
         if known is None:
             return self._compile_pattern(pattern, flags)
         return self._core["compile"](pattern, *known)
 
-    def _record_pattern(self, pattern: Any, flags: int = 0) -> Any:
+    def _record_pattern(self, pattern: "Any", flags: int = 0) -> "Any":
         build = self._core["compile"]
 
-        def keep(text: Any, flags_: int, code: list[int], *rest: Any) -> Any:
+        def keep(text: "Any", flags_: int, code: list[int], *rest: "Any") -> "Any":
             # Numbers are of subclasses of int, which can't be stored.
             self.patterns[pattern, int(flags)] = (flags_, [int(each) for each in code], *rest)
             return build(text, flags_, code, *rest)

@@ -14,7 +14,10 @@ from tests.support.pace import paced
 ROOT = Path(__file__).parents[3]
 START = """
 import sys
+sys.path.extend(sys.argv[1:])
 from mcp_exec_sandbox import bundle
+import mcp_exec_sandbox.import_locks
+assert "typing" not in sys.modules, "it was imported with locks"
 bundle.install()
 from mcp_exec_sandbox.supervisor import lifecycle
 import mcp_exec_sandbox.runner.__main__ as runner, calendar
@@ -44,7 +47,8 @@ def run_python(packages: Path, *arguments: str) -> None:
 
 
 def test_it_has_what_a_sandbox_imports_but_its_builder(packages: Path) -> None:
-    run_python(packages, "-c", START)
+    # Without `site`, whose files may import modules. They have the folders of libraries.
+    run_python(packages, "-S", "-c", START, *sys.path)
     assert (packages / "mcp_exec_sandbox/modules.bundle").stat().st_size > 1_000_000
 
 

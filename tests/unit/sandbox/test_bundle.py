@@ -86,6 +86,18 @@ def test_what_every_sandbox_imports_is_forgotten_after_the_start_and_the_rest_is
     assert importlib.import_module("wave").__file__ == wave.__file__
 
 
+def test_modules_of_another_system_are_searched_for_only_after_the_start(make_bundle, tmp_path, monkeypatch):
+    (tmp_path / "msvcrt.py").write_text("name = 'of the code'")
+    monkeypatch.syspath_prepend(tmp_path)
+    make_bundle([wave], [])
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named 'msvcrt'$") as raised:
+        importlib.import_module("msvcrt")
+    assert raised.value.name == "msvcrt"
+    forget_start()
+    assert importlib.import_module("msvcrt").name == "of the code"
+    monkeypatch.delitem(sys.modules, "msvcrt")
+
+
 def test_a_lazy_module_runs_when_it_is_used(make_bundle):
     make_bundle([wave], [], lazy=frozenset({"wave"}))
     found = importlib.import_module("wave")
