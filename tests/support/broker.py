@@ -110,6 +110,7 @@ class FakeBroker:
         app.router.add_get("/v1/records/last-uses", self._find_last_uses)
         app.router.add_get("/v1/records/{table}", self._read_rows)
         app.router.add_post("/v1/records", self._add_rows)
+        app.router.add_post("/v1/records/find-executions", self._find_executions)
         app.router.add_get("/v1/executions/{uid}", self._calls)
         app.router.add_delete("/v1/executions/{uid}", self._close)
         app.router.add_delete("/v1/executions/{uid}/files", self._close_files)
@@ -235,6 +236,11 @@ class FakeBroker:
             created[table] = sum(row.get("id") not in [each.get("id") for each in known] for row in rows)
             known.extend(rows)
         return web.json_response({"stored": 1, "created": created})
+
+    async def _find_executions(self, request: web.Request) -> web.Response:
+        self._check(request)
+        stored = {row["uid"] for row in (self.rows or {}).get("executions", [])}
+        return web.json_response({"uids": sorted(stored.intersection((await request.json())["uids"]))})
 
     async def _measure_usage(self, request: web.Request) -> web.Response:
         self._check(request)

@@ -228,6 +228,31 @@ async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
         yield {"records_database_file": url}
 
 
+async def test_a_database_of_an_earlier_release_gets_the_columns_that_it_lacks(
+    api: FakeApiServer, tmp_path: Path, database: Object
+) -> None:
+    async with running(api, tmp_path, **database) as world:
+        await build_client(world).add({"executions": [EXECUTION]})
+    await drop_languages(database)
+    async with running(api, tmp_path, **database) as world:
+        records = build_client(world)
+        later = [EXECUTION | {"uid": "u-2", "language": "typescript"}, EXECUTION | {"uid": "u-3"}]
+        assert (await records.add({"executions": later})).refused == []
+        rows = (await records.read_rows("executions", namespace="agents")).items
+    found = {row["uid"]: row["language"] for row in rows}
+    assert found == {"u-1": "python", "u-2": "typescript", "u-3": "python"}
+
+
+async def drop_languages(database: Object) -> None:
+    """Drop the column `language`, which the first release did not have."""
+    path = database.get("records_file") or database["records_database_file"].read_text()
+    async with RecordStore.open(path) as store, store.engine.begin() as connection:
+        if store.is_sqlite:
+            for change in ("added", "removed"):
+                await connection.exec_driver_sql(f"DROP TRIGGER executions_{change}")
+        await connection.exec_driver_sql("ALTER TABLE executions DROP COLUMN language")
+
+
 async def add_feedback(records: RecordsClient, namespace: str, count: int) -> None:
     row = {"namespace": namespace, "caller": "chat", "rating": 1, "comment": "x" * 900, "at": 1}
     for start in range(0, count, MAX_RECORDS):

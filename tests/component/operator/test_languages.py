@@ -11,6 +11,8 @@ from tests.support.broker import FakeBroker
 from tests.support.skills import make_skill
 from tests.support.world import PODS, SBP, World
 
+from mcp_exec_broker.features.records.tables import EXECUTIONS, check_row
+
 Operating = Callable[..., Any]
 SKILL = "export async function run({ a = 1 }) { return a; }"
 
@@ -70,6 +72,21 @@ async def test_an_execution_that_waited_for_its_pool_is_refused_once_the_pool_ha
         world.pool()
         status = await world.finished("one")
     assert (status["reason"], world.ran) == ("LanguageNotOffered", [])
+
+
+async def test_the_record_of_an_execution_has_the_language_of_its_pool(
+    world: World, broker: FakeBroker, operating: Operating
+) -> None:
+    world.pool()
+    add_pool(world, "scripts", "typescript")
+    broker.rows = {}
+    async with operating(broker_service=SERVICE, records=True):
+        for name, pool in (("plain", "default"), ("script", "scripts")):
+            world.execution(name, **in_pool(pool))
+            await world.finished(name)
+        await world.until(lambda: len((broker.rows or {}).get("executions", [])) == 2)
+    stored = {row["name"]: check_row(EXECUTIONS, row)["language"] for row in broker.rows["executions"]}
+    assert stored == {"plain": "python", "script": "typescript"}
 
 
 @pytest.mark.parametrize("mode", ["Warn", "Strict"])

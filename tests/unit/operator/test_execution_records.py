@@ -9,7 +9,7 @@ import pytest
 from tests.support.constants import SANDBOX_KEY
 from tests.support.until import until
 
-from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, LABEL_CONVERSATION, LABEL_USE_CASE, Language
 from mcp_exec_broker.features.records.tables import EXECUTIONS, check_row
 from mcp_exec_common.broker.attestations import Attestor
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords, RecordsError
@@ -50,7 +50,7 @@ def finished(name: str, **spec: Any) -> Object:
 
 
 def test_a_record_has_what_ran_for_whom_and_what_it_used() -> None:
-    row = build_row(finished("a", user="jane"), caller="team-a", code="Digest")
+    row = build_row(finished("a", user="jane"), caller="team-a", language=DEFAULT_LANGUAGE, code="Digest")
     assert check_row(EXECUTIONS, row) | row == check_row(EXECUTIONS, row)
     expected: Object = {
         "uid": "uid-a",
@@ -82,24 +82,42 @@ def test_a_record_has_what_ran_for_whom_and_what_it_used() -> None:
 
 
 @pytest.mark.parametrize(
+    ("spec", "pool", "expected"),
+    [
+        ({}, "python", "python"),
+        ({}, "typescript", "typescript"),
+        ({"language": "typescript"}, "typescript", "typescript"),
+        ({"language": "typescript"}, "python", "typescript"),  # refused, or the pool was created again
+    ],
+)
+def test_a_record_has_the_language_of_the_code(spec: Object, pool: Language, expected: Language) -> None:
+    row = build_row(finished("a", **spec), caller="", language=pool, code="Never")
+    assert check_row(EXECUTIONS, row)["language"] == expected
+
+
+def test_a_record_in_the_default_language_is_one_that_a_broker_without_languages_stores() -> None:
+    assert "language" not in build_row(finished("a"), caller="", language=DEFAULT_LANGUAGE, code="Never")
+
+
+@pytest.mark.parametrize(
     ("policy", "has_digest", "code"), [("Never", False, None), ("Digest", True, None), ("Full", True, "print(1)")]
 )
 def test_the_code_is_kept_by_the_policy(policy: CodePolicy, has_digest: bool, code: str | None) -> None:
-    row = build_row(finished("a"), caller="", code=policy)
+    row = build_row(finished("a"), caller="", language=DEFAULT_LANGUAGE, code=policy)
     assert (row["code_digest"] is not None, row["code"]) == (has_digest, code)
 
 
 def test_an_execution_without_a_sandbox_has_a_record() -> None:
     body = finished("a")
     body["status"] = {"phase": "Cancelled", "reason": "", "finishedAt": "nonsense"}
-    row = build_row(body, caller="", code="Full")
+    row = build_row(body, caller="", language=DEFAULT_LANGUAGE, code="Full")
     check_row(EXECUTIONS, row)
     assert (row["finished_at"], row["warm"], row["caller"], row["reason"]) == (None, None, None, None)
 
 
 def test_hostile_fields_are_stored_in_bounds() -> None:
     code = "\0\ud800" * 100_000
-    row = build_row(finished("a", code=code, user="\0" * 900), caller="c" * 900, code="Full")
+    row = build_row(finished("a", code=code, user="\0" * 900), caller="c" * 900, language=DEFAULT_LANGUAGE, code="Full")
     check_row(EXECUTIONS, row)
 
 
@@ -157,6 +175,7 @@ async def operating(
         receiver=broker,
         api=cast(OperatorApi, cluster),
         callers=CallerProofs(attestor=Attestor(keys=SandboxKeys(SANDBOX_KEY))),
+        find_language=lambda pool: DEFAULT_LANGUAGE,
         code="Digest",
         metrics=Metrics(),
     )

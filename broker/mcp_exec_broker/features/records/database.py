@@ -11,6 +11,7 @@ from sqlalchemy import (
     URL,
     Column,
     ColumnElement,
+    Connection,
     Delete,
     Integer,
     MetaData,
@@ -19,11 +20,13 @@ from sqlalchemy import (
     delete,
     event,
     func,
+    inspect,
     make_url,
     select,
     tuple_,
 )
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.schema import CreateColumn
 
 from mcp_exec_broker.features.records.tables import RECORD_TABLES
 from mcp_exec_broker.settings import Settings
@@ -115,6 +118,17 @@ def _configure_sqlite(cursor: Any, max_bytes: int) -> None:
 def limit_pages(max_bytes: int) -> str:
     """Return the statement that limits the bytes of an SQLite file for a connection."""
     return f"PRAGMA max_page_count = {max(max_bytes // _PAGE_BYTES, 1)}"
+
+
+def add_columns(connection: Connection) -> None:
+    """Add the columns that the tables of an earlier release lack."""
+    inspector = inspect(connection)
+    for table in RECORD_TABLES.values():
+        present = {each["name"] for each in inspector.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in present:
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
 
 
 async def create_sizes(connection: AsyncConnection) -> None:

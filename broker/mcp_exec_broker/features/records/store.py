@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from mcp_exec_broker.features.records.database import (
     DELETED_AT_ONCE,
     MAX_FILE_BYTES,
+    add_columns,
     create_engine,
     create_sizes,
     delete_from_largest,
@@ -132,11 +133,15 @@ class RecordStore:
         return self.engine.dialect.name == "sqlite"
 
     async def migrate(self) -> None:
-        """Create the tables. Raises RecordsUnavailable, also if a newer release has migrated them."""
+        """Create the tables, and the columns that they lack.
+
+        Raises RecordsUnavailable, also if a newer release has migrated them.
+        """
         async with self._begin() as connection:
             if not self.is_sqlite:
                 await connection.execute(select(text(f"pg_advisory_xact_lock({_MIGRATION_LOCK})")))
             await connection.run_sync(METADATA.create_all)
+            await connection.run_sync(add_columns)
             if self.is_sqlite:
                 await create_sizes(connection)
             version = (await connection.execute(select(VERSION.c.version))).scalar()

@@ -5,13 +5,17 @@ records: that has no arguments, and other columns for sums.
 """
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import REAL, BigInteger, Boolean, Column, Float, Index, Integer, MetaData, String, Table, Text, text
+from sqlalchemy.sql.schema import ScalarElementColumnDefault
 from sqlalchemy.types import TypeEngine
 
+from mcp_exec_api.constants import DEFAULT_LANGUAGE
+
 SCHEMA_VERSION: Final = 1
-"""Version of the schema below. A change adds a step to `store.RecordStore.migrate`."""
+"""Version of the schema below. Tables get the columns that they lack: these have a default or may be empty, so that the
+release before can still write rows. Any other change adds a step to `store.RecordStore.migrate`."""
 MAX_CODE: Final = 1024 * 1024
 """Maximum characters of an execution's recorded code."""
 
@@ -24,6 +28,11 @@ def _key(name: str, length: int) -> Column[str]:
 
 def _text(name: str, length: int, *, required: bool = False) -> Column[str]:
     return Column(name, String(length), nullable=not required)
+
+
+def _default_text(name: str, length: int, value: str) -> Column[str]:
+    """Return a column of rows whose sender leaves out this value, and that older rows have."""
+    return Column(name, String(length), nullable=False, default=value, server_default=value)
 
 
 def _number(name: str, *, required: bool = False) -> Column[int]:
@@ -64,6 +73,7 @@ EXECUTIONS: Final = Table(
     _text("name", 253, required=True),
     *_attribution(),
     _text("pool", 63),
+    _default_text("language", 32, DEFAULT_LANGUAGE),
     _text("session", 63),
     _text("phase", 32, required=True),
     _text("reason", 128),
@@ -252,13 +262,17 @@ def check_row(table: Table, row: dict[str, object]) -> dict[str, object]:
         raise RowRefused(f"{table.name}: unknown columns: {', '.join(sorted(map(str, unknown)))[:200]}")
     checked: dict[str, object] = {}
     for name, column in columns.items():
-        value = row.get(name)
+        value = row.get(name, _find_default(column))
         if value is None and not column.nullable:
             raise RowRefused(f"{table.name}.{name}: a value is required")
         if value is not None and (problem := _find_problem(column.type, value)):
             raise RowRefused(f"{table.name}.{name}: {problem}")
         checked[name] = value
     return checked
+
+
+def _find_default(column: Column[Any]) -> object:
+    return column.default.arg if isinstance(column.default, ScalarElementColumnDefault) else None
 
 
 def _find_problem(kind: TypeEngine[object], value: object) -> str | None:

@@ -4,14 +4,14 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 from typing import Any, Final, Literal, Protocol
 
 from mcp_exec_api.code_execution import read_created_at
-from mcp_exec_api.constants import LABEL_CONVERSATION, LABEL_USE_CASE
+from mcp_exec_api.constants import DEFAULT_LANGUAGE, LABEL_CONVERSATION, LABEL_USE_CASE, Language
 from mcp_exec_common.broker.client import BrokerError
 from mcp_exec_common.broker.records import MAX_RECORDS_BYTES, AddedRecords
 from mcp_exec_common.kube.errors import ApiError
@@ -37,11 +37,16 @@ _MAX_BYTES: Final = MAX_RECORDS_BYTES - 64 * 1024
 Row = Mapping[str, object]
 
 
-def build_row(execution: Object, *, caller: str, code: CodePolicy) -> dict[str, object]:
-    """Return the row of a finished execution; `caller` is who created it, as its proof says."""
+def build_row(execution: Object, *, caller: str, language: Language, code: CodePolicy) -> dict[str, object]:
+    """Return the row of a finished execution.
+
+    `caller` is who created it, as its proof says, and `language` that of its pool. The default language is left out: a
+    broker of the release before, which an upgrade may leave for a while, refuses columns that it does not have.
+    """
     metadata, spec, status = execution["metadata"], execution.get("spec") or {}, execution.get("status") or {}
     labels, durations = metadata.get("labels") or {}, status.get("durations") or {}
     usage, calls = status.get("usage") or {}, status.get("toolCalls") or {}
+    language = spec.get("language") or language
     row: dict[str, object] = {
         "uid": metadata["uid"],
         "namespace": metadata["namespace"],
@@ -51,7 +56,8 @@ def build_row(execution: Object, *, caller: str, code: CodePolicy) -> dict[str, 
         "conversation": labels.get(LABEL_CONVERSATION),
         "use_case": labels.get(LABEL_USE_CASE),
         "mode": "code",
-        "pool": (spec.get("poolRef") or {}).get("name") or "default",
+        "pool": read_pool(spec),
+        **({} if language == DEFAULT_LANGUAGE else {"language": language}),
         "session": spec.get("session"),
         "phase": status.get("phase"),
         "reason": status.get("reason") or None,
@@ -68,6 +74,11 @@ def build_row(execution: Object, *, caller: str, code: CodePolicy) -> dict[str, 
         "failed_calls": calls.get("failed"),
     }
     return {name: _bound(value) for name, value in row.items()} | _describe_code(spec, status, code)
+
+
+def read_pool(spec: Mapping[str, Any]) -> str:
+    """Return the name of an execution's pool."""
+    return (spec.get("poolRef") or {}).get("name") or "default"
 
 
 def _describe_code(spec: Mapping[str, Any], status: Mapping[str, Any], policy: CodePolicy) -> dict[str, object]:
@@ -124,6 +135,8 @@ class ExecutionRecorder:
     receiver: RecordsReceiver
     api: OperatorApi
     callers: CallerProofs
+    find_language: Callable[[str], Language]
+    """Returns the language of the namespace's pool of this name."""
     code: CodePolicy
     metrics: Metrics
     recorded: Signal[[str]] = field(default_factory=Signal)
@@ -212,7 +225,8 @@ class ExecutionRecorder:
             return None
         caller = self.callers.read_listed_caller(execution["metadata"])
         try:
-            return build_row(execution, caller=caller, code=self.code)
+            language = self.find_language(read_pool(execution.get("spec") or {}))
+            return build_row(execution, caller=caller, language=language, code=self.code)
         except Exception:  # whoever may write the status must not stop the records of others
             self.metrics.records.labels("refused").inc()
             log.exception("an execution has no record: it cannot be built", extra={"uid": uid})

@@ -52,6 +52,8 @@ async def test_ids_of_clients_belong_to_their_namespace_and_caller(store: Record
         {"cpu_seconds": 10**400},
         {"phase": None},
         {"reason": "x" * 129},
+        {"language": "x" * 33},
+        {"language": None},
         {"stored_at": 1},
         {"color": "red"},
         {"warm": 1},
