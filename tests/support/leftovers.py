@@ -1,5 +1,8 @@
 """Two programs for a sandbox: one leaves all behind that code can leave, one looks for all of it.
 
+They are in Python only, which can fork, start programs and make any system call; `hostile_code` has those of each
+language.
+
 What `LOOK` returns after `LEAVE` and cleaning must equal what it returned before. `LEAVE` returns what it could do to
 the processes and places of the sandbox that are not its own. `WITHOUT_MAIN_THREAD` leaves processes that look dead,
 and `WAKE` an interpreter that tries everything to go on after it was stopped.

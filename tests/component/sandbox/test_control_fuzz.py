@@ -1,4 +1,7 @@
-"""A fuzzer of the control channel of a whole sandbox: its supervisor, its runner, and code that writes anything."""
+"""A fuzzer of the control channel of a whole sandbox: its supervisor, its runner, and code that writes anything.
+
+The code is Python's. What the supervisor makes of the channel is the same in each language.
+"""
 
 import base64
 

@@ -1,4 +1,8 @@
-"""Each limit ends a run with its own reason, and the supervisor survives to report it."""
+"""Limits of Python code: lines and types of their errors, interruptions, child processes, stacks and recursion.
+
+That each limit ends a run with its own reason is in the table of each language, tests/support/hostile_code.py. Here is
+only what Python alone has: programs, forks, threads with stacks of a chosen size, and errors that limits raise in code.
+"""
 
 import json
 import sys
@@ -16,11 +20,6 @@ def test_growing_memory_is_out_of_memory(sandbox):
     run = sandbox.run("rows = []\nwhile True:\n    rows.append('x' * 1_000_000)\n")
     assert (run.reason, run.error["type"], run.error["line"]) == ("OutOfMemory", "MemoryError", 3)
     assert run.end["peakMemoryBytes"] > 300 * MIB
-
-
-def test_a_memory_error_that_the_code_handles_is_no_failure(reused):
-    run = reused.run("try:\n    bytearray(1 << 40)\nexcept MemoryError:\n    print('handled')\n")
-    assert (run.phase, run.stdout) == ("Succeeded", "handled\n")
 
 
 def test_memory_of_child_processes_counts(make_sandbox):
@@ -65,22 +64,9 @@ for pid, writing in children:
     assert sandbox.run(code).result == "done"
 
 
-def test_threads_without_end_reach_the_process_limit(sandbox):
-    code = "import threading\nwhile True:\n    threading.Thread(target=threading.Event().wait).start()\n"
-    run = sandbox.run(code)
-    assert (run.phase, run.reason) == ("Failed", "ProcessLimit")
-
-
 def test_processes_without_end_reach_the_process_limit(sandbox):
     run = sandbox.run("import subprocess\nwhile True:\n    subprocess.Popen(['sleep', '60'])\n")
     assert (run.phase, run.reason) == ("Failed", "ProcessLimit")
-
-
-def test_a_fork_bomb_that_hides_its_errors_reaches_the_process_limit(sandbox):
-    code = "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass\n"
-    run = sandbox.run(code, timeoutSeconds=60)
-    assert (run.phase, run.reason) == ("Failed", "ProcessLimit")
-    assert is_alive(sandbox)
 
 
 def test_a_file_over_the_storage_limit_is_refused(make_sandbox):
@@ -88,36 +74,6 @@ def test_a_file_over_the_storage_limit_is_refused(make_sandbox):
     run = sandbox.run("with open('big', 'wb') as file:\n    while True:\n        file.write(bytes(100_000))\n")
     assert (run.phase, run.reason, run.error["type"]) == ("Failed", "StorageLimit", "OSError")
     assert run.error["line"] == 3
-
-
-def test_many_files_over_the_storage_limit_end_the_run(make_sandbox):
-    code = """
-import itertools, os, signal
-for number in itertools.count():
-    with open(f"{folder}/file-{number}", "wb") as file:
-        file.write(os.urandom(1 << 20))
-    if number == 8:
-        signal.pause()
-"""
-    sandbox = make_sandbox(storage_bytes=str(4 * MIB))
-    run = sandbox.run(code, context={"folder": str(sandbox.temporary)})
-    assert (run.phase, run.reason) == ("Failed", "StorageLimit")
-    assert "4 MiB" in run.error["message"]
-
-
-def test_deleted_files_that_are_open_count_as_storage(make_sandbox):
-    code = """
-import os, signal
-files = []
-for number in range(8):
-    files.append(open("hidden", "wb"))
-    os.unlink("hidden")
-    files[-1].write(os.urandom(1 << 20))
-    files[-1].flush()
-signal.pause()
-"""
-    run = make_sandbox(storage_bytes=str(4 * MIB)).run(code)
-    assert (run.phase, run.reason) == ("Failed", "StorageLimit")
 
 
 def test_deleted_files_that_a_process_without_a_main_thread_holds_count_as_storage(make_sandbox):
@@ -154,26 +110,6 @@ signal.pause()
     assert (run.phase, run.reason) == ("Failed", "ProcessLimit")
 
 
-def test_output_without_end_reaches_the_output_limit(sandbox):
-    run = sandbox.run("line = 'y' * 100_000\nwhile True:\n    print(line)\n")
-    assert (run.phase, run.reason) == ("Failed", "OutputLimit")
-    assert "128 MiB" in run.error["message"]
-    assert run.end["truncated"] is True
-    assert run.stdout.startswith("yyy")
-
-
-def test_both_streams_are_bounded_each_by_itself(reused):
-    run = reused.run("import sys\nprint('o' * 5000)\nprint('e' * 100, file=sys.stderr)", outputBytes=1000)
-    assert run.stdout == "o" * 500 + "\n[... 4001 bytes cut ...]\n" + "o" * 499 + "\n"
-    assert run.stderr == "e" * 100 + "\n"
-
-
-def test_output_byte_by_byte_makes_few_events(reused):
-    run = reused.run("import os\nfor _ in range(20_000):\n    os.write(1, b'x')\n")
-    assert run.stdout == "x" * 20_000
-    assert len(run.events) < 2000
-
-
 def test_interrupted_code_may_clean_up(reused):
     code = "try:\n    while True:\n        pass\nfinally:\n    print('cleaned up')\n"
     run = reused.run(code, timeoutSeconds=0.2)
@@ -207,16 +143,6 @@ def test_code_that_can_not_be_interrupted_is_killed(reused):
     run = reused.run("print('started')\nsum(range(10**12))\n", timeoutSeconds=0.2)
     assert (run.phase, run.reason, run.stdout) == ("TimedOut", "Timeout", "started\n")
     assert run.error["line"] == 2
-
-
-def test_code_that_ends_well_after_the_interrupt_still_timed_out(reused):
-    run = reused.run("try:\n    while True: pass\nexcept BaseException:\n    'calm'\n", timeoutSeconds=0.2)
-    assert (run.phase, run.has_result) == ("TimedOut", False)
-
-
-def test_a_repr_that_never_ends_is_out_of_time(reused):
-    code = "class Bad:\n    def __repr__(self):\n        while True: pass\nBad()\n"
-    assert reused.run(code, timeoutSeconds=0.2).reason == "Timeout"
 
 
 def test_processes_left_behind_are_killed_at_the_end(sandbox):

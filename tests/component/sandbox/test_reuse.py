@@ -1,4 +1,8 @@
-"""A sandbox that serves its owner again: nothing of the run before is left, and nobody else is served."""
+"""A sandbox that serves its owner again: nothing of the run before is left, and nobody else is served.
+
+The supervisor, which cleans and refuses, is the same in each language. What code of each language leaves is in
+test_hostile.py; here is the code that only Python can run: it forks, and makes system calls by their numbers.
+"""
 
 import contextlib
 import os
@@ -117,28 +121,10 @@ def test_a_sandbox_is_not_recycled_while_code_runs(sandbox):
     assert recycle(sandbox, "uid-1").status_code == 200
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "bytes(1 << 40)",
-        "import os\nos._exit(3)",
-        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)",
-    ],
-)
-def test_a_sandbox_whose_limits_were_reached_or_whose_interpreter_died_is_not_used_again(sandbox, code):
-    assert sandbox.run(code, owner=OWNER).phase == "Failed"
-    for _ in range(2):
-        answer = recycle(sandbox, "uid-1")
-        assert answer.status_code == 500
-        assert "the last execution ended with" in answer.json()["error"]
+def test_a_sandbox_whose_interpreter_ended_is_not_used_again(sandbox):
+    assert sandbox.run("import os\nos._exit(3)", owner=OWNER).phase == "Failed"
+    assert recycle(sandbox, "uid-1").status_code == 500
     assert post(sandbox, owner=OWNER).status_code == 409
-
-
-def test_code_that_has_to_be_killed_leaves_nothing_either(sandbox):
-    code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nopen('left', 'w').close()\nwhile True: pass"
-    assert sandbox.run(code, owner=OWNER, timeoutSeconds=0.2).reason == "Timeout"
-    assert recycle(sandbox, "uid-1").status_code == 200
-    assert sandbox.run("import os; os.listdir()", id="uid-2", owner=OWNER).result == ["artifacts"]
 
 
 def test_thousands_of_files_are_removed(sandbox):

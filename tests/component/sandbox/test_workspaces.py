@@ -85,6 +85,17 @@ def test_an_exception_does_not_lose_the_files_and_a_time_out_does(reused: Any, f
     assert files.texts() == {"a": "1"}
 
 
+def test_a_workspace_serves_both_languages(reused: Any, typescript: Any, files: FakeFiles) -> None:
+    write = "Deno.mkdirSync('data');\nDeno.writeTextFileSync('data/rows.json', '[{\"name\": \"é\"}]');"
+    assert typescript.run(write, files=files.job()).end["workspace"]["version"] == 1
+    change = "import json, pathlib\npath = pathlib.Path('data/rows.json')\nrows = json.loads(path.read_text())\n"
+    change += "path.write_text(json.dumps([*rows, {'name': 'python'}]))\nrows"
+    changed = reused.run(change, files=files.job())
+    assert (changed.result, changed.end["workspace"]["version"]) == ([{"name": "é"}], 2)
+    read = "import rows from './data/rows.json' with { type: 'json' };\nrows"
+    assert typescript.run(read, files=files.job("Read")).result == [{"name": "é"}, {"name": "python"}]
+
+
 HOSTILE = """
 import os, pathlib, socket
 os.symlink("/proc/self/environ", "link")
