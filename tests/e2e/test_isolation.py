@@ -13,9 +13,11 @@ import pytest
 
 from tests.e2e.providers import Provider
 from tests.e2e.support import NAMESPACE, RELEASE, ROOT, SYSTEM, Cluster, Gateway, MakePool, api_server, require_gvisor
+from tests.e2e.test_typescript import IMAGE, LIMITS
 from tests.support.until import eventually
 
 PROBE = (ROOT / "tests/e2e/probe.py").read_text()
+SCRIPT_PROBE = (ROOT / "tests/e2e/probe.ts").read_text()
 FREE = "free"
 """A namespace with a pod that no policy holds: there the same connections must succeed."""
 BEGIN, END = "<!-- isolation: begin -->", "<!-- isolation: end -->"
@@ -128,6 +130,21 @@ def test_nothing_that_code_tries_leads_out_of_its_sandbox(free: Cluster, gateway
     assert len(outcomes) > 25
     assert {name: outcome for name, outcome in outcomes.items() if outcome.startswith("open")} == {}
     note(pool, outcomes)
+
+
+def test_nothing_that_typescript_code_tries_leads_out_of_its_sandbox(
+    free: Cluster, gateway: Gateway, pool: str, runtimes: dict[str, str | None], make_pool: MakePool
+) -> None:
+    name = f"probing-{pool}"
+    make_pool(name, runtimeClassName=runtimes[pool], image=IMAGE, language="typescript", resources=LIMITS)
+    free.wait_for("Ready", "SandboxPool", name, seconds=120)
+    with metadata_listener():
+        context = {"targets": targets_of(free)}
+        found = gateway.run(SCRIPT_PROBE, poolRef={"name": name}, context=context, timeoutSeconds=90)
+    assert found["phase"] == "Succeeded", str(found)
+    outcomes = found["output"]["result"]
+    assert len(outcomes) > 25
+    assert {name: outcome for name, outcome in outcomes.items() if outcome.startswith("open")} == {}
 
 
 def test_a_pod_outside_of_the_pools_does_connect_to_all_of_it(free: Cluster) -> None:

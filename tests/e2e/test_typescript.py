@@ -1,15 +1,19 @@
-"""TypeScript in real sandboxes, in each runtime: results, tools, sessions, refusals, limits."""
+"""TypeScript in real sandboxes, in each runtime: results, tools, sessions, workspaces, reuse, refusals, limits."""
 
 import os
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from tests.e2e.providers import Provider
-from tests.e2e.support import Cluster, Gateway, pool_manifest, require_gvisor
+from tests.e2e.support import Cluster, Gateway, MakePool, pool_manifest, require_gvisor
+from tests.e2e.test_records import export
 from tests.e2e.toolservers import running, stdio, tool_server
+from tests.support.hostile_code import LEAVE, LOOK
 from tests.support.pace import paced
+from tests.support.until import eventually
 
 pytestmark = pytest.mark.timeout(900)
 IMAGE = os.environ.get("SANDBOX_TYPESCRIPT_IMAGE", "localhost/mcp-exec-sandbox-typescript:dev")
@@ -43,6 +47,25 @@ try {
   categories: (await list_categories()).length > 0,
   refused,
 })
+"""
+BEGIN = """
+await Deno.mkdir("data/deep", { recursive: true });
+Deno.writeTextFileSync("data/rows.json", JSON.stringify([{ id: 1, name: "é" }]));
+Deno.writeFileSync("data/deep/bytes.bin", new Uint8Array([0, 255, 10]));
+Deno.writeTextFileSync("data/old.txt", "old");
+"""
+GO_ON = """
+import json, pathlib
+path = pathlib.Path("data/rows.json")
+rows = json.loads(path.read_text())
+path.write_text(json.dumps([*rows, {"id": 2, "name": "ü"}], ensure_ascii=False))
+pathlib.Path("data/old.txt").unlink()
+[rows, list(pathlib.Path("data/deep/bytes.bin").read_bytes())]
+"""
+CHECK = """
+import rows from "./data/rows.json" with { type: "json" };
+const names = [...Deno.readDirSync("data")].map((entry) => entry.name).sort();
+({ rows, names, bytes: [...Deno.readFileSync("data/deep/bytes.bin")] })
 """
 HEAP = "const rows: number[][] = [];\nwhile (true) rows.push(new Array(1e5).fill(Math.random()));"
 TYPED_ARRAYS = "const kept: Uint8Array[] = [];\nwhile (true) kept.push(new Uint8Array(2 ** 24).fill(1));"
@@ -111,6 +134,52 @@ def test_a_session_keeps_what_code_declared(installed: Cluster, gateway: Gateway
         assert len({first[1], second[1], third[1]}) == 1
     finally:
         installed.delete("SandboxSession", *installed.names("SandboxSession"))
+
+
+def test_a_workspace_serves_both_languages(gateway: Gateway, scripts: str) -> None:
+    name = f"languages-{uuid4().hex[:8]}"
+    other = scripts.removeprefix("typescript-")
+
+    def step(pool: str, code: str, mode: str = "Write") -> dict[str, Any]:
+        done = gateway.run(code, poolRef={"name": pool}, workspace={"name": name, "mode": mode})
+        assert done["phase"] == "Succeeded", str(done)
+        return done
+
+    assert step(scripts, BEGIN)["workspace"]["version"] == 1
+    changed = step(other, GO_ON)
+    assert changed["output"]["result"] == [[{"id": 1, "name": "é"}], [0, 255, 10]]
+    assert (changed["workspace"]["version"], changed["workspace"]["changedFiles"]) == (2, 2)
+    rows = [{"id": 1, "name": "é"}, {"id": 2, "name": "ü"}]
+    expected = {"rows": rows, "names": ["deep", "rows.json"], "bytes": [0, 255, 10]}
+    assert step(scripts, CHECK, mode="Read")["output"]["result"] == expected
+
+
+@pytest.mark.timeout(300)
+def test_a_reused_pod_shows_nothing_of_the_run_before(
+    installed: Cluster, gateway: Gateway, scripts: str, runtimes: dict[str, str | None], make_pool: MakePool
+) -> None:
+    runtime = scripts.removeprefix("typescript-")
+    pool = f"reused-{runtime}"
+    reuse = {"scope": "Owner", "maxUses": 4}
+    spec: dict[str, Any] = {"image": IMAGE, "language": "typescript", "resources": LIMITS, "reuse": reuse}
+    make_pool(pool, runtimeClassName=runtimes[runtime], **spec)
+    installed.wait_for("Ready", "SandboxPool", pool, seconds=120)
+    look, leave = LOOK["typescript"], LEAVE["typescript"]
+    first, left, second = (run(gateway, pool, code, user="leaver") for code in (look, leave, look))
+    assert [each["phase"] for each in (first, left, second)] == ["Succeeded"] * 3, str((first, left, second))
+    assert len({each["podUid"] for each in (first, left, second)}) == 1
+    assert second["output"]["result"] == first["output"]["result"]
+
+
+def test_the_record_of_a_run_has_its_language(installed: Cluster, scripts: str, url: str, api_key: str) -> None:
+    name = f"recorded-{uuid4().hex[:8]}"
+    status = installed.execute(name=name, code="1", poolRef={"name": scripts})
+    assert status["phase"] == "Succeeded", status
+
+    def find() -> list[object]:
+        return [row["language"] for row in export(url, api_key, "executions") if row["name"] == name]
+
+    assert eventually(find, what="the execution has a record") == ["typescript"]
 
 
 def test_a_pool_of_another_language_is_refused_with_the_pools_that_there_are(
