@@ -83,6 +83,20 @@ def test_both_streams_are_bounded_each_by_itself(make_sandbox: Any, language: st
     assert run.stderr == "e" * 100 + "\n"
 
 
+def test_code_sees_all_that_it_leaves_itself(make_sandbox: Any, language: str) -> None:
+    """What makes the next test mean something."""
+    sandbox: SandboxProcess = make_sandbox(language=language)
+    first = sandbox.run(LOOK[language], id="1", owner=OWNER)
+    assert recycle(sandbox, "1").status_code == 200
+    code = LEAVE[language].replace("process.exit(0);", "") + LOOK[language]
+    second = sandbox.run(code, id="2", owner=OWNER, timeoutSeconds=2)
+    before, after = (
+        list(run.result.values()) if isinstance(run.result, dict) else run.result for run in (first, second)
+    )
+    assert len(before) == len(after) > 3, second.error
+    assert [number for number, value in enumerate(before) if after[number] == value] == []
+
+
 def test_nothing_that_code_leaves_reaches_the_next_run(make_sandbox: Any, language: str) -> None:
     sandbox: SandboxProcess = make_sandbox(language=language)
     first = sandbox.run(LOOK[language], id="1", owner=OWNER)
