@@ -27,7 +27,7 @@ def main() -> int:
     import asyncio.base_events
 
     # The supervisor has no TLS. asyncio would load OpenSSL to see that a listening socket is none of TLS.
-    asyncio.base_events.ssl = None  # type: ignore[assignment]
+    vars(asyncio.base_events)["ssl"] = None
 
     from mcp_exec_sandbox.supervisor.lifecycle import serve
     from mcp_exec_sandbox.supervisor.settings import SandboxSettingsError, Settings
