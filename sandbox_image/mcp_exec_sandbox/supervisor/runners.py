@@ -40,6 +40,8 @@ class Tenancy:
         """The last accepted execution."""
         self.is_session = False
         """Whether the last execution belongs to a session."""
+        self.begun = asyncio.Event()
+        """Set by each execution. Who waits for the next one clears it."""
 
     @property
     def uses(self) -> int:
@@ -65,6 +67,7 @@ class Tenancy:
         """Record an execution that `check` has allowed."""
         self._accepted.add(request.id)
         self.owner, self.last_id, self.is_session = request.owner, request.id, request.session
+        self.begun.set()
 
 
 class KeptSession:

@@ -70,7 +70,6 @@ class SandboxState:
         self._run: CodeRun | None = None
         self._task: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
-        self._accepted = asyncio.Event()
         self._recycling: asyncio.Task[float] | None = None
         self._clean_ms = 0.0
         self._problem = ""
@@ -123,10 +122,10 @@ class SandboxState:
         """Wait so long, or until shortly after the start of an execution. Return at once if the sandbox is not idle."""
         if self.state != "idle":
             return
-        self._accepted.clear()
+        self._tenancy.begun.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._accepted.wait()
+                await self._tenancy.begun.wait()
                 # Not while the code starts.
                 await asyncio.sleep(START_SECONDS)
 
@@ -160,7 +159,6 @@ class SandboxState:
             raise SandboxNotReady(f"the sandbox is {self.state}")
         self._tenancy.accept(request)
         self.state = "running"
-        self._accepted.set()
         self.wrappers.close()
         self._begin(request)
 
