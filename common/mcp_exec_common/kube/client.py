@@ -34,7 +34,7 @@ _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _RETRYABLE: Final = frozenset({429, 500, 503, 504})
 _TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _METADATA: Final = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io,application/json"
-"""What is asked for where nobody reads the answer: a deleted pod has 8 kB otherwise."""
+"""What a deletion asks for, as nobody reads the answer: a deleted pod has 8 kB otherwise."""
 _FIRST_ROWS: Final = 100
 _TABLE_SECONDS: Final = 2.0
 """Time until a page of a table is returned although it could have more rows."""

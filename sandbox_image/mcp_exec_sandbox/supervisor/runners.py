@@ -41,7 +41,7 @@ class Tenancy:
         self.is_session = False
         """Whether the last execution belongs to a session."""
         self.begun = asyncio.Event()
-        """Set by each execution. Who waits for the next one clears it."""
+        """Set by each execution. A task that waits for the next one clears it first."""
 
     @property
     def uses(self) -> int:
