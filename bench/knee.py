@@ -247,7 +247,12 @@ def main() -> None:
     options.add_argument("--warm-up", type=float, default=10, help="seconds of the first probe, which does not count")
     options.add_argument("--warm", type=int, help="warm pods (default: by mode)")
     options.add_argument("--node-count", type=int, default=50, help="simulated nodes (default: 50)")
-    options.add_argument("--audit-log", type=Path, help="the API server's audit log, to count writes by user")
+    options.add_argument(
+        "--audit-log",
+        type=Path,
+        default=os.environ.get("BENCH_AUDIT_LOG") or None,
+        help="the API server's audit log, to count writes by user (default: BENCH_AUDIT_LOG)",
+    )
     options.add_argument("--seed", type=int, default=1, help="seed of the times of arrival")
     arguments = options.parse_args()
     for mode, found in (figures := run(measure(arguments))).items():

@@ -41,16 +41,16 @@ def parent_of(pid: int) -> int:
 def daemons(names: Sequence[str] = DAEMONS, *, parent: int | None = None) -> dict[str, int]:
     """Return the pids of running programs by the name of the program, or of the script that it runs.
 
-    Of several with one name, the child of `parent` counts, by default that of this process: who starts a control plane
-    for a benchmark starts both, and another one may end meanwhile.
+    Of several with one name, the child of `parent` counts, by default of this process or of its parent: who starts a
+    control plane for a benchmark starts both or is the benchmark, and another one may end meanwhile.
     """
     found: dict[str, int] = {}
-    preferred = os.getppid() if parent is None else parent
+    preferred = (os.getpid(), os.getppid()) if parent is None else (parent,)
     for folder in Path("/proc").glob("[0-9]*"):
         pid = int(folder.name)
         try:
             words = folder.joinpath("cmdline").read_bytes().split(b"\0")[:2]
-            is_preferred = parent_of(pid) == preferred
+            is_preferred = parent_of(pid) in preferred
         except OSError:
             continue  # the process has ended
         for name in {word.decode(errors="replace").rpartition("/")[2] for word in words} & set(names):

@@ -3,6 +3,7 @@
 `list_checks` lists what runs each program in its smallest form.
 """
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -13,6 +14,7 @@ FOLDER: Final = Path(__file__).parent
 _SMALL_NODES: Final = ("--nodes", "simulated", "--node-count", "1")
 _SMALL_LOAD: Final = ("--rate", "2", "--seconds", "2", "--warm", "1", "--owners", "1", "--sessions", "1")
 _ONE_CALL: Final = ("--calls", "2", "--rounds", "1")
+_FILL_ONE: Final = ("--sizes", "3", "--node-count", "1")
 
 
 class Need(Enum):
@@ -232,12 +234,15 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         limit=900,
         in_all=False,
     ),
-    "fill": Benchmark(
-        program="fill.py",
-        need=Need.SIMULATED,
-        smallest=("--sizes", "3", "--node-count", "1"),
-        limit=1800,
+    "plane": Benchmark(
+        program="plane.py",
+        need=Need.BINARIES,
+        arguments=(sys.executable, "bench/knee.py", "--modes", "single", "reuse", "session"),
+        smallest=(sys.executable, "bench/fill.py", *_FILL_ONE),
+        limit=5400,
+        in_all=False,
     ),
+    "fill": Benchmark(program="fill.py", need=Need.SIMULATED, smallest=_FILL_ONE, limit=1800),
     "footprint": Benchmark(
         program="footprint.py",
         need=Need.SIMULATED,

@@ -58,9 +58,12 @@ class SimulatedRelease:
     simulator: ChildProcess
     gateway_port: int
     operator_port: int
+    namespaces: tuple[str, ...] = (NAMESPACE,)
+    """Served namespaces. A change applies to parts that start after it."""
     gateway: ChildProcess | None = None
     operator: ChildProcess | None = None
     _operator: AsyncExitStack = field(default_factory=AsyncExitStack)
+    _gateway: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -69,48 +72,50 @@ class SimulatedRelease:
         ours = {name: part.pid for name, part in parts.items() if part is not None}
         return {**ours, "load generator": os.getpid(), **daemons()}
 
-    @asynccontextmanager
-    async def gateway_running(self) -> AsyncIterator[None]:
-        """Run the gateway."""
-        environment = self._environment("gateway", port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
+    async def start_gateway(self) -> None:
+        """Start the gateway and wait until it is ready."""
+        environment = self.environment("gateway", port=self.gateway_port, MCP_EXEC_API_KEYS_SECRET=NAME)
         environment["MCP_EXEC_SANDBOX_KEY_FOLDER"] = str(self.folder / MOUNTED_KEY)
         environment["MCP_EXEC_LOG_LEVEL"] = "warning"
         environment["MCP_EXEC_METRICS"] = "false"
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
         environment["MCP_EXEC_DRAIN_SECONDS"] = "0"  # no balancer needs to notice its end
-        log = self.folder / "gateway.log"
-        async with child(self._command("gateway"), environment=environment, log=log) as self.gateway:
-            await self._ready(self.gateway, self.gateway_port)
-            yield
+        running = child(
+            [sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=self.folder / "gateway.log"
+        )
+        self.gateway = await self._gateway.enter_async_context(running)
+        await self.wait_until_ready(self.gateway, self.gateway_port)
 
-    async def start_operator(self) -> None:
-        """Start the operator and wait until its first resync."""
+    async def stop_gateway(self) -> None:
+        """Stop the gateway."""
+        await self._gateway.aclose()
+        self.gateway = None
+
+    async def start_operator(self, **settings: str) -> None:
+        """Start the operator with more variables of its environment, and wait until its first resync."""
         # Always the same holder of the Lease, so that a new operator does not wait for the old one's Lease to expire.
         identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0", "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET}
-        environment = self._environment("operator", port=self.operator_port, MCP_EXEC_LOG_LEVEL="WARNING", **identity)
-        running = child(self._command("operator"), environment=environment, log=self.folder / "operator.log")
+        more = {"MCP_EXEC_LOG_LEVEL": "WARNING", **identity, **settings}
+        environment = self.environment("operator", port=self.operator_port, **more)
+        running = child(
+            [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
+        )
         self.operator = await self._operator.enter_async_context(running)
-        await self._ready(self.operator, self.operator_port)
+        await self.wait_until_ready(self.operator, self.operator_port)
 
     async def stop_operator(self) -> None:
         """Stop the operator, as a rolling update would."""
         await self._operator.aclose()
         self.operator = None
 
-    def _command(self, part: str) -> list[str]:
-        """Return the command that runs the operator or the gateway."""
-        if self.stamps is None:
-            return [sys.executable, "-m", f"mcp_exec_{part}"]
-        return [sys.executable, str(Path(__file__).with_name("stamps.py")), part, str(self.stamps / f"{part}.json")]
-
-    def _environment(self, part: str, *, port: int, **more: str) -> dict[str, str]:
-        """Build the environment of the operator or the gateway."""
+    def environment(self, part: str, *, port: int, **more: str) -> dict[str, str]:
+        """Build the environment of a part with an account of its name."""
         folders = [] if self.product is None else [str(self.product / name) for name in PACKAGES]
         path = {"PYTHONPATH": os.pathsep.join(folders)} if folders else {}
         return {
             **inherit_environment(),
             **path,
-            "MCP_EXEC_NAMESPACES": NAMESPACE,
+            "MCP_EXEC_NAMESPACES": ",".join(self.namespaces),
             "MCP_EXEC_RELEASE_NAMESPACE": SYSTEM,
             "MCP_EXEC_KUBECONFIG": str(self.folder / f"{part}.kubeconfig"),
             "MCP_EXEC_PORT": str(port),
@@ -120,7 +125,8 @@ class SimulatedRelease:
             **more,
         }
 
-    async def _ready(self, part: ChildProcess, port: int, *, seconds: float = 120) -> None:
+    async def wait_until_ready(self, part: ChildProcess, port: int, *, seconds: float = 300) -> None:
+        """Wait until a part says at this port that it is ready."""
         async with within(seconds, f"{part.log.stem} to be ready", state=part.tail):
             while True:
                 part.check()
@@ -189,7 +195,8 @@ async def release(
             product=product,
             stamps=stamps,
         )
-        await stack.enter_async_context(made.gateway_running())
+        stack.push_async_callback(made.stop_gateway)
+        await made.start_gateway()
         stack.push_async_callback(made.stop_operator)
         await made.start_operator()
         await kube.create(

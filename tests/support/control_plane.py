@@ -49,6 +49,8 @@ class ControlPlane:
     """A running API server and its administrator."""
 
     url: str
+    etcd: str
+    """URL of etcd, which takes requests of everybody on this machine."""
     folder: Path
 
     @property
@@ -118,10 +120,11 @@ def running_control_plane(
     (folder / "tokens.csv").write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
     client, peer, port, manager, scheduling = (free_port() for _ in range(5))
     etcd = f"http://127.0.0.1:{client}"
-    plane = ControlPlane(url=f"https://127.0.0.1:{port}", folder=folder)
+    plane = ControlPlane(url=f"https://127.0.0.1:{port}", etcd=etcd, folder=folder)
     with ExitStack() as stack:
         _start(
             stack, folder, binaries / "etcd", f"--data-dir={folder / 'etcd'}", "--unsafe-no-fsync",
+            "--enable-pprof",
             f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}", f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster=default=http://127.0.0.1:{peer}",

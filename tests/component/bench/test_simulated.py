@@ -119,6 +119,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "profiles": check_profiles,
     "timeline": check_timeline,
     "pace": check_pace,
+    "plane": check_fill,
 }
 
 
