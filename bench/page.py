@@ -1,4 +1,4 @@
-"""Which tables docs/internals/performance.md has, their figures in bench/data/figures.json, and both files' texts.
+"""Which tables the pages of measurements have, their figures in bench/data/figures.json, and all these files' texts.
 
 The figures are recorded by `make bench RECORD=yes`, a table's rows always together.
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from capacity_tables import CAPACITY_TABLES
 from figures import (
     FigureTable,
     Results,
@@ -42,6 +43,7 @@ from run_costs import PUBLISHED, RUNS, read_costs
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "internals" / "performance.md"
+PAGES: Final = (PAGE, PAGE.with_name("capacity.md"))
 FIGURES: Final = ROOT / "bench" / "data" / "figures.json"
 _BLOCK = re.compile(r"(<!-- begin (?P<name>[a-z ]+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
 _LOAD: Final = {"p50": "{p50}", "p90": "{p90}", "p99": "{p99}", "failed": "{failed}"}
@@ -261,6 +263,7 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         read=read_scaling,
         compared=("idle", "demand"),
     ),
+    **CAPACITY_TABLES,
 }  # fmt: skip
 
 
@@ -296,10 +299,11 @@ def read_tables(results: Results) -> dict[str, Rows]:
 
 
 def record(results: Results, *, at: str, machine: Mapping[str, Any]) -> list[str]:
-    """Write the figures and the page. Return the names of the tables that were renewed."""
+    """Write the figures and the pages. Return the names of the tables that were renewed."""
     recorded, found = load_figures(), read_tables(results)
     for name, rows in found.items():
         recorded["tables"][name] = {"at": at, "machine": dict(machine), "rows": rows}
     FIGURES.write_text(json.dumps(recorded, indent=1) + "\n")
-    PAGE.write_text(fill_page(PAGE.read_text(), recorded))
+    for page in PAGES:
+        page.write_text(fill_page(page.read_text(), recorded))
     return list(found)

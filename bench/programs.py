@@ -73,6 +73,14 @@ class Benchmark:
     """Option for the file of a plot, which a record of the figures renews: the name of the benchmark, and `.png`."""
 
 
+def _capacity(what: str, *sizes: str, more: tuple[str, ...] = (), need: Need = Need.BINARIES) -> Benchmark:
+    """Return a quantity of capacity.py, with the smallest sizes."""
+    smallest = ("--what", what, "--sizes", *sizes, "--node-count", "1", "--settle-seconds", "0", *more)
+    return Benchmark(
+        program="capacity.py", need=need, arguments=("--what", what), smallest=smallest, limit=3600, in_all=False
+    )
+
+
 BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "latency": Benchmark(
         program="latency.py",
@@ -242,6 +250,13 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
         limit=5400,
         in_all=False,
     ),
+    "capacity-executions": _capacity(
+        "executions", "0", "1", "2", more=("--warm", "1", "--runs", "2", "--rate", "2", "--probes", "1")
+    ),
+    "capacity-pods": _capacity("pods", "0", "1", "2"),
+    "capacity-namespaces": _capacity("namespaces", "1", "2", "3"),
+    "capacity-sessions": _capacity("sessions", "0", "1", "2"),
+    "capacity-tools": _capacity("tools", "2", "3", "4", need=Need.NOTHING),
     "fill": Benchmark(program="fill.py", need=Need.SIMULATED, smallest=_FILL_ONE, limit=1800),
     "footprint": Benchmark(
         program="footprint.py",

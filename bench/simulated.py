@@ -40,6 +40,8 @@ ACCOUNTS = ("operator", "gateway")
 """Service accounts of the parts with these names. The audit log has each write under its account."""
 PACKAGES = ("operator", "gateway", "common", "crds", "tools")
 """Folders of a checkout whose packages operator and gateway import."""
+LEASE = {"MCP_EXEC_LEASE_DURATION_SECONDS": "120", "MCP_EXEC_LEASE_RENEW_SECONDS": "110"}
+"""A busy machine may renew late, and no benchmark is about failover."""
 RBAC = "rbac.authorization.k8s.io/v1"
 MAX_PODS = 10_000
 
@@ -95,7 +97,7 @@ class SimulatedRelease:
         """Start the operator with more variables of its environment, and wait until its first resync."""
         # Always the same holder of the Lease, so that a new operator does not wait for the old one's Lease to expire.
         identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0", "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET}
-        more = {"MCP_EXEC_LOG_LEVEL": "WARNING", **identity, **settings}
+        more = {"MCP_EXEC_LOG_LEVEL": "WARNING", **LEASE, **identity, **settings}
         environment = self.environment("operator", port=self.operator_port, **more)
         running = child(
             [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"

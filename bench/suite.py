@@ -1,10 +1,10 @@
-"""All benchmarks one after the other, and their figures next to those of docs/internals/performance.md.
+"""All benchmarks one after the other, and their figures next to those of the pages of measurements.
 
 `make bench` runs it with a release: hack/bench sets the variables that programs.py names. What needs a variable that is
 not set is skipped, and the end says why. A program that exceeds its limit of time is ended.
 
     python bench/suite.py --only latency tools
-    python bench/suite.py --record    # also write bench/data/figures.json and the page's tables
+    python bench/suite.py --record    # also write bench/data/figures.json and the pages' tables
     python bench/suite.py --smoke     # each program with its smallest arguments
 """
 
@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from figures import compare, show
 from harness import table
-from page import FIGURES, PAGE, ROOT, TABLES, load_figures, read_tables, record
+from page import FIGURES, PAGE, PAGES, ROOT, TABLES, load_figures, read_tables, record
 from programs import BENCHMARKS, FOLDER, Benchmark, Need, choose, choose_smoke, fill_in
 
 from mcp_exec_api.meta import micro_time, now
@@ -186,7 +186,7 @@ def print_comparison(results: Mapping[str, Any], recorded: Mapping[str, Any]) ->
             ratio = f"{new / old:.2f}" if old else ""
             rows[f"{name}, {label}"] = {"page": show(old), "now": show(new), "now / page": ratio}
     if rows:
-        print(f"\n{PAGE.relative_to(ROOT)} and now. Times differ by machine; compare ratios, shares and counts.")
+        print("\nThe recorded figures and now. Times differ by machine; compare ratios, shares and counts.")
         print(table(rows))
 
 
@@ -196,7 +196,7 @@ def parse_arguments() -> argparse.Namespace:
     found.add_argument("--only", nargs="+", default=[], metavar="NAME", help=f"of {', '.join(BENCHMARKS)}")
     found.add_argument("--smoke", action="store_true", help="run each program with its smallest arguments")
     found.add_argument("--list", action="store_true", help="print the chosen benchmarks and run none")
-    found.add_argument("--record", action="store_true", help="write the figures to the page")
+    found.add_argument("--record", action="store_true", help="write the figures to the pages")
     options = found.parse_args()
     if options.record and options.smoke:
         found.error("--record: not with --smoke")
@@ -225,7 +225,8 @@ def main() -> None:
         if options.record:
             machine = {"cores": os.cpu_count(), "kernel": platform.release(), "python": platform.python_version()}
             renewed = record(results, at=micro_time(now()), machine=machine)
-            print(f"\nrenewed in {PAGE.relative_to(ROOT)} and {FIGURES.relative_to(ROOT)}: {', '.join(renewed)}")
+            written = ", ".join(str(path.relative_to(ROOT)) for path in (*PAGES, FIGURES))
+            print(f"\nrenewed in {written}: {', '.join(renewed)}")
             if kept := [name for name in TABLES if name not in renewed]:
                 print(f"kept, because not all of their benchmarks ran: {', '.join(kept)}")
     print("\n" + table({name: {"s": f"{each.seconds:.0f}", "": each.result} for name, each in outcomes.items()}))

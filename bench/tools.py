@@ -26,7 +26,7 @@ import aiohttp
 import yaml
 from harness import inherit_environment, parser, percentile, run, table, write_json
 from mcp import Client
-from processes import child
+from processes import ChildProcess, child
 from tests.support.api_server import FakeApiServer
 from tests.support.pace import paced
 from tests.support.ports import free_port
@@ -52,19 +52,19 @@ Call = Callable[[int], Awaitable[None]]
 
 
 @asynccontextmanager
-async def run_process(*arguments: str, log: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[None]:
+async def run_process(*arguments: str, log: Path, env: Mapping[str, str] | None = None) -> AsyncIterator[ChildProcess]:
     """Run Python with these arguments while the context is open. Its output goes to a file."""
     environment = {**inherit_environment(), **(env or {})}
-    async with child([sys.executable, *arguments], environment=environment, log=log, end_seconds=15):
-        yield
+    async with child([sys.executable, *arguments], environment=environment, log=log, end_seconds=15) as running:
+        yield running
 
 
 @asynccontextmanager
-async def run_tool_server(folder: Path) -> AsyncIterator[str]:
-    """Run the server with the tool, and yield its URL."""
+async def run_tool_server(folder: Path, *, tools: int = 0) -> AsyncIterator[str]:
+    """Run the server with the tool, or with so many that can't be called, and yield its URL."""
     port = free_port()
     server = str(Path(__file__).with_name("tool_server.py"))
-    async with run_process(server, str(port), log=folder / "server.log"):
+    async with run_process(server, str(port), str(tools), log=folder / "server.log"):
         await wait_for_port(port)
         yield f"http://127.0.0.1:{port}/mcp"
 
@@ -117,6 +117,7 @@ class RunningBroker:
     url: str
     """Its address for sandboxes."""
     control_port: int
+    pid: int
 
 
 @asynccontextmanager
@@ -133,9 +134,10 @@ async def run_broker(
         ports = {"PORT": str(port), "CONTROL_PORT": str(control_port), "ALLOWED_ADDRESSES": "127.0.0.0/8"}
         more = {"AUDIT_FILE": str(folder / "audit.sqlite"), **ports, **(settings or {})}
         env = write_environment(api, folder, **more)
-        async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env):
+        async with run_process("-m", "mcp_exec_broker", log=folder / "broker.log", env=env) as running:
             await wait_for_port(port)
-            yield RunningBroker(api=api, url=f"http://127.0.0.1:{port}", control_port=control_port)
+            url = f"http://127.0.0.1:{port}"
+            yield RunningBroker(api=api, url=url, control_port=control_port, pid=running.pid)
 
 
 def sign_grant() -> str:

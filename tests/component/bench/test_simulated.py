@@ -110,6 +110,33 @@ def check_pace(found: dict[str, Any]) -> None:
     assert found["rows"]["processor ms"]["now"] > 0
 
 
+def check_capacity(found: dict[str, Any]) -> None:
+    rows = found["rows"]
+    measured = [row for label, row in rows.items() if label.isdigit()]
+    assert len(measured) == 3
+    for row in measured:
+        assert all(row[f"{part} MB"] > 1 for part in ("API server", "etcd", "operator", "gateway"))
+        assert 0 < row["etcd's own MB"] <= row["etcd MB"]
+        assert 0 < row["used MB"] <= row["database MB"]
+        assert min(row["operator starts s"], row["gateway starts s"]) > 0
+    assert sum("extrapolated" in label for label in rows) == 2
+    assert rows["line: R²"].keys() == rows["line: each 1,000 more"].keys()
+
+
+def check_executions(found: dict[str, Any]) -> None:
+    check_capacity(found)
+    assert all(found["rows"][label]["p50 ms"] > 0 for label in ("0", "1", "2"))
+    assert found["more"]["written KB"] > 1, "two executions with their pods"
+    assert found["rows"].keys() >= {"2 deleted", "and etcd compacted", "and defragmented"}
+
+
+def check_namespaces(found: dict[str, Any]) -> None:
+    check_capacity(found)
+    watches = [found["rows"][label]["watches"] for label in ("1", "2", "3")]
+    assert watches[0] < watches[1] < watches[2]
+    assert all(found["rows"][label]["broker MB"] > 1 for label in ("1", "2", "3"))
+
+
 CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "burst": check_burst,
     "sustained": check_sustained,
@@ -120,6 +147,10 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
     "timeline": check_timeline,
     "pace": check_pace,
     "plane": check_fill,
+    "capacity-executions": check_executions,
+    "capacity-pods": check_capacity,
+    "capacity-namespaces": check_namespaces,
+    "capacity-sessions": check_capacity,
 }
 
 

@@ -1,4 +1,4 @@
-"""The figures of docs/internals/performance.md, and how a run of the benchmarks is compared with them."""
+"""The figures of the pages of measurements, and how a run of the benchmarks is compared with them."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from harness import summary
 BY_HAND = ("| test | faults |",)
 """First lines of tables that no benchmark measures."""
 TEXT = page.PAGE.read_text()
+TEXTS = [path.read_text() for path in page.PAGES]
 RECORDED = page.load_figures()
 MACHINE = {"cores": 2}
 
@@ -25,13 +26,15 @@ def latency(ours: float, floor: float, *, concurrency: int = 1) -> dict[str, Any
     return {"at": "now", "pool": "default", "place": "here", f"concurrency {concurrency}": found}
 
 
-def test_the_page_shows_the_recorded_figures() -> None:
-    assert page.fill_page(TEXT, RECORDED) == TEXT, "run: make bench RECORD=yes"
-    assert sorted(page.list_blocks(TEXT)) == sorted(page.TABLES) == sorted(RECORDED["tables"])
+def test_the_pages_show_the_recorded_figures() -> None:
+    assert [page.fill_page(text, RECORDED) for text in TEXTS] == TEXTS, "run: make bench RECORD=yes"
+    blocks = [name for text in TEXTS for name in page.list_blocks(text)]
+    assert sorted(blocks) == sorted(page.TABLES) == sorted(RECORDED["tables"])
 
 
-def test_every_table_of_the_page_is_generated() -> None:
-    lines = page.strip_blocks(TEXT).splitlines()
+@pytest.mark.parametrize("text", TEXTS, ids=[path.stem for path in page.PAGES])
+def test_every_table_of_a_page_is_generated(text: str) -> None:
+    lines = page.strip_blocks(text).splitlines()
     first = [line for before, line in zip(["", *lines], lines, strict=False) if line[:1] == "|" and before[:1] != "|"]
     assert [line for line in first if not line.startswith(BY_HAND)] == []
 
@@ -47,8 +50,8 @@ def test_a_table_names_benchmarks_that_exist_and_compares_fields_that_it_has() -
         assert fields & set(table.compared), name
 
 
-def test_all_benchmarks_of_the_page_run_by_default() -> None:
-    wanted = {name for table in page.TABLES.values() for name in table.runs}
+def test_all_benchmarks_of_the_page_of_performance_run_by_default() -> None:
+    wanted = {name for table in page.list_blocks(TEXT) for name in page.TABLES[table].runs}
     assert wanted <= programs.choose("").keys()
 
 
@@ -60,10 +63,11 @@ def test_a_run_is_compared_by_its_ratio_to_the_floor() -> None:
 
 
 def test_a_table_is_recorded_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAGE", "FIGURES"):
-        copy = tmp_path / name
-        copy.write_text(getattr(page, name).read_text())
-        monkeypatch.setattr(page, name, copy)
+    copies = [tmp_path / path.name for path in (*page.PAGES, page.FIGURES)]
+    for path, copy in zip((*page.PAGES, page.FIGURES), copies, strict=True):
+        copy.write_text(path.read_text())
+    monkeypatch.setattr(page, "PAGES", copies[:-1])
+    monkeypatch.setattr(page, "FIGURES", copies[-1])
     renewed = page.record({"latency": latency(20.0, 10.0), "writes": {"rows": {}}}, at="now", machine=MACHINE)
     assert renewed == ["latency", "stages"]
     found = json.loads(page.FIGURES.read_text())["tables"]
@@ -71,7 +75,8 @@ def test_a_table_is_recorded_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert {name: each for name, each in found.items() if name not in renewed} == {
         name: each for name, each in RECORDED["tables"].items() if name not in renewed
     }
-    assert page.PAGE.read_text() == page.fill_page(TEXT, page.load_figures()) != TEXT
+    assert copies[0].read_text() == page.fill_page(TEXT, page.load_figures()) != TEXT
+    assert copies[1].read_text() == TEXTS[1]
 
 
 @pytest.mark.parametrize(
