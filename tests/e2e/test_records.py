@@ -36,8 +36,8 @@ def test_the_records_of_a_run_outlive_it(installed: Cluster, gateway: Gateway, u
     headers = {"Authorization": f"Bearer {api_key}"}
     eventually(lambda: httpx.get(f"{url}/v1/executions/{ran['name']}", headers=headers).status_code == 404)
     [execution] = [row for row in export(url, api_key, "executions") if row["name"] == ran["name"]]
-    shown = ("phase", "use_case", "mode", "pool", "tool_calls", "code")
-    assert [execution[name] for name in shown] == ["Succeeded", "workflow", "code", "runc", 1, None]
+    shown = ("phase", "use_case", "mode", "pool", "language", "tool_calls", "code")
+    assert [execution[name] for name in shown] == ["Succeeded", "workflow", "code", "runc", "python", 1, None]
     assert str(execution["code_digest"]).startswith("sha256:")
 
     def find_calls() -> list[dict[str, object]]:

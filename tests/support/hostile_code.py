@@ -366,10 +366,12 @@ process.exit(0);
 LOOK: Final = {
     "python": """
 import os, tempfile
-[sorted(os.listdir()), os.listdir(tempfile.gettempdir()), "left" in dir(__builtins__), "LEFT" in os.environ]
+files = sorted({*os.listdir()} - {".mcp-exec"})
+[files, os.listdir(tempfile.gettempdir()), "left" in dir(__builtins__), "LEFT" in os.environ]
 """,
     "typescript": """
-const list = (folder: string) => [...Deno.readDirSync(folder)].map((entry) => entry.name).sort();
+const list = (folder: string) =>
+  [...Deno.readDirSync(folder)].map((entry) => entry.name).filter((name) => name !== ".mcp-exec").sort();
 dispatchEvent(new Event("left"));
 await new Promise((go) => setTimeout(go, 50));
 const port = await Deno.connect({ hostname: "127.0.0.1", port: 47113 }).then(() => "open", () => "closed");
@@ -382,4 +384,5 @@ const port = await Deno.connect({ hostname: "127.0.0.1", port: 47113 }).then(() 
 })
 """,
 }
-"""Returns in each language what there is of all that; what it returned before must be what it returns later."""
+"""Returns in each language what there is of all that; what it returned before must be what it returns later. The
+supervisor's folder of wrappers does not count: it goes a moment after the beginning of a run that may not use them."""
