@@ -165,7 +165,9 @@ def test_a_reused_pod_shows_nothing_of_the_run_before(
     make_pool(pool, runtimeClassName=runtimes[runtime], **spec)
     installed.wait_for("Ready", "SandboxPool", pool, seconds=120)
     look, leave = LOOK["typescript"], LEAVE["typescript"]
-    first, left, second = (run(gateway, pool, code, user="leaver") for code in (look, leave, look))
+    first, left, second = (
+        run(gateway, pool, code, user="leaver", context={"port": 8080}) for code in (look, leave, look)
+    )
     assert [each["phase"] for each in (first, left, second)] == ["Succeeded"] * 3, str((first, left, second))
     assert len({each["podUid"] for each in (first, left, second)}) == 1
     assert second["output"]["result"] == first["output"]["result"]

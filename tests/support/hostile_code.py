@@ -351,7 +351,7 @@ Deno.makeTempDirSync();
 Deno.mkdirSync(".hidden/a/b", { recursive: true });
 const worker = URL.createObjectURL(new Blob(["setInterval(() => {}, 10)"], { type: "text/javascript" }));
 new Worker(worker, { type: "module" });
-Deno.listen({ hostname: "127.0.0.1", port: 47113 });
+Deno.listen({ hostname: "127.0.0.1", port: context.port });
 setInterval(() => Deno.writeTextFileSync("later", "x"), 1);
 for (const name of ["SIGUSR2", "exit", "left"]) process.on(name, () => {});
 addEventListener("left", () => Reflect.set(globalThis, "received", 1));
@@ -362,7 +362,7 @@ await new Promise((go) => setTimeout(go, 20));
 process.exit(0);
 """,
 }
-"""Leaves files, timers, threads, listeners, variables and settings in each language."""
+"""Leaves files, timers, threads, listeners, variables and settings in each language. The context has a free `port`."""
 LOOK: Final = {
     "python": """
 import os, tempfile
@@ -374,7 +374,7 @@ const list = (folder: string) =>
   [...Deno.readDirSync(folder)].map((entry) => entry.name).filter((name) => name !== ".mcp-exec").sort();
 dispatchEvent(new Event("left"));
 await new Promise((go) => setTimeout(go, 50));
-const port = await Deno.connect({ hostname: "127.0.0.1", port: 47113 }).then(() => "open", () => "closed");
+const port = await Deno.connect({ hostname: "127.0.0.1", port: context.port }).then(() => "open", () => "closed");
 ({
   files: [list("."), list(Deno.env.get("TMPDIR")!)],
   listeners: Object.fromEntries(["SIGUSR2", "exit", "left"].map((name) => [name, process.listenerCount(name)])),
