@@ -93,7 +93,7 @@ def forge_after_interruption(report: bytes) -> dict[str, str]:
         "python": OPEN_IN_PYTHON + "try:\n    while True: pass\nexcept BaseException:\n"
         f"    channel.sendall(base64.b64decode('{text}'))\n    signal.pause()\n",
         "typescript": work_in_typescript(
-            OPEN_IN_WORKER + f"Deno.addSignalListener('SIGINT', () => channel.write(repeat('{text}', 1)));"
+            OPEN_IN_WORKER + f"setTimeout(() => channel.write(repeat('{text}', 1)), 1500);"
         )
         + "while (true) {}",
     }

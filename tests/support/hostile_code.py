@@ -231,6 +231,7 @@ CHANNEL: Final = {
         reasons=("Timeout",),
         results=(None,),
         seconds=0.3,
+        settings={"grace_milliseconds": "5000"},
     ),
     **{
         f"a forged report with wrong {name}": Row(
