@@ -14,10 +14,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from harness import ROOT
 from programs import Need
 from tests.support.control_plane import ControlPlane, running_control_plane
+
+_LONGEST_SECONDS: Final = 6 * 3600
 
 
 @contextmanager
@@ -45,7 +48,7 @@ def main() -> None:
         raise SystemExit(__doc__)
     with plane_running(audit=True) as plane:
         environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig), "BENCH_AUDIT_LOG": str(plane.audit_log)}
-        status = subprocess.run(command, env=environment, check=False).returncode
+        status = subprocess.run(command, env=environment, check=False, timeout=_LONGEST_SECONDS).returncode
     sys.exit(status)
 
 
