@@ -70,7 +70,7 @@ CAPACITY_TABLES: Final[Mapping[str, FigureTable]] = {
         },
         ("catalog kB", "index MB", "broker MB"),
     ),
-    "cores": FigureTable(
+    "cores of a control plane": FigureTable(
         runs=("sustained",),
         head="cores of the control plane",
         columns={

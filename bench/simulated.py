@@ -82,9 +82,7 @@ class SimulatedRelease:
         environment["MCP_EXEC_METRICS"] = "false"
         environment["MCP_EXEC_MAX_SESSIONS_PER_CALLER"] = "100"
         environment["MCP_EXEC_DRAIN_SECONDS"] = "0"  # no balancer needs to notice its end
-        running = child(
-            [sys.executable, "-m", "mcp_exec_gateway"], environment=environment, log=self.folder / "gateway.log"
-        )
+        running = child(self._command("gateway"), environment=environment, log=self.folder / "gateway.log")
         self.gateway = await self._gateway.enter_async_context(running)
         await self.wait_until_ready(self.gateway, self.gateway_port)
 
@@ -99,9 +97,7 @@ class SimulatedRelease:
         identity = {"MCP_EXEC_POD_NAME": "operator", "MCP_EXEC_POD_UID": "0", "MCP_EXEC_SANDBOX_KEY_SECRET": KEY_SECRET}
         more = {"MCP_EXEC_LOG_LEVEL": "WARNING", **LEASE, **identity, **settings}
         environment = self.environment("operator", port=self.operator_port, **more)
-        running = child(
-            [sys.executable, "-m", "mcp_exec_operator"], environment=environment, log=self.folder / "operator.log"
-        )
+        running = child(self._command("operator"), environment=environment, log=self.folder / "operator.log")
         self.operator = await self._operator.enter_async_context(running)
         await self.wait_until_ready(self.operator, self.operator_port)
 
@@ -109,6 +105,12 @@ class SimulatedRelease:
         """Stop the operator, as a rolling update would."""
         await self._operator.aclose()
         self.operator = None
+
+    def _command(self, part: str) -> list[str]:
+        """Return the command that runs the operator or the gateway."""
+        if self.stamps is None:
+            return [sys.executable, "-m", f"mcp_exec_{part}"]
+        return [sys.executable, str(Path(__file__).with_name("stamps.py")), part, str(self.stamps / f"{part}.json")]
 
     def environment(self, part: str, *, port: int, **more: str) -> dict[str, str]:
         """Build the environment of a part with an account of its name."""

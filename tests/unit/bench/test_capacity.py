@@ -111,4 +111,4 @@ def test_a_heap_is_read_from_the_metrics_of_a_go_process() -> None:
 
 def test_the_models_of_the_page_are_those_of_its_figures() -> None:
     tables = page.load_figures()["tables"]
-    assert tables["cores"]["rows"] == capacity_model.model_cores(tables["processor"]["rows"])
+    assert tables["cores of a control plane"]["rows"] == capacity_model.model_cores(tables["processor"]["rows"])
