@@ -1,4 +1,4 @@
-"""Tables of what the control plane's time goes into: profiles, the timeline of an execution, and rates by core."""
+"""Tables of what the control plane's time goes into: the knee, profiles, an execution's timeline, rates by core."""
 
 from typing import Final
 
@@ -21,10 +21,27 @@ PUBLISHED: Final[Rows] = {
     },
 }  # fmt: skip
 """Rates of kubernetes-sigs/agent-sandbox; `server` is 9.25 cores at 91/s and 5.7 at 60/s, from the same texts."""
+_WRITERS: Final = {"admin": "scheduler, controllers and nodes, or of the floor's client"}
 _MODES: Final = {
     "single": ("mcp-exec", "a request gets a warm sandbox, runs code and has its output; the pod is replaced"),
     "reuse": ("mcp-exec with reuse", "the same, in a pod of the same user that is cleaned"),
 }
+
+
+def read_knee(results: Results) -> Rows:
+    """Return rows of rate, latency, processor time and writes at the knee, with a field for each side."""
+    rows: Rows = {}
+    for side in ("floor", "mcp-exec"):
+        knee = results["knee"]["single"][side]["knee"]
+        found = {
+            "executions/s": knee["rate"], "p50, ms": knee["p50"], "p99, ms": knee["p99"],
+            **{f"{part}, processor ms": value for part, value in knee["processor ms"].items()},
+            **{f"writes of {_WRITERS.get(user, user)}": value for user, value in knee["writes"].items()},
+        }  # fmt: skip
+        for label, value in found.items():
+            rows.setdefault(label, {})[side] = value
+    rows["executions/s"]["ratio"] = results["knee"]["single"]["ratio"]
+    return rows
 
 
 def read_profiles(results: Results) -> Rows:

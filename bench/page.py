@@ -38,7 +38,7 @@ from figures import (
     render,
 )
 from pace_figures import PUBLISHED as PUBLISHED_RATES
-from pace_figures import read_cores, read_profiles, read_timeline
+from pace_figures import read_cores, read_knee, read_profiles, read_timeline
 from run_costs import PUBLISHED, RUNS, read_costs
 
 ROOT: Final = Path(__file__).parents[1]
@@ -112,6 +112,13 @@ TABLES: Final[Mapping[str, FigureTable]] = {
         columns={"single use, 45/s": "{single}", "with reuse, 75/s": "{reuse}", "in sessions, 75/s": "{session}"},
         read=read_processor,
         compared=("single", "reuse", "session"),
+    ),
+    "knee": FigureTable(
+        runs=("knee",),
+        head="at the knee, of an execution",
+        columns={"floor": "{floor}", "mcp-exec": "{mcp-exec}", "ratio": "{ratio}"},
+        read=read_knee,
+        compared=("ratio",),
     ),
     "profiles": FigureTable(
         runs=("profiles",),
