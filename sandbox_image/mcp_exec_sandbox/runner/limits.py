@@ -151,9 +151,7 @@ class ForkLock:
         self._lock, self._count = -1, None
 
     def acquire(self) -> None:
-        """Wait for the lock, and longer if there are many tasks. Without a lock, as in a template, do nothing."""
-        if self._lock < 0:
-            return
+        """Wait for the lock, and longer if there are many tasks."""
         with contextlib.suppress(OSError, ValueError):
             fcntl.lockf(self._lock, fcntl.LOCK_EX)
             if self._count is not None and int(os.pread(self._count, 32, 0)) > MANY_TASKS:
@@ -161,8 +159,6 @@ class ForkLock:
 
     def release(self) -> None:
         """Let other processes fork."""
-        if self._lock < 0:
-            return
         with contextlib.suppress(OSError, ValueError):
             fcntl.lockf(self._lock, fcntl.LOCK_UN)
 
