@@ -52,7 +52,7 @@ def list_bounds(spent: Mapping[str, float], *, cores: int, releases: int) -> lis
     """Return the bounds of the rate. `spent` is the processor time of an execution by part, in milliseconds.
 
     An operator is one process that uses one core, and a release has one that leads; a gateway is one process for each
-    replica, of which there are as many as are needed. etcd writes one after the other: all its time counts as one
+    replica, and a release has as many replicas as it needs. etcd writes one after the other: all its time counts as one
     core's, which is less than it can do.
     """
     core = 1000 * USED_SHARE
@@ -70,7 +70,7 @@ def find_lowest(spent: Mapping[str, float], *, cores: int, releases: int) -> Bou
 
 
 def find_releases(spent: Mapping[str, float], *, cores: int) -> int:
-    """Return the lowest number of releases with which no operator is the bound."""
+    """Return the lowest number of releases whose operators bound nothing."""
     return next(
         (number for number in range(1, MAX_RELEASES)
          if find_lowest(spent, cores=cores, releases=number).part != "operator"),
@@ -98,7 +98,7 @@ def _describe(processor: Rows, cores: int) -> Row:
 
 
 def model_etcd(*, stored_kb: float, written_kb: float) -> Rows:
-    """Return a row for each size of etcd: how much is stored, and the rates with which its database stays below.
+    """Return a row for each size of etcd's database: executions that it stores, and the rates that do not fill it.
 
     `stored_kb` is what a finished execution takes, `written_kb` what one adds to the history, its pod included.
     """

@@ -10,7 +10,7 @@ from typing import Final
 
 from etcd import Etcd
 from figures import Row, Rows
-from memory import COLLECT, METRICS, PROFILE, ProcessMemory, read_heap
+from processes import COLLECT, METRICS, PROFILE, ProcessMemory, read_heap
 from simulated import SimulatedRelease
 from waits import within
 

@@ -10,8 +10,7 @@ from capacity_probe import time_seconds
 from capacity_stored import Measurement, probing, work_at_once
 from figures import Row
 from harness import inherit_environment
-from memory import ProcessMemory
-from processes import ChildProcess, child
+from processes import ChildProcess, ProcessMemory, child
 from simulated import MOUNTED_KEY, NAMESPACE, POOL, SYSTEM, SimulatedRelease, pool_object
 from tests.support.control_plane import ControlPlane
 from tests.support.ports import free_port

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from capacity_probe import CapacityProbe
-from etcd import Etcd
+from etcd import Etcd, StoredCopies
 from figures import Row, Rows
 from fill import AT_ONCE
 from footprint import EXECUTIONS, make_finished
 from harness import client, percentile
 from simulated import NAMESPACE, POOL, SimulatedRelease, release
-from stored_copies import StoredCopies
 from sustained import arrivals, load
 from tests.support.control_plane import ControlPlane
 from waits import within

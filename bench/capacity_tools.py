@@ -13,7 +13,7 @@ from typing import Any, Final
 from capacity_stored import Measurement
 from figures import Row
 from harness import percentile
-from memory import ProcessMemory
+from processes import ProcessMemory
 from queries import make_tools
 from tools import NAMESPACE, run_broker, run_tool_server
 from waits import within

@@ -1,16 +1,22 @@
-"""Values, size, compaction and defragmentation of etcd, by its HTTP API."""
+"""Values, size, compaction and defragmentation of etcd, by its HTTP API, and copies of objects written to it."""
 
 import base64
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import aiohttp
-from memory import COLLECT, MB, METRICS, PROFILE, read_heap
+from processes import COLLECT, MB, METRICS, PROFILE, read_heap
 from waits import within
+
+from mcp_exec_common.kube.objects import Object
 
 SECONDS: Final = 300.0
 """Limit of one request: a defragmentation writes the whole database again."""
+PREFIX: Final = "/registry/mcp-exec.dev"
+AT_ONCE: Final = 100
+"""Copies in one transaction."""
 
 
 def _encode(text: bytes) -> str:
@@ -59,7 +65,7 @@ class Etcd:
         return base64.b64decode(found["kvs"][0]["value"]), int(found["kvs"][0]["create_revision"])
 
     async def put(self, values: Mapping[str, bytes]) -> None:
-        """Write values in one transaction, of which etcd takes 128."""
+        """Write at most 128 values in one transaction."""
         operations = [
             {"request_put": {"key": _encode(key.encode()), "value": _encode(value)}} for key, value in values.items()
         ]
@@ -86,3 +92,45 @@ class Etcd:
             if response.status != 200:
                 raise RuntimeError(f"etcd answered {response.status} to {path}: {found}")
             return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredCopies:
+    """Copies of one custom object, in each of its states: when it was created, and now.
+
+    They are written as the API server would write them, but many at a time. It learns of them from its watches of etcd,
+    as of the writes of another API server.
+    """
+
+    etcd: Etcd
+    prefix: str
+    """Beginning of the keys of all objects of its kind and namespace."""
+    name: str
+    uid: str
+    states: tuple[bytes, ...]
+
+    @classmethod
+    async def load(cls, etcd: Etcd, resource: str, item: Object) -> Self:
+        """Read the states of an object that has a status. Raises KeyError if etcd does not have it."""
+        metadata = item["metadata"]
+        prefix = f"{PREFIX}/{resource}/{metadata['namespace']}/"
+        now, created_at = await etcd.get(prefix + metadata["name"])
+        created, _ = await etcd.get(prefix + metadata["name"], revision=created_at)
+        return cls(etcd=etcd, prefix=prefix, name=metadata["name"], uid=metadata["uid"], states=(created, now))
+
+    async def write(self, first: int, last: int) -> None:
+        """Write copies with these numbers, with names and uids of their own. Each has all states of the object."""
+        for start in range(first, last, AT_ONCE):
+            names = {self._name(number): str(uuid.uuid4()) for number in range(start, min(start + AT_ONCE, last))}
+            for state in self.states:
+                await self.etcd.put({self.prefix + name: self._copy(state, name, uid) for name, uid in names.items()})
+
+    async def delete(self) -> None:
+        """Delete all objects of the kind in the namespace."""
+        await self.etcd.delete(self.prefix)
+
+    def _name(self, number: int) -> str:
+        return f"{self.name}-{number}"
+
+    def _copy(self, state: bytes, name: str, uid: str) -> bytes:
+        return state.replace(f'"{self.name}"'.encode(), f'"{name}"'.encode()).replace(self.uid.encode(), uid.encode())

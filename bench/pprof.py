@@ -131,7 +131,7 @@ def _read_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         else:
             raise BadProfile(f"the CPU profile has a field of the unknown type {kind}")
         if at + size > len(data):
-            raise BadProfile(f"the CPU profile has a field of {size} bytes, of which {len(data) - at} are there")
+            raise BadProfile(f"the CPU profile has a field of {size} bytes, but only {len(data) - at} follow")
         yield number, data[at : at + size]
         at += size
 

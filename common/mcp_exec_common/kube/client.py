@@ -300,7 +300,7 @@ class KubeClient:
                 first, *others = chunk.split(b"\n")  # not the whole buffer, which would take quadratic time
                 buffer += first
                 for part in others:
-                    event = parse(buffer.decode())
+                    event = parse(bytes(buffer))
                     buffer = bytearray(part)
                     if event["type"] == "ERROR":
                         raise _to_error(event["object"])
@@ -326,7 +326,7 @@ class KubeClient:
         answer = await self._exchange(
             method, path, params=params, body=body, content_type=content_type, repeatable=repeatable
         )
-        return parse(answer.decode())  # type: ignore[no-any-return]
+        return parse(answer)  # type: ignore[no-any-return]
 
     async def _exchange(
         self,
@@ -390,9 +390,10 @@ async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
 
 
 async def _read_error(response: aiohttp.ClientResponse) -> ApiError:
-    text = (await _read_bounded(response)).decode(errors="replace")
+    body = await _read_bounded(response)
+    text = body.decode(errors="replace")
     try:
-        status = parse(text)
+        status = parse(body)
     except ValueError:
         status = {}
     if not isinstance(status, dict):

@@ -7,34 +7,25 @@ place of what is deeper than `MAX_DEPTH`.
 
 import json
 import re
-from array import array
-from itertools import accumulate
 from typing import Any, Final
+
+from mcp_exec_tools.nesting import is_deeper
 
 MAX_DEPTH: Final = 300
 """Levels of an object that are read. The parts refuse values of 256 levels, so what was left out is never used."""
 
-_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"')
 _TOKEN: Final = re.compile(r'"(?:[^"\\]++|\\.)*+"|[{}\[\]]')
-_OPEN: Final = b"{["
-_CLOSE: Final = b"}]"
-_STEPS: Final = bytes.maketrans(_OPEN + _CLOSE, b"\1\1\xff\xff")
-"""A bracket as a signed byte: 1 or -1."""
-_OTHERS: Final = bytes(set(range(256)) - set(_OPEN + _CLOSE))
 _DECODER: Final = json.JSONDecoder()
 
 
-def parse(text: str) -> Any:
+def parse(data: bytes) -> Any:
     """Parse JSON. Raises ValueError for what is none."""
-    return json.loads(text if _is_shallow(text, 0, len(text)) else cut(text)[0])
+    return json.loads(shorten(data))
 
 
-def shorten(line: bytes) -> bytes:
+def shorten(data: bytes) -> bytes:
     """Return JSON for a parser that has no bound of its own."""
-    if line.count(b"{") + line.count(b"[") <= MAX_DEPTH:
-        return line
-    text = line.decode()
-    return line if _is_shallow(text, 0, len(text)) else cut(text)[0].encode()
+    return cut(data.decode())[0].encode() if is_deeper(data, MAX_DEPTH) else data
 
 
 def parse_part(text: str, position: int) -> tuple[Any, int]:
@@ -43,7 +34,7 @@ def parse_part(text: str, position: int) -> tuple[Any, int]:
         value, end = _DECODER.raw_decode(text, position)
     except RecursionError:
         value, end = None, -1
-    if end < 0 or not _is_shallow(text, position, end):
+    if end < 0 or _is_deep(text, position, end):
         shallow, end = cut(text, position)
         value = json.loads(shallow)
     return value, end
@@ -72,9 +63,7 @@ def cut(text: str, position: int = 0) -> tuple[str, int]:
     raise ValueError("an object of the API server does not end")
 
 
-def _is_shallow(text: str, start: int, end: int) -> bool:
-    """Return whether valid JSON has at most `MAX_DEPTH` levels, mostly by the number of its brackets."""
-    if text.count("{", start, end) + text.count("[", start, end) <= MAX_DEPTH:
-        return True
-    steps = _STRING.sub(b"", text[start:end].encode()).translate(_STEPS, _OTHERS)
-    return max(accumulate(array("b", steps)), default=0) <= MAX_DEPTH
+def _is_deep(text: str, start: int, end: int) -> bool:
+    # most objects have few brackets, and are not copied
+    few = text.count("{", start, end) + text.count("[", start, end) <= MAX_DEPTH
+    return not few and is_deeper(text[start:end].encode(), MAX_DEPTH)

@@ -2,18 +2,13 @@
 
 import json
 import math
-import re
 from collections.abc import Collection
 from typing import Any
 
+from mcp_exec_tools.nesting import is_deeper
+
 MAX_DEPTH = 256
 """Levels of nesting that are read. The runner's results have at most 64, and each later step adds few."""
-
-_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
-"""A string, or its beginning if the text ends in it. Possessive, so that no text is read twice."""
-_OPENING, _CLOSING = b"[{", b"]}"
-_FOLD = bytes.maketrans(b"{}", b"[]")
-_OTHER_BYTES = bytes(set(range(256)) - set(_OPENING + _CLOSING))
 
 
 class InvalidRequest(Exception):
@@ -57,18 +52,6 @@ def check_fields(value: object, fields: Collection[str], path: str) -> dict[str,
         if name not in fields:
             raise InvalidRequest(f"{path}.{name[:100]}: unknown field")
     return value
-
-
-def is_deeper(text: bytes, limit: int) -> bool:
-    """Return whether JSON has more than `limit` levels of nesting, without parsing it. The text may be invalid."""
-    if sum(map(text.count, (b"[", b"{"))) <= limit:
-        return False
-    depth = 0
-    for bracket in _STRING.sub(b"", text).translate(_FOLD, _OTHER_BYTES):
-        depth += 1 if bracket == _OPENING[0] else -1
-        if depth > limit:
-            return True
-    return False
 
 
 def _reject_constant(name: str) -> None:

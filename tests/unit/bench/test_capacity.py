@@ -20,7 +20,7 @@ from capacity_model import (
 )
 from capacity_probe import count_watches
 from capacity_stored import Measurement
-from memory import ProcessMemory, read_heap
+from processes import ProcessMemory, read_heap
 
 SPENT = {"API server": 20.0, "operator": 10.0, "etcd": 4.0, "scheduler": 2.0, "gateway": 4.0}
 

@@ -67,7 +67,7 @@ def test_a_go_profile_gives_stacks_with_inlined_functions_innermost_first(packed
         (gzip.compress(message(2, number(1, 1), number(2, 1))), "KeyError 1"),
         (gzip.compress(message(2, number(1, 1))), "IndexError"),
         (gzip.compress(varint(2 << 3 | 3)), "unknown type 3"),
-        (gzip.compress(varint(2 << 3 | 2) + varint(1000) + b"abc"), "a field of 1000 bytes, of which 3 are there"),
+        (gzip.compress(varint(2 << 3 | 2) + varint(1000) + b"abc"), "a field of 1000 bytes, but only 3 follow"),
         (gzip.compress(b"\xff" * 20), "a number of more than 10 bytes"),
         (gzip.compress(number(2, 1)), "a number stands in the place of a message"),
         (gzip.compress(message(5, message(1, b"a"))), "a message stands in the place of a number"),

@@ -16,7 +16,7 @@ VALUES = st.recursive(
     max_leaves=30,
 )
 WAYS: list[Callable[[str], Any]] = [
-    parse,
+    lambda text: parse(text.encode()),
     lambda text: parse_part(f"  {text}, rest", 2)[0],
     lambda text: json.loads(shorten(text.encode())),
 ]

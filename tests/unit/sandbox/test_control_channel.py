@@ -25,7 +25,8 @@ from mcp_exec_sandbox.supervisor.execution.events import EventLog
 from mcp_exec_sandbox.supervisor.execution.job_request import ExecutionRequest
 from mcp_exec_sandbox.supervisor.execution.runner_process import CONTROL_BYTES, RunnerProcess
 from mcp_exec_sandbox.supervisor.files.request import FilesReport
-from mcp_exec_sandbox.supervisor.json_object import MAX_DEPTH, is_deeper, parse_object
+from mcp_exec_sandbox.supervisor.json_object import MAX_DEPTH, parse_object
+from mcp_exec_tools.nesting import is_deeper
 
 TIMEOUT, GRACE = 0.05, 0.01
 OUTPUT_BYTES = 2048
