@@ -26,14 +26,14 @@ def start(stack: ExitStack, *command: str) -> "subprocess.Popen[str]":
 def test_of_two_control_planes_the_one_of_the_same_starter_counts(stack: ExitStack, tmp_path: Path) -> None:
     sleep = shutil.which("sleep")
     assert sleep
-    program = tmp_path / "etcd"
+    program = tmp_path / "sleeping-daemon"  # the name of no program that another test of this process has started
     program.symlink_to(sleep)
     others = [start(stack, "sh", "-c", f"{program} 300 & echo $!; wait") for _ in range(2)]
     strangers = {int(each.stdout.readline()) for each in others if each.stdout is not None}
     own = start(stack, str(program), "300")
     try:
-        assert daemons(["etcd"], parent=os.getpid()) == {"etcd": own.pid}
-        assert daemons(["etcd"], parent=others[0].pid)["etcd"] in strangers
+        assert daemons([program.name], parent=os.getpid()) == {program.name: own.pid}
+        assert daemons([program.name], parent=others[0].pid)[program.name] in strangers
     finally:
         for pid in strangers:
             os.kill(pid, 9)
