@@ -133,10 +133,10 @@ class BenchCluster:
                 status, wanted = found.get("status", {}), found["spec"]["warm"]["min"]
                 pods, _ = await self.kube.list(path, selector=selector)
                 pods = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-                pods = [pod for pod in pods if LABEL_OWNER not in pod["metadata"]["labels"]]
-                warm, busy = status.get("warm"), status.get("busy", 0)
-                seen[0] = f"{len(pods)} pods, {warm} warm and {busy} busy ones by its status, of {wanted} wanted"
-                if warm == wanted == len(pods) and not busy:
+                kept = sum(LABEL_OWNER in pod["metadata"]["labels"] for pod in pods)
+                others, warm, busy = len(pods) - kept, status.get("warm"), status.get("busy", 0)
+                seen[0] = f"{others} pods, {warm} warm and {busy} busy ones by its status, of {wanted} wanted"
+                if warm == wanted == others and busy <= kept:  # the pod of a session is always busy
                     return
 
     async def warm(self, name: str) -> int:
