@@ -110,15 +110,9 @@ def stamp_gateway(stamps: Stamps) -> None:
 
 def stamp_operator(stamps: Stamps) -> None:
     """Record events, status writes and runs of executions."""
-    from kopf._core.reactor import queueing
-
     from mcp_exec_operator.cluster.kube.api import OperatorApi
     from mcp_exec_operator.core.executions.controller import ExecutionController
     from mcp_exec_operator.core.executions.run import Run
-
-    def find_event(event: Any) -> str:
-        body = event["object"]
-        return str(body["metadata"]["name"]) if body.get("kind") == "CodeExecution" else ""
 
     def find_written(wanted: str, _self: object, _kind: str, _namespace: str, name: str, *, what: str, **_: Any) -> str:
         return name if what == wanted else ""
@@ -129,8 +123,7 @@ def stamp_operator(stamps: Stamps) -> None:
     def find_run(run: Any, *_: object) -> str:
         return str(run.execution.facts.name)
 
-    stamps.at_call(queueing, "get_uid", "event received", find_event)
-    stamps.at_call(ExecutionController, "observe", "event observed", find_observed)
+    stamps.at_call(ExecutionController, "observe", "event received", find_observed)
     for what in ("bind", "finish"):
         find = functools.partial(find_written, what)
         stamps.around(OperatorApi, "replace_status", f"{what} sent", f"{what} answered", find)

@@ -35,7 +35,6 @@ STAGES: Final[Mapping[str, str]] = {
     "server create received": "way of the creation",
     "server create answered": "API server: creation",
     "operator event received": "watch to the operator",
-    "operator event observed": "operator: kopf",
     "operator bind sent": "operator: pod, job",
     "server bind received": "way of the binding",
     "server bind answered": "API server: binding",

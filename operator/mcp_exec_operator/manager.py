@@ -178,6 +178,8 @@ class Manager:
         following = follow_namespace(
             kube=self.kube,
             namespace=manager.namespace,
+            on_execution=partial(self.observe, "execution"),
+            on_begin=manager.resync.request,
             on_pod=partial(self.observe, "pod"),
             on_policy=partial(self.observe, "policy"),
             on_deletion=manager.observe_deletion,

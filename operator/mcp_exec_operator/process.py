@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from mcp_exec_api.constants import EXECUTIONS, POOLS, SESSIONS, SUPERVISOR_PORT
+from mcp_exec_api.constants import POOLS, SESSIONS, SUPERVISOR_PORT
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.process.connections import ConnectionLimits, ConnectionTable
 from mcp_exec_common.process.health import HealthReport, report_liveness, report_readiness
@@ -295,7 +295,6 @@ class OperatorProcess:
         registry = build_registry(
             credentials=self.kube.credentials,
             on_event={
-                EXECUTIONS: partial(observe, "execution"),
                 POOLS: partial(observe, "pool"),
                 SESSIONS: partial(observe, "session"),
             },

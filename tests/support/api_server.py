@@ -303,12 +303,15 @@ class FakeApiServer:
         ]
 
     def _list(self, request: web.Request, collection: str) -> web.Response:
-        items, start = self._selected(request, collection), int(request.query.get("continue", "0"))
-        end = start + int(request.query.get("limit", "500"))
-        metadata = {"resourceVersion": str(self.version), **({"continue": str(end)} if end < len(items) else {})}
+        # by name, as etcd continues: what is deleted between two pages hides no other object
+        after, limit = request.query.get("continue", ""), int(request.query.get("limit", "500"))
+        left = [item for item in self._selected(request, collection) if item["metadata"]["name"] > after]
+        items = left[:limit]
+        more = {"continue": items[-1]["metadata"]["name"]} if len(left) > limit else {}
+        metadata = {"resourceVersion": str(self.version), **more}
         if "as=Table" in request.headers.get("Accept", ""):
-            return web.json_response({"metadata": metadata, **build_table(items[start:end])})
-        encoded = b", ".join(self.encode(item) for item in items[start:end])
+            return web.json_response({"metadata": metadata, **build_table(items)})
+        encoded = b", ".join(self.encode(item) for item in items)
         body = b'{"metadata": %s, "items": [%s]}' % (json.dumps(metadata).encode(), encoded)
         return web.Response(body=body, content_type="application/json")
 

@@ -2,6 +2,8 @@
 
 A broken watch is opened again. A new list replaces the copy, so objects deleted in the meantime are reported as
 deleted. Lists are read object by object: the reflector holds one object and what `transform` left of the others.
+
+With `on_begin` it neither lists nor keeps anything, and only passes on what its watch reports.
 """
 
 import asyncio
@@ -26,6 +28,8 @@ _MAX_REFUSALS: Final = 5
 _FIRST_DELAY: Final = 0.1
 _LAST_DELAY: Final = 5.0
 _SHORT_WATCH_SECONDS: Final = 1.0
+NO_OBJECT: Final = "metadata.name=-"
+"""Field selector that no object matches: `-` is no name. A list with it has the resource version alone."""
 
 ObjectKey = tuple[str, str]
 """Namespace and name."""
@@ -58,6 +62,9 @@ class Reflector:
     """Reduces an object to what the copy needs, so that large fields take no memory."""
     from_row: Callable[[TableRow], Object] | None = None
     """Builds an object from a row, if lists are read as tables because objects are large. Watches bring whole ones."""
+    on_begin: Callable[[], None] | None = None
+    """Called when a watch begins. It reports none of the objects that exist: who gives this function lists them then,
+    and finds those that were deleted meanwhile. Must not block."""
     required: bool = True
     """Whether the process is ready only after the first list. False for a kind that a cluster may lack."""
     items: dict[ObjectKey, Object] = field(default_factory=dict)
@@ -159,7 +166,10 @@ class Reflector:
             keys.add(object_key(item))
             self._apply(item, deleted=False)
 
-        if (from_row := self.from_row) is not None:
+        if self.on_begin is not None:
+            version = await self.kube.scan(self.path, take, selector=self.selector, fields=NO_OBJECT)
+            self.on_begin()
+        elif (from_row := self.from_row) is not None:
             version = await self.kube.scan_table(self.path, lambda row: take(from_row(row)))
         else:
             version = await self.kube.scan(self.path, take, selector=self.selector, fields=self.fields)
@@ -177,7 +187,7 @@ class Reflector:
     def _apply(self, item: Object, *, deleted: bool) -> None:
         if deleted:
             self.items.pop(object_key(item), None)
-        else:
+        elif self.on_begin is None:
             self.items[object_key(item)] = self.transform(item)
         if self.on_change is not None:
             self.on_change(item, deleted)

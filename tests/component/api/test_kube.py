@@ -182,6 +182,27 @@ async def test_a_reflector_lists_again_at_once_when_what_its_listener_decides_by
     assert [request.query.get("resourceVersion") for request in script.seen] == [None, "1", None, "2"]
 
 
+async def test_a_reflector_that_leaves_lists_to_another_says_when_its_watch_begins_and_keeps_nothing() -> None:
+    expired = [{"type": "ERROR", "object": {"code": 410, "reason": "Expired", "message": ""}}]
+    script = Script(page(version=1), [{"type": "ADDED", "object": pod("a", 3)}], expired, page(version=4))
+    told: list[object] = []
+    async with served(script) as kube:
+        reflector = Reflector(
+            kube=kube,
+            path=PODS,
+            on_begin=lambda: told.append("begins"),
+            on_change=lambda item, deleted: told.append((item["metadata"]["name"], deleted)),
+        )
+        async with reflector.run_in_background():
+            await script.exhausted.wait()
+            assert reflector.items == {}
+    # nothing is reported as deleted that the second list does not have
+    assert told == ["begins", ("a", False), "begins"]
+    asked = [(each.query.get("fieldSelector"), each.query.get("resourceVersion")) for each in script.seen]
+    nobody = "metadata.name=-"
+    assert asked == [(nobody, None), (None, "1"), (None, "3"), (nobody, None), (None, "4")]
+
+
 async def test_a_reflector_whose_listener_fails_restarts() -> None:
     script = Script(page(pod("a", 1), version=1), page(pod("a", 1), pod("b", 2), version=2))
     told = []

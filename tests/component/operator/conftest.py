@@ -1,4 +1,4 @@
-"""The operator on a cluster of its own, with watches that stand in for kopf's."""
+"""The operator on a cluster of its own, with watches that stand in for kopf's of pools and sessions."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 from tests.support.pace import paced
 from tests.support.until import until
-from tests.support.world import CEX, KEY, KEY_SECRET, NAMESPACE, NODES, SBP, SBS, World
+from tests.support.world import KEY, KEY_SECRET, NAMESPACE, NODES, SBP, SBS, World
 
 from mcp_exec_common.kube.client import KubeClient
 from mcp_exec_common.kube.credentials import KubeCredentials
@@ -80,7 +80,7 @@ class Operator:
             settings=self.settings, kube=kube, supervisors=supervisors, metrics=self.metrics, membership=membership
         )
         await self._stack.enter_async_context(self.manager.running())
-        kinds: dict[str, Kind] = {SBP: "pool", CEX: "execution", SBS: "session", NODES: "node"}
+        kinds: dict[str, Kind] = {SBP: "pool", SBS: "session", NODES: "node"}
         for path, kind in kinds.items():
             reflector = Reflector(kube=kube, path=path, on_change=partial(self.manager.observe, kind))
             await self._stack.enter_async_context(reflector.run_in_background())

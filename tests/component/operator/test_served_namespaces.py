@@ -17,7 +17,7 @@ from tests.support.processes import Process
 from tests.support.until import until
 from tests.support.world import NAMESPACE
 
-from mcp_exec_api.constants import EXECUTIONS, LABEL_RELEASE, POOLS
+from mcp_exec_api.constants import LABEL_RELEASE, POOLS
 from mcp_exec_api.meta import micro_time, now
 from mcp_exec_common.kube.client import custom_resource_path, resource_path
 
@@ -145,11 +145,11 @@ async def test_a_watch_that_is_refused_in_one_namespace_ends_no_watch_in_another
     """kopf ends all its watches after a refusal that it has repeated five times."""
 
     def list_refused() -> list[Any]:
-        return [each for each in cluster.asked("GET", "/batch/codeexecutions") if "fieldSelector" in each.query]
+        return [each for each in cluster.asked("GET", "/batch/sandboxpools") if "fieldSelector" in each.query]
 
     async with serving_both(cluster, start) as operator:
         # by a resync the operator would leave the namespace at once, and end its watches
-        cluster.forbidden.add(f"{custom_resource_path(EXECUTIONS, namespace='batch')}/?limit=10&fieldSelector")
+        cluster.forbidden.add(f"{custom_resource_path(POOLS, namespace='batch')}/?limit=10&fieldSelector")
         before = len(list_refused())
         await cluster.expire_watches()
         await cluster.until_asked(lambda: len(list_refused()) > before + 7)

@@ -54,9 +54,9 @@ CASES: list[tuple[str, Json, str, Json]] = [
         "JSON": {"share": 12.0, "ms": 1.2}, "kopf": {"share": 3.5, "ms": 0.35}, "other": {"share": 5.0, "ms": 0.5}}}}},
      "operator: all else", {"share": 8.5, "ms": 0.85}),
     ("timeline", {"timeline": {"concurrency": {
-        "1": {"stages": {"operator: kopf": {"p50": 0.8, "p99": 2.0, "mean": 1.0}}},
-        "16": {"stages": {"operator: kopf": {"p50": 8.0, "p99": 20.0, "mean": 10.0}}}}}},
-     "operator: kopf", {"p50 of 1": 0.8, "p99 of 1": 2.0, "mean of 1": 1.0,
+        "1": {"stages": {"operator: pod, job": {"p50": 0.8, "p99": 2.0, "mean": 1.0}}},
+        "16": {"stages": {"operator: pod, job": {"p50": 8.0, "p99": 20.0, "mean": 10.0}}}}}},
+     "operator: pod, job", {"p50 of 1": 0.8, "p99 of 1": 2.0, "mean of 1": 1.0,
                         "p50 of 16": 8.0, "p99 of 16": 20.0, "mean of 16": 10.0}),
     ("real", REAL, "12 at once on 12 warm, slowest burst",
      {"p50": 20.0, "p90": 2000.0, "p99": 2000.0, "failed": 0, "cold": 1, "executions": 12}),

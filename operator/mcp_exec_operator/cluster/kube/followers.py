@@ -1,7 +1,8 @@
-"""Followers: watches of core resources in one namespace, of nodes, and of the namespace itself.
+"""Followers: watches of executions and core resources in one namespace, of nodes, and of the namespace itself.
 
-An event costs kopf 0.31 ms of CPU and a reflector 0.03 ms (kopf 1.45.2, objects of 2 KB), so pods, the busiest kind,
-have a reflector.
+An event costs kopf 0.31 ms of CPU and a reflector 0.03 ms (kopf 1.45.2, objects of 2 KB), and passes several turns of
+the event loop in kopf. Therefore executions and pods, the busiest kinds, have reflectors: with 16 executions at once,
+one takes a fifth less time than with kopf's watch of executions.
 """
 
 import asyncio
@@ -13,8 +14,8 @@ from typing import Final
 
 import aiohttp
 
-from mcp_exec_api.constants import LABEL_RELEASE
-from mcp_exec_common.kube.client import KubeClient, resource_path
+from mcp_exec_api.constants import EXECUTIONS, LABEL_RELEASE
+from mcp_exec_common.kube.client import KubeClient, custom_resource_path, resource_path
 from mcp_exec_common.kube.errors import ApiError
 from mcp_exec_common.kube.objects import Object
 from mcp_exec_common.kube.reflector import Reflector
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 OnEvent = Callable[[Object, bool], None]
 """Receives an object and whether it was deleted. Must not block."""
+OnBegin = Callable[[], None]
+"""Receives that a watch begins, which reports none of the objects that exist. Must not block."""
 OnDeletion = Callable[[bool], None]
 """Receives whether the namespace is being deleted. Must not block."""
 OnLabel = Callable[[str], None]
@@ -39,13 +42,23 @@ async def follow_namespace(
     *,
     kube: KubeClient,
     namespace: str,
+    on_execution: OnEvent,
+    on_begin: OnBegin,
     on_pod: OnEvent,
     on_policy: OnEvent,
     on_deletion: OnDeletion,
     on_label: OnLabel,
 ) -> AsyncIterator[None]:
-    """Pass every event of sandbox pods, NetworkPolicies and the namespace itself on while the context lasts."""
+    """Pass every event of executions, sandbox pods, NetworkPolicies and the namespace itself on during the context.
 
+    Executions that exist when their watch begins are left to `on_begin`: a namespace may have gigabytes of them.
+    """
+    executions = Reflector(
+        kube=kube,
+        path=custom_resource_path(EXECUTIONS, namespace=namespace),
+        on_change=on_execution,
+        on_begin=on_begin,
+    )
     pods = Reflector(
         kube=kube,
         path=resource_path("pods", namespace=namespace),
@@ -60,7 +73,12 @@ async def follow_namespace(
         transform=strip,
     )
     follower = NamespaceFollower(kube=kube, namespace=namespace, on_deletion=on_deletion, on_label=on_label)
-    async with pods.run_in_background(), policies.run_in_background(), follower.running():
+    async with (
+        executions.run_in_background(),
+        pods.run_in_background(),
+        policies.run_in_background(),
+        follower.running(),
+    ):
         yield
 
 
