@@ -32,7 +32,7 @@ from sustained import MODES, OWNERS, SESSIONS, WARM, arrivals, load
 from target import LoadTarget, target
 from writes import count_by_user
 
-FIRST: Final = {"single": 8.0, "reuse": 16.0, "session": 16.0}
+FIRST: Final = {"single": 16.0, "reuse": 32.0, "session": 32.0}
 """Executions per second of the first probe."""
 GAP: Final = 1.1
 """The search ends when the lowest rate that failed is less than this many times the highest that held."""

@@ -26,21 +26,25 @@ _MODES: Final = {
     "single": ("mcp-exec", "a request gets a warm sandbox, runs code and has its output; the pod is replaced"),
     "reuse": ("mcp-exec with reuse", "the same, in a pod of the same user that is cleaned"),
 }
+_KNEES: Final = {"single": "single use", "reuse": "with reuse", "session": "in sessions"}
 
 
 def read_knee(results: Results) -> Rows:
-    """Return rows of rate, latency, processor time and writes at the knee, with a field for each side."""
+    """Return rows with a field for each side: the rate of each mode, then what else is known of single use."""
     rows: Rows = {}
+    for mode, label in _KNEES.items():
+        if (both := results["knee"].get(mode)) is not None:
+            rates = {side: both[side]["knee"]["rate"] for side in ("floor", "mcp-exec")}
+            rows[f"executions/s, {label}"] = {**rates, "ratio": both["ratio"]}
     for side in ("floor", "mcp-exec"):
         knee = results["knee"]["single"][side]["knee"]
         found = {
-            "executions/s": knee["rate"], "p50, ms": knee["p50"], "p99, ms": knee["p99"],
+            "p50, ms": knee["p50"], "p99, ms": knee["p99"],
             **{f"{part}, processor ms": value for part, value in knee["processor ms"].items()},
             **{f"writes of {_WRITERS.get(user, user)}": value for user, value in knee["writes"].items()},
         }  # fmt: skip
         for label, value in found.items():
             rows.setdefault(label, {})[side] = value
-    rows["executions/s"]["ratio"] = results["knee"]["single"]["ratio"]
     return rows
 
 

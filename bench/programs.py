@@ -212,10 +212,10 @@ BENCHMARKS: Final[Mapping[str, Benchmark]] = {
     "knee": Benchmark(
         program="knee.py",
         need=Need.SIMULATED,
-        arguments=("--modes", "single", "--seconds", "15", "--first", "16", "--audit-log", "$BENCH_AUDIT_LOG"),
+        arguments=("--modes", "single", "reuse", "session", "--seconds", "15", "--audit-log", "$BENCH_AUDIT_LOG"),
         smallest=("--node-count", "1", "--modes", "single", "--seconds", "2", "--warm", "4", "--first", "2",
                   "--probes", "1", "--p99", "100000", "--audit-log", "$BENCH_AUDIT_LOG"),
-        limit=1800,
+        limit=3000,
     ),
     "profiles": Benchmark(
         program="profiles.py",

@@ -41,6 +41,10 @@ SUSTAINED = {
     "sustained": {mode: load(45.0, 60.0) for mode in ("single", "reuse", "session")} | {"machine": {"cores": 2}},
     "sustained-30": {"single": load(30.0, 20.0)},
 }
+AT_KNEE = {"p50": 20.0, "p99": 200.0, "processor ms": {"all": 30.0}, "writes": {"admin": 8.0}}
+KNEES = {
+    "floor": {"knee": {**AT_KNEE, "rate": 64.0}}, "mcp-exec": {"knee": {**AT_KNEE, "rate": 32.0}}, "ratio": 0.5,
+}  # fmt: skip
 CASES: list[tuple[str, Json, str, Json]] = [
     ("bursts", {"burst": {"rounds": [burst(2.6), burst(2.1), burst(3.7)]}}, "mcp-exec, slowest of further bursts",
      {"all": 3.7, "p50": 20.0, "p90": 2000.0, "p99": 2000.0, "failed": 0, "cold": 1}),
@@ -50,6 +54,8 @@ CASES: list[tuple[str, Json, str, Json]] = [
     ("cores", SUSTAINED, "mcp-exec, 45/s",
      {"what": "a request gets a warm sandbox, runs code and has its output; the pod is replaced", "rate": 45.0,
       "cores": 2, "p50": 20.0, "p99": 2000.0, "by core": 22.5, "server": 20.0, "by used core": 50.0}),
+    ("knee", {"knee": {"single": KNEES, "reuse": KNEES}}, "executions/s, with reuse",
+     {"floor": 64.0, "mcp-exec": 32.0, "ratio": 0.5}),
     ("profiles", {"profiles": {"views": {"operator": {
         "JSON": {"share": 12.0, "ms": 1.2}, "kopf": {"share": 3.5, "ms": 0.35}, "other": {"share": 5.0, "ms": 0.5}}}}},
      "operator: all else", {"share": 8.5, "ms": 0.85}),
